@@ -1,0 +1,1 @@
+//! Tokens, users, authorisation, the cluster proxy and kubeconfigs.

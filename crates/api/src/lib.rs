@@ -1,0 +1,1 @@
+//! Every API type Drover reads or writes, one module per group.

@@ -1,0 +1,1 @@
+//! Driver trait, the drivers, and the Job runner.

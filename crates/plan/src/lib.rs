@@ -1,0 +1,1 @@
+//! The machine plan, its checksum and its secret's keys, shared by agent and planner.

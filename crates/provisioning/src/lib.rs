@@ -1,0 +1,1 @@
+//! The four providers in the order of the hand-offs, and what surrounds them.

@@ -1,0 +1,1 @@
+//! Puts the management plane together: HTTP, TLS, start and stop.

@@ -1,0 +1,1 @@
+//! A K3s-shaped Kubernetes distribution without pods.

@@ -1,0 +1,1 @@
+//! Reverse tunnel, wire-compatible with remotedialer.
