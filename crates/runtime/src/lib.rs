@@ -1,1 +1,33 @@
-//! Drover's thin layer on kube: shared caches, work queues, apply, conditions, wait reasons.
+//! Drover's thin layer on kube: what every controller shares.
+//!
+//! * [`cache`]: one watch and one copy per kind and declared selector, with indexes and any number of
+//!   subscribers that cannot slow each other down.
+//! * [`queue`] and [`controller`]: a keyed work queue and the loop that feeds a [`Reconciler`] from caches.
+//! * [`apply`]: server-side apply that is not sent when nothing would change.
+//! * [`finalizer`], [`conditions`], [`events`], [`wait`]: the small pieces a reconciler reports with.
+//! * [`client`], [`fault`], [`clock`]: the seams: the API in process, a client that fails or dies at call N,
+//!   and time as an input.
+//!
+//! This crate knows Kubernetes, but nothing of clusters, machines or plans. Start reading at [`controller`].
+
+pub mod apply;
+pub mod cache;
+pub mod client;
+pub mod clock;
+pub mod conditions;
+pub mod controller;
+pub mod error;
+pub mod events;
+pub mod fault;
+pub mod finalizer;
+pub mod key;
+pub mod queue;
+pub mod wait;
+
+pub use cache::{Cache, Caches, Change};
+pub use client::in_process_client;
+pub use clock::{Clock, SystemClock, TokioClock};
+pub use controller::{Controller, Next, Reconciler};
+pub use error::Error;
+pub use key::ObjectKey;
+pub use wait::Wait;

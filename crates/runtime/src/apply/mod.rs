@@ -1,0 +1,177 @@
+//! Server-side apply under a named field manager, not sent when nothing would change.
+//!
+//! The rule (design decision 18): a controller computes an object fully and applies it; whoever else writes
+//! other fields of it is not disturbed. In steady state the live object, known from a cache, already holds every
+//! desired value *and* our manager owns exactly the desired fields: then no request is made.
+
+mod unchanged;
+
+use std::fmt::Debug;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
+use kube::api::{Api, DynamicObject, Patch, PatchParams};
+use kube::core::{ClusterResourceScope, NamespaceResourceScope};
+use kube::{Client, Resource, ResourceExt};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::Error;
+
+/// One writer: a client and the name under which it owns fields.
+#[derive(Clone)]
+pub struct Applier {
+    client: Client,
+    manager: String,
+}
+
+/// What came of an apply.
+#[derive(Debug, Clone)]
+pub enum Applied<K> {
+    /// The live object was already so; nothing was sent.
+    Unchanged,
+    /// The server's answer.
+    Sent(Box<K>),
+}
+
+impl<K> Applied<K> {
+    pub fn sent(self) -> Option<K> {
+        match self {
+            Self::Sent(object) => Some(*object),
+            Self::Unchanged => None,
+        }
+    }
+}
+
+impl Applier {
+    /// `scope` is unique per writer of an object: `drover/<controller>/<scope>`.
+    pub fn new(client: Client, controller: &str, scope: &str) -> Self {
+        Self { client, manager: format!("{}{controller}/{scope}", crate::cache::MANAGER_PREFIX) }
+    }
+
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    pub fn manager(&self) -> &str {
+        &self.manager
+    }
+
+    /// Applies an object of a namespaced kind.
+    pub async fn apply<K>(&self, desired: &K, live: Option<&K>) -> Result<Applied<K>, Error>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+        K: Clone + Debug + Serialize + DeserializeOwned,
+    {
+        let api = Api::namespaced(self.client.clone(), desired.namespace().as_deref().unwrap_or("default"));
+        self.send(&api, desired, live, None).await
+    }
+
+    /// Applies an object of a cluster-scoped kind.
+    pub async fn apply_cluster<K>(&self, desired: &K, live: Option<&K>) -> Result<Applied<K>, Error>
+    where
+        K: Resource<DynamicType = (), Scope = ClusterResourceScope>,
+        K: Clone + Debug + Serialize + DeserializeOwned,
+    {
+        self.send(&Api::all(self.client.clone()), desired, live, None).await
+    }
+
+    /// Applies the `/status` of an object of a namespaced kind; of `desired`, only name and status count.
+    pub async fn apply_status<K>(&self, desired: &K, live: Option<&K>) -> Result<Applied<K>, Error>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+        K: Clone + Debug + Serialize + DeserializeOwned,
+    {
+        let api = Api::namespaced(self.client.clone(), desired.namespace().as_deref().unwrap_or("default"));
+        self.send(&api, desired, live, Some("status")).await
+    }
+
+    /// Applies the `/status` of an object of a cluster-scoped kind.
+    pub async fn apply_cluster_status<K>(&self, desired: &K, live: Option<&K>) -> Result<Applied<K>, Error>
+    where
+        K: Resource<DynamicType = (), Scope = ClusterResourceScope>,
+        K: Clone + Debug + Serialize + DeserializeOwned,
+    {
+        self.send(&Api::all(self.client.clone()), desired, live, Some("status")).await
+    }
+
+    /// Applies an object of a kind that is known only at run time; `desired.types` must be set.
+    pub async fn apply_dynamic(
+        &self,
+        api: &Api<DynamicObject>,
+        desired: &DynamicObject,
+        live: Option<&DynamicObject>,
+    ) -> Result<Applied<DynamicObject>, Error> {
+        self.send(api, desired, live, None).await
+    }
+
+    /// Applies the `/status` of an object of a kind that is known only at run time.
+    pub async fn apply_dynamic_status(
+        &self,
+        api: &Api<DynamicObject>,
+        desired: &DynamicObject,
+        live: Option<&DynamicObject>,
+    ) -> Result<Applied<DynamicObject>, Error> {
+        self.send(api, desired, live, Some("status")).await
+    }
+
+    async fn send<K>(
+        &self,
+        api: &Api<K>,
+        desired: &K,
+        live: Option<&K>,
+        subresource: Option<&str>,
+    ) -> Result<Applied<K>, Error>
+    where
+        K: Resource + Clone + Debug + Serialize + DeserializeOwned,
+    {
+        let name = desired.name_any();
+        let doing = || format!("apply {} {name}", subresource.unwrap_or("object"));
+        let mut desired = serde_json::to_value(desired).map_err(Error::other(doing()))?;
+        strip(&mut desired, subresource);
+        if let Some(live) = live {
+            let entry = owned_by(live, &self.manager, subresource);
+            let live = serde_json::to_value(live).map_err(Error::other(doing()))?;
+            if entry.is_some_and(|fields| unchanged::is_unchanged(&desired, &live, fields)) {
+                return Ok(Applied::Unchanged);
+            }
+        }
+        let params = PatchParams::apply(&self.manager).force();
+        let patch = Patch::Apply(&desired);
+        let sent = match subresource {
+            Some(_) => api.patch_status(&name, &params, &patch).await,
+            None => api.patch(&name, &params, &patch).await,
+        };
+        let kind = desired.get("kind").and_then(Value::as_str).unwrap_or("object");
+        sent.map(|object| Applied::Sent(Box::new(object))).map_err(Error::api(format!("apply {kind} {name}")))
+    }
+}
+
+/// Leaves of the object what this write is about: an apply must not carry what the server owns.
+fn strip(object: &mut Value, subresource: Option<&str>) {
+    let Some(fields) = object.as_object_mut() else { return };
+    if subresource.is_some() {
+        fields.retain(|key, _| matches!(key.as_str(), "apiVersion" | "kind" | "metadata" | "status"));
+        if let Some(meta) = fields.get_mut("metadata").and_then(Value::as_object_mut) {
+            meta.retain(|key, _| matches!(key.as_str(), "name" | "namespace"));
+        }
+    } else {
+        fields.remove("status");
+        if let Some(meta) = fields.get_mut("metadata").and_then(Value::as_object_mut) {
+            for key in
+                ["managedFields", "resourceVersion", "uid", "creationTimestamp", "generation", "selfLink"]
+            {
+                meta.remove(key);
+            }
+        }
+    }
+}
+
+fn owned_by<'a, K: Resource>(live: &'a K, manager: &str, subresource: Option<&str>) -> Option<&'a Value> {
+    let ours = |entry: &&ManagedFieldsEntry| {
+        entry.manager.as_deref() == Some(manager)
+            && entry.operation.as_deref() == Some("Apply")
+            && entry.subresource.as_deref() == subresource
+    };
+    live.meta().managed_fields.as_ref()?.iter().find(ours)?.fields_v1.as_ref().map(|fields| &fields.0)
+}

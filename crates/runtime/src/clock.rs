@@ -1,0 +1,39 @@
+//! Time as an input.
+
+use jiff::{SignedDuration, Timestamp};
+
+/// Where controllers read the time. Deadlines themselves run on tokio's timer.
+pub trait Clock: Send + Sync + 'static {
+    fn now(&self) -> Timestamp;
+}
+
+/// The machine's clock.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::now()
+    }
+}
+
+/// A clock that moves with tokio's timer, so that paused (virtual) time and wall time agree.
+#[derive(Clone, Copy, Debug)]
+pub struct TokioClock {
+    start: tokio::time::Instant,
+    base: Timestamp,
+}
+
+impl TokioClock {
+    /// A clock that shows `base` now. Must be called inside a runtime.
+    pub fn starting_at(base: Timestamp) -> Self {
+        Self { start: tokio::time::Instant::now(), base }
+    }
+}
+
+impl Clock for TokioClock {
+    fn now(&self) -> Timestamp {
+        let elapsed = SignedDuration::try_from(self.start.elapsed()).unwrap_or(SignedDuration::MAX);
+        self.base.checked_add(elapsed).unwrap_or(Timestamp::MAX)
+    }
+}

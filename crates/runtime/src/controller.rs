@@ -1,0 +1,189 @@
+//! The loop around a reconciler: keys come from caches, one pass per key at a time, errors back off.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::cache::{Cache, Cached, Change};
+use crate::queue::WorkQueue;
+use crate::{Error, ObjectKey};
+
+/// What to do after a pass that did not fail.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Next(Option<Duration>);
+
+impl Next {
+    /// Nothing until an object changes.
+    pub const EVENT: Self = Self(None);
+
+    /// Look again after `delay` at the latest: for deadlines and for what sends no events.
+    pub fn after(delay: Duration) -> Self {
+        Self(Some(delay))
+    }
+
+    pub fn delay(self) -> Option<Duration> {
+        self.0
+    }
+
+    /// The earlier of two.
+    pub fn min(self, other: Self) -> Self {
+        match (self.0, other.0) {
+            (Some(a), Some(b)) => Self(Some(a.min(b))),
+            (a, b) => Self(a.or(b)),
+        }
+    }
+}
+
+/// One controller's logic.
+pub trait Reconciler: Send + Sync + 'static {
+    /// As in logs and events: `machineset`.
+    const NAME: &'static str;
+
+    /// One pass for one object. It reads caches, decides, writes; it may be cancelled at any `.await`, and the
+    /// object may be gone. Passes for different keys run concurrently, for one key never.
+    fn reconcile(&self, key: ObjectKey) -> impl Future<Output = Result<Next, Error>> + Send;
+}
+
+/// Feeds a [`Reconciler`] from caches.
+pub struct Controller<R> {
+    reconciler: Arc<R>,
+    queue: WorkQueue<ObjectKey>,
+    concurrency: usize,
+}
+
+impl<R: Reconciler> Controller<R> {
+    pub fn new(reconciler: R) -> Self {
+        Self { reconciler: Arc::new(reconciler), queue: WorkQueue::default(), concurrency: 16 }
+    }
+
+    /// How many passes may run at once.
+    pub fn concurrency(mut self, limit: usize) -> Self {
+        self.concurrency = limit.max(1);
+        self
+    }
+
+    /// Every change of an object of `cache` is a reason to look at the object of the same key.
+    pub fn reconciles<K: Cached>(self, cache: &Cache<K>) -> Self {
+        self.watches(cache, |change| vec![change.key.clone()])
+    }
+
+    /// Every change in `cache` is a reason to look at the keys that `map` returns.
+    pub fn watches<K, I>(
+        self,
+        cache: &Cache<K>,
+        map: impl Fn(&Change<'_, K>) -> I + Send + Sync + 'static,
+    ) -> Self
+    where
+        K: Cached,
+        I: IntoIterator<Item = ObjectKey>,
+    {
+        let queue = self.queue.clone();
+        cache.subscribe(move |change| map(change).into_iter().for_each(|key| queue.add(key)));
+        self
+    }
+
+    /// The queue, for sources of keys that are not caches.
+    pub fn queue(&self) -> WorkQueue<ObjectKey> {
+        self.queue.clone()
+    }
+
+    /// Runs until `stop`; passes that are under way are finished.
+    ///
+    /// A pass that panics counts as failed: one object stops, not the process.
+    pub async fn run(self, stop: CancellationToken) {
+        let permits = Arc::new(Semaphore::new(self.concurrency));
+        let passes = TaskTracker::new();
+        loop {
+            let (permit, key) = tokio::select! {
+                () = stop.cancelled() => break,
+                next = async {
+                    // The semaphore is never closed, so the permit is always there.
+                    let permit = permits.clone().acquire_owned().await;
+                    (permit, self.queue.next().await)
+                } => next,
+            };
+            let (reconciler, queue) = (self.reconciler.clone(), self.queue.clone());
+            passes.spawn(async move {
+                let _permit = permit;
+                // Its own task, so that a panic ends here.
+                let pass = {
+                    let key = key.clone();
+                    tokio::spawn(async move { reconciler.reconcile(key).await })
+                };
+                let outcome = pass.await;
+                match outcome {
+                    Ok(Ok(next)) => {
+                        queue.forget(&key);
+                        if let Some(delay) = next.0 {
+                            queue.add_after(key.clone(), delay);
+                        }
+                    }
+                    Ok(Err(error)) => {
+                        let delay = queue.retry(key.clone());
+                        if error.is_conflict() {
+                            tracing::debug!(controller = R::NAME, %key, error = error.chain(), "looking again");
+                        } else {
+                            tracing::warn!(controller = R::NAME, %key, ?delay, error = error.chain(), "failed");
+                        }
+                    }
+                    Err(panicked) => {
+                        let delay = queue.retry(key.clone());
+                        tracing::error!(controller = R::NAME, %key, ?delay, error = %panicked, "panicked");
+                    }
+                }
+                queue.done(&key);
+            });
+        }
+        passes.close();
+        passes.wait().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use parking_lot::Mutex;
+
+    struct Scripted {
+        log: Arc<Mutex<Vec<String>>>,
+    }
+
+    impl Reconciler for Scripted {
+        const NAME: &'static str = "scripted";
+
+        async fn reconcile(&self, key: ObjectKey) -> Result<Next, Error> {
+            let times = {
+                let mut log = self.log.lock();
+                log.push(key.name.clone());
+                log.iter().filter(|name| **name == key.name).count()
+            };
+            match (key.name.as_str(), times) {
+                ("panics", 1) => panic!("on purpose"),
+                ("fails", 1 | 2) => Err(Error::Invalid("on purpose".into())),
+                ("waits", 1) => Ok(Next::after(Duration::from_secs(30))),
+                _ => Ok(Next::EVENT),
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn failures_panics_and_delays_come_back_and_successes_do_not() {
+        let log = Arc::new(Mutex::new(vec![]));
+        let controller = Controller::new(Scripted { log: log.clone() });
+        let queue = controller.queue();
+        for name in ["panics", "fails", "waits", "works"] {
+            queue.add(ObjectKey::cluster(name));
+        }
+        let stop = CancellationToken::new();
+        let running = tokio::spawn(controller.run(stop.clone()));
+        tokio::time::sleep(Duration::from_secs(120)).await;
+        stop.cancel();
+        running.await.unwrap();
+        let count = |name: &str| log.lock().iter().filter(|n| *n == name).count();
+        assert_eq!((count("panics"), count("fails"), count("waits"), count("works")), (2, 3, 2, 1));
+    }
+}

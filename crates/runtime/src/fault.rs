@@ -1,0 +1,117 @@
+//! A client that fails, or dies, at call N: the crash tests of every controller use it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+
+use futures::future::BoxFuture;
+use http::{Request, Response};
+use kube::client::Body;
+use tower::{BoxError, Service};
+
+/// What happens at the chosen call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The call never reaches the server.
+    Lost,
+    /// The server does it, but the answer is lost.
+    AnswerLost,
+    /// Like `AnswerLost`, and every later call is lost too: the caller is as good as dead.
+    Crash,
+    /// Like `Lost`, and every later call is lost too.
+    CrashBefore,
+}
+
+/// Decides, for all clients that share it, at which writing call the fault happens. Reads and watches pass.
+#[derive(Debug)]
+pub struct Plan {
+    fault: Fault,
+    at: u64,
+    writes: AtomicU64,
+}
+
+impl Plan {
+    /// A fault at the `at`-th writing call, counted from 1; 0 means never.
+    pub fn new(fault: Fault, at: u64) -> Arc<Self> {
+        Arc::new(Self { fault, at, writes: AtomicU64::new(0) })
+    }
+
+    /// How many writing calls were made so far.
+    pub fn writes(&self) -> u64 {
+        self.writes.load(Ordering::SeqCst)
+    }
+
+    /// Whether the fault has happened.
+    pub fn struck(&self) -> bool {
+        self.at != 0 && self.writes() >= self.at
+    }
+
+    fn judge(&self, method: &http::Method) -> Verdict {
+        if *method == http::Method::GET {
+            let dead = self.struck() && matches!(self.fault, Fault::Crash | Fault::CrashBefore);
+            return if dead { Verdict::Lose } else { Verdict::Pass };
+        }
+        let call = self.writes.fetch_add(1, Ordering::SeqCst) + 1;
+        match (self.at != 0).then(|| call.cmp(&self.at)) {
+            None | Some(std::cmp::Ordering::Less) => Verdict::Pass,
+            Some(std::cmp::Ordering::Equal) => match self.fault {
+                Fault::Lost | Fault::CrashBefore => Verdict::Lose,
+                Fault::AnswerLost | Fault::Crash => Verdict::LoseAnswer,
+            },
+            Some(std::cmp::Ordering::Greater) => match self.fault {
+                Fault::Crash | Fault::CrashBefore => Verdict::Lose,
+                Fault::Lost | Fault::AnswerLost => Verdict::Pass,
+            },
+        }
+    }
+}
+
+enum Verdict {
+    Pass,
+    Lose,
+    LoseAnswer,
+}
+
+/// The service with the fault in front of it.
+#[derive(Clone)]
+pub struct Faulty<S> {
+    inner: S,
+    plan: Arc<Plan>,
+}
+
+impl<S> Faulty<S> {
+    pub fn new(inner: S, plan: Arc<Plan>) -> Self {
+        Self { inner, plan }
+    }
+}
+
+impl<S, B> Service<Request<Body>> for Faulty<S>
+where
+    S: Service<Request<Body>, Response = Response<B>>,
+    S::Future: Send + 'static,
+    S::Error: Into<BoxError> + 'static,
+    B: 'static,
+{
+    type Response = Response<B>;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<Self::Response, BoxError>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.inner.poll_ready(cx).map_err(Into::into)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let verdict = self.plan.judge(request.method());
+        if matches!(verdict, Verdict::Lose) {
+            return Box::pin(async { Err("connection lost (injected)".into()) });
+        }
+        let answer = self.inner.call(request);
+        Box::pin(async move {
+            let answer = answer.await.map_err(Into::into);
+            if matches!(verdict, Verdict::LoseAnswer) {
+                return Err("connection lost after the call (injected)".into());
+            }
+            answer
+        })
+    }
+}
