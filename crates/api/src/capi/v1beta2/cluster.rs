@@ -1,0 +1,151 @@
+//! cluster
+
+use std::collections::BTreeMap;
+
+use super::common::{APIEndpoint, ContractVersionedObjectReference};
+use super::machine::{MachineDeprecatedStatus, MachineReadinessGate};
+use super::topology::Topology;
+use crate::schema;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+#[derive(Clone, CustomResource, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[kube(
+    group = "cluster.x-k8s.io",
+    version = "v1beta2",
+    kind = "Cluster",
+    plural = "clusters",
+    namespaced,
+    doc = "Cluster",
+    status = "ClusterStatus",
+    derive = "PartialEq",
+    derive = "Default",
+    shortname = "cl",
+    category = "cluster-api",
+    printcolumn = r#"{"name": "ClusterClass", "type": "string", "jsonPath": ".spec.topology.classRef.name"}"#,
+    printcolumn = r#"{"name": "Available", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Available\")].status"}"#,
+    printcolumn = r#"{"name": "CP Desired", "type": "integer", "jsonPath": ".status.controlPlane.desiredReplicas"}"#,
+    printcolumn = r#"{"name": "CP Current", "type": "integer", "jsonPath": ".status.controlPlane.replicas", "priority": 10}"#,
+    printcolumn = r#"{"name": "CP Ready", "type": "integer", "jsonPath": ".status.controlPlane.readyReplicas", "priority": 10}"#,
+    printcolumn = r#"{"name": "CP Available", "type": "integer", "jsonPath": ".status.controlPlane.availableReplicas"}"#,
+    printcolumn = r#"{"name": "CP Up-to-date", "type": "integer", "jsonPath": ".status.controlPlane.upToDateReplicas"}"#,
+    printcolumn = r#"{"name": "W Desired", "type": "integer", "jsonPath": ".status.workers.desiredReplicas"}"#,
+    printcolumn = r#"{"name": "W Current", "type": "integer", "jsonPath": ".status.workers.replicas", "priority": 10}"#,
+    printcolumn = r#"{"name": "W Ready", "type": "integer", "jsonPath": ".status.workers.readyReplicas", "priority": 10}"#,
+    printcolumn = r#"{"name": "W Available", "type": "integer", "jsonPath": ".status.workers.availableReplicas"}"#,
+    printcolumn = r#"{"name": "W Up-to-date", "type": "integer", "jsonPath": ".status.workers.upToDateReplicas"}"#,
+    printcolumn = r#"{"name": "Paused", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Paused\")].status", "priority": 10}"#,
+    printcolumn = r#"{"name": "Phase", "type": "string", "jsonPath": ".status.phase"}"#,
+    printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#,
+    printcolumn = r#"{"name": "Version", "type": "string", "jsonPath": ".spec.topology.version"}"#
+)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("minProperties" = 1))]
+pub struct ClusterSpec {
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "crate::null::as_default")]
+    #[schemars(extend("minItems" = 1, "maxItems" = 32, "x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = serde_json::json!(["conditionType"])))]
+    pub availability_gates: Vec<MachineReadinessGate>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster_network: Option<ClusterNetwork>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub control_plane_endpoint: Option<APIEndpoint>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub control_plane_ref: Option<ContractVersionedObjectReference>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub infrastructure_ref: Option<ContractVersionedObjectReference>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paused: Option<bool>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub topology: Option<Topology>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("minProperties" = 1))]
+pub struct ClusterStatus {
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "crate::null::as_default")]
+    #[schemars(schema_with = "schema::conditions", extend("maxItems" = 32))]
+    pub conditions: Vec<Condition>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub control_plane: Option<ReplicaCounters>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deprecated: Option<MachineDeprecatedStatus>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "crate::null::as_default")]
+    #[schemars(extend("minItems" = 1, "maxItems" = 100, "x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = serde_json::json!(["name"])))]
+    pub failure_domains: Vec<FailureDomain>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub initialization: Option<ClusterInitializationStatus>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("minimum" = 1))]
+    pub observed_generation: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("enum" = serde_json::json!(["Pending", "Provisioning", "Provisioned", "Deleting", "Failed", "Unknown"])))]
+    pub phase: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workers: Option<ReplicaCounters>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("minProperties" = 1))]
+pub struct ClusterInitializationStatus {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub control_plane_initialized: Option<bool>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub infrastructure_provisioned: Option<bool>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FailureDomain {
+    #[serde(
+        default,
+        skip_serializing_if = "BTreeMap::is_empty",
+        deserialize_with = "crate::null::as_default"
+    )]
+    pub attributes: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub control_plane: Option<bool>,
+    #[schemars(extend("minLength" = 1, "maxLength" = 256))]
+    pub name: String,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ReplicaCounters {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub available_replicas: Option<i32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub desired_replicas: Option<i32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ready_replicas: Option<i32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<i32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub up_to_date_replicas: Option<i32>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("minProperties" = 1))]
+pub struct ClusterNetwork {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("minimum" = 1, "maximum" = 65535))]
+    pub api_server_port: Option<i32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pods: Option<NetworkRanges>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("minLength" = 1, "maxLength" = 253))]
+    pub service_domain: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub services: Option<NetworkRanges>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NetworkRanges {
+    #[schemars(extend("minItems" = 1, "maxItems" = 100, "x-kubernetes-list-type" = "atomic", "items" = serde_json::json!({"maxLength": 43, "minLength": 1, "type": "string"})))]
+    pub cidr_blocks: Vec<String>,
+}

@@ -1,0 +1,3 @@
+//! `provisioning.cattle.io`: what a person asks for.
+
+pub mod v1;

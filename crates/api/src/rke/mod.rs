@@ -1,0 +1,3 @@
+//! `rke.cattle.io`: the providers' objects, one per hand-off.
+
+pub mod v1;

@@ -1,0 +1,52 @@
+//! cluster
+
+use super::common::{APIEndpoint, GenericCondition};
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+#[derive(Clone, CustomResource, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[kube(
+    group = "rke.cattle.io",
+    version = "v1",
+    kind = "RKECluster",
+    plural = "rkeclusters",
+    namespaced,
+    doc = "RKECluster",
+    status = "RKEClusterStatus",
+    derive = "PartialEq",
+    derive = "Default",
+    category = "cluster-api",
+    label("auth.cattle.io/cluster-indexed", "true"),
+    label("cluster.x-k8s.io/v1beta1", "v1"),
+    label("cluster.x-k8s.io/v1beta2", "v1")
+)]
+#[serde(rename_all = "camelCase")]
+pub struct RKEClusterSpec {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub control_plane_endpoint: Option<APIEndpoint>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RKEClusterStatus {
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "crate::null::as_default")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = serde_json::json!(["type"])))]
+    pub conditions: Vec<GenericCondition>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub initialization: Option<RKEClusterInitializationStatus>,
+    #[serde(
+        default,
+        skip_serializing_if = "std::ops::Not::not",
+        deserialize_with = "crate::null::as_default"
+    )]
+    pub ready: bool,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("minProperties" = 1))]
+pub struct RKEClusterInitializationStatus {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provisioned: Option<bool>,
+}
