@@ -1,0 +1,153 @@
+//! The accepting end: the WebSocket upgrade, and who is connected.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use http::{HeaderMap, Request, Response, StatusCode, header};
+use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::broadcast;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
+use tokio_tungstenite::tungstenite::protocol::Role as SocketRole;
+
+use crate::session::{self, RefuseAll, Role, Session};
+use crate::{Error, TunnelStream};
+
+/// Sessions by client key. Clones share it.
+#[derive(Clone)]
+pub struct Registry {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    sessions: Mutex<Sessions>,
+    changes: broadcast::Sender<String>,
+}
+
+#[derive(Default)]
+struct Sessions {
+    next: u64,
+    by_client: HashMap<String, Vec<(u64, Session)>>,
+}
+
+impl Default for Registry {
+    fn default() -> Self {
+        Self { inner: Arc::new(Inner { sessions: Mutex::default(), changes: broadcast::channel(256).0 }) }
+    }
+}
+
+impl Registry {
+    /// Runs a session of `client` on an upgraded connection until it ends.
+    pub async fn serve_upgraded(&self, client: &str, upgraded: hyper::upgrade::Upgraded) -> Error {
+        self.serve(client, TokioIo::new(upgraded)).await
+    }
+
+    /// Runs a session of `client` on any byte stream after its WebSocket handshake.
+    pub async fn serve<S>(&self, client: &str, io: S) -> Error
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let socket = WebSocketStream::from_raw_socket(io, SocketRole::Server, None).await;
+        let (session, run) = session::start(socket, Role::Server, Arc::new(RefuseAll));
+        let entry = Entry::new(self, client, session);
+        let error = run.await;
+        drop(entry);
+        error
+    }
+
+    /// A connection to `address` as `client` sees it, through its newest session that is alive: of two, the older
+    /// one may be half dead.
+    pub async fn dial(&self, client: &str, proto: &str, address: &str) -> Result<TunnelStream, Error> {
+        let session = self.newest(client).ok_or_else(|| Error::NoSession(client.to_owned()))?;
+        session.dial(proto, address).await
+    }
+
+    pub fn is_connected(&self, client: &str) -> bool {
+        self.newest(client).is_some()
+    }
+
+    /// The client keys whose sessions came or went, from now on. A receiver that lags must look at all it knows.
+    pub fn changes(&self) -> broadcast::Receiver<String> {
+        self.inner.changes.subscribe()
+    }
+
+    /// Ends all sessions of a client, for instance because its cluster is gone.
+    pub fn disconnect(&self, client: &str) {
+        let sessions = self.inner.sessions.lock();
+        sessions.by_client.get(client).into_iter().flatten().for_each(|(_, session)| session.end());
+    }
+
+    fn newest(&self, client: &str) -> Option<Session> {
+        let sessions = self.inner.sessions.lock();
+        let alive = |(_, session): &&(u64, Session)| !session.is_ended();
+        sessions.by_client.get(client)?.iter().rev().find(alive).map(|(_, session)| session.clone())
+    }
+}
+
+/// A session's place in the registry, left when the session ends or its task is dropped.
+struct Entry {
+    registry: Registry,
+    client: String,
+    number: u64,
+    session: Session,
+}
+
+impl Entry {
+    fn new(registry: &Registry, client: &str, session: Session) -> Self {
+        let number = {
+            let mut sessions = registry.inner.sessions.lock();
+            sessions.next += 1;
+            let number = sessions.next;
+            sessions.by_client.entry(client.to_owned()).or_default().push((number, session.clone()));
+            number
+        };
+        // Nobody listening is fine.
+        let _ = registry.inner.changes.send(client.to_owned());
+        Self { registry: registry.clone(), client: client.to_owned(), number, session }
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        self.session.end();
+        {
+            let mut sessions = self.registry.inner.sessions.lock();
+            if let Some(list) = sessions.by_client.get_mut(&self.client) {
+                list.retain(|(number, _)| *number != self.number);
+                if list.is_empty() {
+                    sessions.by_client.remove(&self.client);
+                }
+            }
+        }
+        let _ = self.registry.inner.changes.send(self.client.clone());
+    }
+}
+
+/// The answer to a WebSocket upgrade request, and the byte stream that follows it.
+///
+/// `None` when the request is no upgrade; the caller answers 400 then.
+pub fn upgrade<B>(request: &mut Request<B>) -> Option<(Response<()>, hyper::upgrade::OnUpgrade)> {
+    let key = request.headers().get(header::SEC_WEBSOCKET_KEY)?;
+    if !names_token(request.headers(), header::UPGRADE, "websocket") {
+        return None;
+    }
+    let accept = derive_accept_key(key.as_bytes());
+    let mut response = Response::new(());
+    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    let headers = response.headers_mut();
+    headers.insert(header::CONNECTION, http::HeaderValue::from_static("Upgrade"));
+    headers.insert(header::UPGRADE, http::HeaderValue::from_static("websocket"));
+    headers.insert(header::SEC_WEBSOCKET_ACCEPT, accept.parse().ok()?);
+    Some((response, hyper::upgrade::on(request)))
+}
+
+fn names_token(headers: &HeaderMap, name: header::HeaderName, token: &str) -> bool {
+    let values = headers.get_all(name);
+    values
+        .iter()
+        .filter_map(|v| v.to_str().ok())
+        .flat_map(|v| v.split(','))
+        .any(|t| t.trim().eq_ignore_ascii_case(token))
+}

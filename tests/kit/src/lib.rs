@@ -1,0 +1,90 @@
+//! What tests share. Only a dev-dependency; it may panic, because a test that cannot go on has failed.
+//!
+//! * [`peer`]: a Go program of `tests/peers` or `tests/oracle`, built once into a cache outside the repository.
+//! * [`eventually`]: waits for a condition with a deadline; the only way a test waits.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::fmt::Debug;
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+
+/// How long a test waits for something that should be quick; machines are noisy.
+pub const SOON: Duration = Duration::from_secs(30);
+
+/// Builds the Go program in `dir` (relative to the repository) and returns the executable; `None`, said loudly,
+/// where Go is missing.
+///
+/// The executable is kept under a hash of its sources, so that only a change builds it again.
+pub fn peer(dir: &str) -> Option<PathBuf> {
+    let source = repository().join(dir);
+    if Command::new("go").arg("version").output().is_err() {
+        eprintln!("\n*** SKIPPED: {dir} needs Go, which is not installed ***\n");
+        return None;
+    }
+    let name = dir.rsplit('/').next().unwrap();
+    let program = cache().join(format!("{name}-{}", digest(&source))).join(name);
+    if !program.exists() {
+        let building = program.with_extension(format!("building-{}", std::process::id()));
+        let built = Command::new("go")
+            .args(["build", "-o"])
+            .arg(&building)
+            .arg(".")
+            .current_dir(&source)
+            .status()
+            .expect("go can be started");
+        assert!(built.success(), "{dir} does not build");
+        // Another test process may have been as fast: either copy is good.
+        std::fs::rename(&building, &program).unwrap();
+    }
+    Some(program)
+}
+
+/// `$DROVER_CACHE`, or the usual place.
+pub fn cache() -> PathBuf {
+    let home =
+        || PathBuf::from(std::env::var_os("HOME").unwrap_or_else(|| "/tmp".into())).join(".cache/drover");
+    std::env::var_os("DROVER_CACHE").map_or_else(home, PathBuf::from).join("peers")
+}
+
+/// The repository's root.
+pub fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+fn digest(dir: &Path) -> String {
+    let mut files: Vec<_> = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    let mut hash = Sha256::new();
+    for file in files.iter().filter(|file| file.is_file()) {
+        hash.update(file.file_name().unwrap().as_encoded_bytes());
+        hash.update(std::fs::read(file).unwrap());
+    }
+    hash.finalize()[..8].iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Tries `attempt` until it gives `Ok`, for at most `limit`; then panics with the last `Err`.
+pub async fn eventually_within<T, E: Debug, F>(limit: Duration, mut attempt: impl FnMut() -> F) -> T
+where
+    F: Future<Output = Result<T, E>>,
+{
+    let deadline = tokio::time::Instant::now() + limit;
+    loop {
+        match attempt().await {
+            Ok(value) => return value,
+            Err(why) => assert!(tokio::time::Instant::now() < deadline, "not within {limit:?}: {why:?}"),
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// [`eventually_within`] the usual time.
+pub async fn eventually<T, E: Debug, F>(attempt: impl FnMut() -> F) -> T
+where
+    F: Future<Output = Result<T, E>>,
+{
+    eventually_within(SOON, attempt).await
+}

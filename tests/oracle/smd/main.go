@@ -1,0 +1,238 @@
+// Plays histories of writes with the original field manager, so that ours can be compared with it.
+//
+// Each line of standard input is one case; each line of standard output holds the state after every
+// step of it. See crates/smd/tests/oracle.rs, which writes the cases.
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+)
+
+const (
+	group = "oracle.example"
+	kind  = "Thing"
+)
+
+type testCase struct {
+	// Schemas by name; a step says which one is in force.
+	Schemas []json.RawMessage `json:"schemas"`
+	Steps   []step            `json:"steps"`
+}
+
+type step struct {
+	Schema      int                    `json:"schema"`
+	Version     string                 `json:"version"`
+	Subresource string                 `json:"subresource"`
+	Manager     string                 `json:"manager"`
+	Apply       bool                   `json:"apply"`
+	Force       bool                   `json:"force"`
+	Object      map[string]interface{} `json:"object"`
+}
+
+type result struct {
+	Object    map[string]interface{} `json:"object"`
+	Managed   []entry                `json:"managed"`
+	Error     string                 `json:"error,omitempty"`
+	Conflicts []conflict             `json:"conflicts,omitempty"`
+}
+
+type entry struct {
+	Manager     string `json:"manager"`
+	Operation   string `json:"operation"`
+	APIVersion  string `json:"apiVersion"`
+	Subresource string `json:"subresource"`
+	Timed       bool   `json:"timed"`
+	Fields      string `json:"fields"`
+}
+
+type conflict struct {
+	Message string `json:"message"`
+	Field   string `json:"field"`
+}
+
+func main() {
+	in := bufio.NewScanner(os.Stdin)
+	in.Buffer(nil, 64<<20)
+	out := bufio.NewWriter(os.Stdout)
+	defer out.Flush()
+	encoder := json.NewEncoder(out)
+	for in.Scan() {
+		var c testCase
+		if err := json.Unmarshal(in.Bytes(), &c); err != nil {
+			fatal(err)
+		}
+		results, err := play(c)
+		if err != nil {
+			fatal(err)
+		}
+		if err := encoder.Encode(results); err != nil {
+			fatal(err)
+		}
+	}
+	if err := in.Err(); err != nil {
+		fatal(err)
+	}
+}
+
+func fatal(err error) {
+	fmt.Fprintln(os.Stderr, err)
+	os.Exit(1)
+}
+
+func play(c testCase) ([]result, error) {
+	var live *unstructured.Unstructured
+	var results []result
+	for _, s := range c.Steps {
+		converter, err := typeConverter(c.Schemas[s.Schema])
+		if err != nil {
+			return nil, err
+		}
+		gvk := schema.GroupVersionKind{Group: group, Version: s.Version, Kind: kind}
+		manager, err := managedfields.NewDefaultCRDFieldManager(converter, conversions{}, noDefaults{}, creater{}, gvk, gvk.GroupVersion(), s.Subresource, resetFields(s.Subresource))
+		if err != nil {
+			return nil, err
+		}
+		object, err := write(manager, live, gvk, s)
+		r := result{}
+		if err != nil {
+			r.Error = err.Error()
+			var status apierrors.APIStatus
+			if errors.As(err, &status) && status.Status().Details != nil {
+				for _, cause := range status.Status().Details.Causes {
+					r.Conflicts = append(r.Conflicts, conflict{cause.Message, cause.Field})
+				}
+			}
+		} else {
+			object.SetUID("1")
+			live = object
+		}
+		if live != nil {
+			r.Object = live.DeepCopy().Object
+			for _, m := range live.GetManagedFields() {
+				r.Managed = append(r.Managed, entry{m.Manager, string(m.Operation), m.APIVersion, m.Subresource, m.Time != nil, string(m.FieldsV1.Raw)})
+			}
+			unstructured.RemoveNestedField(r.Object, "metadata", "managedFields")
+		}
+		results = append(results, r)
+	}
+	return results, nil
+}
+
+func write(manager *managedfields.FieldManager, live *unstructured.Unstructured, gvk schema.GroupVersionKind, s step) (*unstructured.Unstructured, error) {
+	before := &unstructured.Unstructured{Object: map[string]interface{}{}}
+	before.SetGroupVersionKind(gvk)
+	if live != nil {
+		before = live.DeepCopy()
+		before.SetGroupVersionKind(gvk)
+	}
+	object := &unstructured.Unstructured{Object: normalize(s.Object).(map[string]interface{})}
+	var after runtime.Object
+	var err error
+	if s.Apply {
+		after, err = manager.Apply(before, object, s.Manager, s.Force)
+	} else {
+		after, err = manager.Update(before, object, s.Manager)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return after.(*unstructured.Unstructured), nil
+}
+
+// normalize makes whole numbers int64, as the server's decoder does.
+func normalize(v interface{}) interface{} {
+	switch t := v.(type) {
+	case map[string]interface{}:
+		for k := range t {
+			t[k] = normalize(t[k])
+		}
+	case []interface{}:
+		for i := range t {
+			t[i] = normalize(t[i])
+		}
+	case float64:
+		if t == float64(int64(t)) {
+			return int64(t)
+		}
+	}
+	return v
+}
+
+func resetFields(subresource string) map[fieldpath.APIVersion]fieldpath.Filter {
+	reset := fieldpath.NewSet(fieldpath.MakePathOrDie("status"))
+	if subresource == "status" {
+		reset = fieldpath.NewSet(fieldpath.MakePathOrDie("metadata"), fieldpath.MakePathOrDie("spec"))
+	}
+	filters := map[fieldpath.APIVersion]*fieldpath.Set{}
+	for _, version := range []string{"v1", "v2"} {
+		filters[fieldpath.APIVersion(group+"/"+version)] = reset
+	}
+	return fieldpath.NewExcludeFilterSetMap(filters)
+}
+
+func typeConverter(raw json.RawMessage) (managedfields.TypeConverter, error) {
+	models := map[string]*spec.Schema{}
+	for _, version := range []string{"v1", "v2"} {
+		model := &spec.Schema{}
+		if err := json.Unmarshal(raw, model); err != nil {
+			return nil, err
+		}
+		model.AddExtension("x-kubernetes-group-version-kind", []interface{}{
+			map[string]interface{}{"group": group, "version": version, "kind": kind},
+		})
+		models["example."+version+".Thing"] = model
+	}
+	return managedfields.NewTypeConverter(models, false)
+}
+
+// conversions knows v1 and v2, which look the same.
+type conversions struct{}
+
+func (conversions) Convert(in, out, context interface{}) error { return errors.New("not used") }
+
+func (conversions) ConvertToVersion(in runtime.Object, gv runtime.GroupVersioner) (runtime.Object, error) {
+	from := in.GetObjectKind().GroupVersionKind()
+	to, ok := gv.KindForGroupVersionKinds([]schema.GroupVersionKind{{Group: group, Version: "v1", Kind: kind}, {Group: group, Version: "v2", Kind: kind}})
+	if !ok {
+		return nil, runtime.NewNotRegisteredErrForTarget("oracle", nil, gv)
+	}
+	if from == to {
+		return in, nil
+	}
+	out := in.(*unstructured.Unstructured).DeepCopy()
+	out.SetGroupVersionKind(to)
+	return out, nil
+}
+
+func (conversions) ConvertFieldLabel(_ schema.GroupVersionKind, label, value string) (string, string, error) {
+	return label, value, nil
+}
+
+type noDefaults struct{}
+
+func (noDefaults) Default(runtime.Object) {}
+
+type creater struct{}
+
+func (creater) New(gvk schema.GroupVersionKind) (runtime.Object, error) {
+	if strings.Contains(gvk.Kind, "/") {
+		return nil, errors.New("not a kind")
+	}
+	out := &unstructured.Unstructured{Object: map[string]interface{}{}}
+	out.SetGroupVersionKind(gvk)
+	return out, nil
+}
+
