@@ -8,6 +8,7 @@ use std::fmt::Debug;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
@@ -27,6 +28,9 @@ pub fn peer(dir: &str) -> Option<PathBuf> {
     }
     let name = dir.rsplit('/').next().unwrap();
     let program = cache().join(format!("{name}-{}", digest(&source))).join(name);
+    // Tests of one process build one after the other; those of another process into a name of their own.
+    static BUILDING: Mutex<()> = Mutex::new(());
+    let _one = BUILDING.lock().unwrap_or_else(PoisonError::into_inner);
     if !program.exists() {
         let building = program.with_extension(format!("building-{}", std::process::id()));
         let built = Command::new("go")
