@@ -1,4 +1,5 @@
 //! The original at the other end (access#2): its client on our server, and our client on its server.
+#![allow(clippy::unwrap_used)]
 
 mod common;
 

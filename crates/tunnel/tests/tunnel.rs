@@ -1,4 +1,5 @@
 //! Two ends of a tunnel over real sockets.
+#![allow(clippy::unwrap_used)]
 
 mod common;
 

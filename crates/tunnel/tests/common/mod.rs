@@ -1,5 +1,5 @@
 //! A tunnel server on a port of its own, an echo service, and a dialer that a test can steer.
-#![allow(dead_code, unreachable_pub)]
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
 use std::io;
 use std::net::SocketAddr;
