@@ -1,0 +1,137 @@
+//! Machines as the planner sees them: Machine, plan secret and what the secret says.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::keys::{annotations, labels};
+use k8s_openapi::api::core::v1::Secret;
+
+use super::node::NodeState;
+
+/// One machine. Roles come from the plan secret, never from the Machine, so a machine without a plan secret
+/// has no role and no tier sees it.
+#[derive(Clone, Debug, Default)]
+pub struct Entry {
+    pub machine: MachineView,
+    pub secret: Option<Arc<Secret>>,
+    pub node: NodeState,
+}
+
+/// The fields of a CAPI Machine that plans depend on.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct MachineView {
+    pub namespace: String,
+    pub name: String,
+    pub uid: String,
+    pub labels: BTreeMap<String, String>,
+    pub deleting: bool,
+    pub phase: String,
+    /// Condition `InfrastructureReady` is True.
+    pub infrastructure_ready: bool,
+    pub internal_ips: Vec<String>,
+    pub external_ips: Vec<String>,
+    /// Kubelet version of the Node, once CAPI has seen it.
+    pub kubelet_version: Option<String>,
+    /// Name of the Node, once known.
+    pub node_ref: Option<String>,
+    pub bootstrap_name: String,
+    pub infrastructure_group: String,
+    pub infrastructure_kind: String,
+    pub infrastructure_name: String,
+    /// The Machine is broken for good, and why.
+    pub failure: Option<String>,
+    /// The Machine is not ready yet, and why; empty when it is.
+    pub not_ready: Option<String>,
+    /// Condition `Reconciled` as it stands: status and message.
+    pub reconciled: Option<(String, String)>,
+}
+
+impl Entry {
+    pub fn new(machine: MachineView, secret: Option<Arc<Secret>>) -> Self {
+        let node = secret
+            .as_ref()
+            .and_then(|secret| secret.data.as_ref())
+            .map(NodeState::from_data)
+            .unwrap_or(NodeState { healthy: true, ..NodeState::default() });
+        Self { machine, secret, node }
+    }
+
+    pub fn name(&self) -> &str {
+        &self.machine.name
+    }
+
+    pub fn label(&self, key: &str) -> &str {
+        lookup(self.secret.as_ref().and_then(|secret| secret.metadata.labels.as_ref()), key)
+    }
+
+    pub fn annotation(&self, key: &str) -> &str {
+        lookup(self.secret.as_ref().and_then(|secret| secret.metadata.annotations.as_ref()), key)
+    }
+
+    pub fn is_etcd(&self) -> bool {
+        self.label(labels::ETCD_ROLE) == "true"
+    }
+
+    pub fn is_control_plane(&self) -> bool {
+        self.label(labels::CONTROL_PLANE_ROLE) == "true"
+    }
+
+    pub fn is_worker(&self) -> bool {
+        self.label(labels::WORKER_ROLE) == "true"
+    }
+
+    pub fn is_server(&self) -> bool {
+        self.is_etcd() || self.is_control_plane()
+    }
+
+    pub fn is_only_etcd(&self) -> bool {
+        self.is_etcd() && !self.is_control_plane()
+    }
+
+    pub fn is_only_control_plane(&self) -> bool {
+        self.is_control_plane() && !self.is_etcd()
+    }
+
+    pub fn is_only_worker(&self) -> bool {
+        self.is_worker() && !self.is_server()
+    }
+
+    pub fn is_windows(&self) -> bool {
+        self.label(labels::OS) == "windows"
+    }
+
+    pub fn is_deleting(&self) -> bool {
+        self.machine.deleting
+    }
+
+    pub fn is_init_node(&self) -> bool {
+        self.label(labels::INIT_NODE) == "true"
+    }
+
+    pub fn join_url(&self) -> &str {
+        self.annotation(annotations::JOIN_URL)
+    }
+
+    pub fn joined_to(&self) -> &str {
+        self.annotation(annotations::JOINED_TO)
+    }
+
+    pub fn has_plan(&self) -> bool {
+        self.node.plan.as_ref().is_some_and(|plan| !plan.instructions.is_empty())
+    }
+
+    /// The probes of the current plan passed once.
+    pub fn probes_usable(&self) -> bool {
+        !self.annotation(annotations::PLAN_PROBES_PASSED).is_empty()
+    }
+
+    pub fn in_drain(&self) -> bool {
+        [annotations::PRE_DRAIN, annotations::POST_DRAIN, annotations::DRAIN_OPTIONS, annotations::UNCORDON]
+            .into_iter()
+            .any(|key| !self.annotation(key).is_empty())
+    }
+}
+
+fn lookup<'a>(map: Option<&'a BTreeMap<String, String>>, key: &str) -> &'a str {
+    map.and_then(|map| map.get(key)).map(String::as_str).unwrap_or_default()
+}

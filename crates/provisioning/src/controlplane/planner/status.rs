@@ -1,0 +1,91 @@
+//! The status of an RKEControlPlane after a pass.
+
+use crate::keys::conditions;
+use drover_api::rke::v1::{RKEControlPlaneInitializationStatus, RKEControlPlaneStatus};
+use jiff::Timestamp;
+
+use super::pass::{Decision, End, Scope};
+use crate::conditions::{self as generic, FALSE, TRUE, UNKNOWN};
+
+/// `controlPlaneInitialized`.
+pub fn is_initialized(status: &RKEControlPlaneStatus) -> bool {
+    status.initialization.as_ref().and_then(|init| init.control_plane_initialized).unwrap_or(false)
+}
+
+/// Whether a condition is True.
+pub fn is_true(status: &RKEControlPlaneStatus, condition: &str) -> bool {
+    generic::is_true(&status.conditions, condition)
+}
+
+/// The new status. Errors are shown as well as waits, and what changed in a pass is kept even if it failed.
+pub fn after(scope: &Scope, decision: &Decision, now: Timestamp) -> RKEControlPlaneStatus {
+    let mut status = scope.status.clone();
+    let mut set = |type_: &str, value: &str, reason: &str, message: &str| {
+        generic::set(&mut status.conditions, type_, value, reason, message, now);
+    };
+    for type_ in [conditions::SCALING_UP, conditions::SCALING_DOWN, conditions::ROLLING_OUT] {
+        set(type_, FALSE, "NotImplemented", "");
+    }
+    let marks = &decision.marks;
+    if marks.provisioned {
+        set(conditions::PROVISIONED, TRUE, "", "");
+    }
+    if marks.bootstrapped {
+        set(conditions::BOOTSTRAPPED, TRUE, "", "");
+    }
+    if let Some(stable) = marks.stable {
+        set(conditions::STABLE, if stable { TRUE } else { FALSE }, "", "");
+    }
+    match &decision.end {
+        End::Ready => {
+            set(conditions::READY, TRUE, "", "");
+            set(conditions::RECONCILED, TRUE, "", "");
+        }
+        End::Waiting(message) => {
+            set(conditions::READY, UNKNOWN, "Waiting", message);
+            let applied = scope.status.applied_spec.as_deref() == Some(&scope.spec);
+            if !applied {
+                let text = "RKEControlPlane has not been fully reconciled yet";
+                set(conditions::RECONCILED, UNKNOWN, "Waiting", text);
+            }
+        }
+        End::Error(message) => {
+            set(conditions::READY, FALSE, "Error", message);
+            set(conditions::RECONCILED, FALSE, "Error", message);
+        }
+        End::Again(_) | End::Silent => {}
+    }
+    if decision.refused.is_empty() {
+        status.conditions.retain(|condition| condition.type_ != conditions::CONFIG_ACCEPTED);
+    } else {
+        let keys: Vec<&str> = decision.refused.iter().map(String::as_str).collect();
+        let message = format!(
+            "not passed on to machines, because {} does not know them: {}",
+            scope.spec.kubernetes_version,
+            keys.join(", ")
+        );
+        generic::set(
+            &mut status.conditions,
+            conditions::CONFIG_ACCEPTED,
+            FALSE,
+            "UnknownKeys",
+            &message,
+            now,
+        );
+    }
+    if let Some(initialized) = marks.control_plane_initialized {
+        status.initialization =
+            Some(RKEControlPlaneInitializationStatus { control_plane_initialized: Some(initialized) });
+    }
+    // Clients of older releases read these two.
+    status.ready = is_initialized(&status);
+    status.initialized = status.ready;
+    status.agent_connected = scope.connected;
+    if decision.end == End::Ready {
+        status.applied_spec = Some(Box::new(scope.spec.clone()));
+    }
+    if !matches!(decision.end, End::Error(_)) {
+        status.observed_generation = scope.generation;
+    }
+    status
+}

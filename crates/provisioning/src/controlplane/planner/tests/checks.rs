@@ -1,0 +1,356 @@
+//! Numbered checks of control-plane.md.
+
+use serde_json::json;
+
+use super::super::pass::{Action, End};
+use super::super::status::is_initialized;
+use super::world::World;
+use crate::keys::{annotations, labels};
+
+fn ready(machines: &[(&str, &str)]) -> World {
+    let mut world = World::new(machines);
+    assert_eq!(world.settle(), End::Ready, "{}", world.log.join("\n"));
+    world.log.clear();
+    world
+}
+
+fn written(world: &World) -> Vec<String> {
+    world.log.iter().filter_map(|line| line.strip_prefix("  write ")).map(str::to_owned).collect()
+}
+
+#[test]
+fn control_plane_check_1_a_bad_version_is_an_error_that_names_it() {
+    let mut world = World::new(&[("cp", "ec"), ("w", "w")]);
+    world.scope.spec.kubernetes_version = "abc".into();
+    world.settle();
+    assert!(world.message().starts_with("False kubernetesVersion \"abc\""), "{}", world.message());
+    assert!(written(&world).is_empty());
+}
+
+#[test]
+fn an_unknown_version_is_refused_and_the_known_ones_are_named() {
+    let mut world = World::new(&[("cp", "ec"), ("w", "w")]);
+    world.scope.spec.kubernetes_version = "v1.99.0+k3s1".into();
+    world.settle();
+    let message = world.message();
+    assert!(message.contains("default/demo: KDM release data is empty for v1.99.0+k3s1"), "{message}");
+    assert!(message.contains("v1.34.1+k3s1"), "{message}");
+}
+
+#[test]
+fn control_plane_check_2_no_worker() {
+    let mut world = World::new(&[("cp", "ec")]);
+    world.settle();
+    assert_eq!(
+        world.message(),
+        "Unknown waiting for at least one control plane, etcd, and worker node to be registered"
+    );
+    assert!(written(&world).is_empty());
+}
+
+#[test]
+fn control_plane_check_3_others_wait_for_the_init_node() {
+    let mut world = World::new(&[("a", "ecw"), ("b", "ecw"), ("c", "ecw")]);
+    world.dead = vec!["a".into()];
+    world.settle();
+    let marked: Vec<&str> =
+        world.scope.entries.iter().filter(|e| e.is_init_node()).map(|e| e.name()).collect();
+    assert_eq!(marked, ["a"]);
+    assert!(world.entry("a").has_plan() && !world.entry("b").has_plan() && !world.entry("c").has_plan());
+}
+
+#[test]
+fn control_plane_check_4_the_other_etcd_nodes_start_in_one_pass() {
+    let mut world = World::new(&[("a", "ecw"), ("b", "ecw"), ("c", "ecw")]);
+    world.dead = vec!["b".into(), "c".into()];
+    world.settle();
+    assert!(world.entry("b").has_plan() && world.entry("c").has_plan());
+    assert_eq!(world.message(), "Unknown configuring etcd node(s) b,c");
+}
+
+#[test]
+fn control_plane_check_5_initialized_before_any_worker_plan() {
+    let mut world = World::new(&[("cp", "ec"), ("w", "w")]);
+    for _ in 0..100 {
+        world.pass();
+        if world.entry("w").has_plan() {
+            break;
+        }
+        assert!(!is_initialized(&world.scope.status) || world.entry("cp").join_url() != "");
+        world.agents();
+    }
+    assert!(is_initialized(&world.scope.status));
+    assert!(world.scope.status.ready && world.scope.status.initialized, "older clients read these");
+}
+
+#[test]
+fn control_plane_check_5_an_etcd_only_init_node_reports_its_address() {
+    let mut world = World::new(&[("e", "e"), ("cp", "c"), ("w", "w")]);
+    world.dead = vec!["cp".into(), "w".into()];
+    world.settle();
+    let names: Vec<String> = world
+        .entry("e")
+        .node
+        .plan
+        .as_ref()
+        .unwrap()
+        .periodic_instructions
+        .iter()
+        .map(|instruction| instruction.name.clone())
+        .collect();
+    assert_eq!(names, ["capture-address", "etcd-name"]);
+    let output = json!({
+        "capture-address": {"name": "capture-address", "stdout": super::super::node::base64_encode(
+            "{\"members\":[{\"name\":\"e-1\",\"clientURLs\":[\"https://10.9.9.9:2379\"]}]}\n")},
+        "etcd-name": {"name": "etcd-name", "stdout": super::super::node::base64_encode("e-1\n")},
+    });
+    let packed = gzip(output.to_string().as_bytes());
+    world.edit_secret("e", |secret| {
+        secret
+            .data
+            .as_mut()
+            .unwrap()
+            .insert("applied-periodic-output".into(), k8s_openapi::ByteString(packed));
+    });
+    world.dead.clear();
+    assert_eq!(world.settle(), End::Ready, "{}", world.log.join("\n"));
+    assert_eq!(world.config("cp")["server"], "https://10.9.9.9:6443");
+    assert_eq!(world.config("w")["server"], world.entry("cp").join_url());
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    use std::io::Write as _;
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+#[test]
+fn control_plane_check_9_unknown_keys_are_left_out_and_reported() {
+    let mut world = World::new(&[("cp", "ec"), ("w", "w")]);
+    let config = &mut world.scope.spec.config.machine_global_config;
+    config.insert("disabel".into(), json!(["x"]));
+    config.insert("disable".into(), json!(["traefik"]));
+    assert_eq!(world.settle(), End::Ready);
+    assert_eq!(world.config("cp")["disabel"], json!(null));
+    assert_eq!(world.config("cp")["disable"], json!(["traefik"]));
+    let condition = world.scope.status.conditions.iter().find(|c| c.type_ == "ConfigAccepted").unwrap();
+    assert!(
+        condition.status == "False" && condition.message.ends_with("know them: disabel"),
+        "{condition:?}"
+    );
+    world.scope.spec.config.machine_global_config.remove("disabel");
+    world.settle();
+    assert!(world.scope.status.conditions.iter().all(|c| c.type_ != "ConfigAccepted"));
+}
+
+#[test]
+fn control_plane_check_11_additional_manifest_restarts_nothing() {
+    let mut world = ready(&[("cp", "ec"), ("w", "w")]);
+    let stamp = install_env(&world, "cp", "RESTART_STAMP");
+    world.scope.spec.config.additional_manifest = "kind: ConfigMap\n".into();
+    assert_eq!(world.settle(), End::Ready);
+    assert_eq!(install_env(&world, "cp", "RESTART_STAMP"), stamp);
+    assert_eq!(written(&world), ["cp: plan changed"]);
+}
+
+fn install_env(world: &World, name: &str, variable: &str) -> String {
+    let plan = world.entry(name).node.plan.clone().unwrap();
+    super::super::render::instructions::install_env(&plan, variable).unwrap().to_owned()
+}
+
+#[test]
+fn control_plane_check_12_minor_files_go_out_at_once() {
+    let mut world = ready(&[("a", "ecw"), ("b", "ecw"), ("c", "ecw")]);
+    world.scope.cluster_agent_manifest = Some("kind: Other\n".into());
+    assert_eq!(world.settle(), End::Ready);
+    assert_eq!(written(&world), ["a: minor change", "b: minor change", "c: minor change"]);
+    let b = world.log.iter().position(|line| line == "  write b: minor change").unwrap();
+    assert_eq!(world.log[b + 1], "  write c: minor change", "no wait between them");
+}
+
+#[test]
+fn control_plane_check_15_nothing_is_written_twice() {
+    let mut world = ready(&[("cp", "ec"), ("w1", "w"), ("w2", "w")]);
+    let before = world.entry("w1").node.plan_bytes.clone();
+    world.now += jiff::SignedDuration::from_hours(24);
+    assert_eq!(world.settle(), End::Ready);
+    assert!(written(&world).is_empty());
+    assert!(world.decision.as_ref().unwrap().actions.is_empty());
+    assert_eq!(world.entry("w1").node.plan_bytes, before);
+}
+
+#[test]
+fn control_plane_check_16_concurrency_of_workers() {
+    for (concurrency, at_once) in [("50%", 3), ("0", 5), ("", 1), ("2", 2)] {
+        let mut world =
+            ready(&[("cp", "ec"), ("w1", "w"), ("w2", "w"), ("w3", "w"), ("w4", "w"), ("w5", "w")]);
+        world.scope.spec.config.upgrade_strategy =
+            serde_json::from_value(json!({"workerConcurrency": concurrency})).unwrap();
+        world.scope.spec.config.provision_generation = 1;
+        world.dead = (1..=5).map(|n| format!("w{n}")).collect();
+        world.settle();
+        let workers = written(&world).iter().filter(|line| line.starts_with('w')).count();
+        assert_eq!(workers, at_once, "{concurrency:?}: {:?}", world.log);
+    }
+    let mut world = ready(&[("cp", "ec"), ("w1", "w")]);
+    world.scope.spec.config.upgrade_strategy =
+        serde_json::from_value(json!({"workerConcurrency": "abc"})).unwrap();
+    world.settle();
+    assert!(world.message().starts_with("False concurrency \"abc\""), "{}", world.message());
+}
+
+#[test]
+fn control_plane_check_17_a_broken_config_can_be_fixed() {
+    let mut world = ready(&[("cp", "ec"), ("w1", "w"), ("w2", "w")]);
+    // A change breaks w1: applied, but its probes never pass.
+    world.scope.spec.config.provision_generation = 1;
+    world.dead = vec!["w1".into(), "w2".into()];
+    world.settle();
+    let plan = String::from_utf8(world.entry("w1").node.plan_bytes.clone()).unwrap();
+    let sum = drover_plan::checksum(plan.as_bytes());
+    let pairs =
+        [("plan-state", "succeeded"), ("applied-checksum", &sum), ("probe-statuses", r#"{"kubelet":{}}"#)];
+    world.set_data("w1", &pairs);
+    world.plansecret("w1");
+    world.settle();
+    assert_eq!(world.message(), "Unknown configuring worker node(s) w1,w2");
+    world.log.clear();
+    world.scope.spec.config.provision_generation = 2;
+    world.settle();
+    assert!(written(&world).contains(&"w1: plan changed".to_owned()), "{:?}", world.log);
+    assert!(!written(&world).contains(&"w2: plan changed".to_owned()), "{:?}", world.log);
+}
+
+#[test]
+fn control_plane_check_18_a_failed_plan_is_retried_and_recovers() {
+    let mut world = World::new(&[("cp", "ec"), ("w", "w")]);
+    world.dead.push("w".into());
+    world.settle();
+    let plan = world.entry("w").node.plan_bytes.clone();
+    let sum = drover_plan::checksum(&plan);
+    world.set_data("w", &[("plan-state", "failed"), ("failed-checksum", &sum), ("failure-count", "1")]);
+    world.pass();
+    assert_eq!(
+        world.message(),
+        "Unknown configuring worker node(s) w: waiting for agent to check in and apply initial plan"
+    );
+    assert!(world.plansecret("w"), "armed again");
+    world.dead.clear();
+    assert_eq!(world.settle(), End::Ready);
+}
+
+#[test]
+fn control_plane_check_20_a_corrupt_secret_concerns_its_machine_only() {
+    let mut world = ready(&[("cp", "ec"), ("w1", "w"), ("w2", "w")]);
+    world.dead.push("w1".into());
+    world.set_data("w1", &[("plan", "{not json")]);
+    world.scope.spec.kubernetes_version = "v1.35.0+k3s1".into();
+    world.settle();
+    assert!(written(&world).contains(&"w2: plan changed".to_owned()), "{:?}", world.log);
+    let message = world.message();
+    assert!(
+        message.starts_with("Unknown failing worker machine(s) w1: plan secret cannot be read: key plan")
+    );
+}
+
+#[test]
+fn control_plane_check_22_a_deleting_cluster_is_left_alone_and_unpaused() {
+    let mut world = World::new(&[("cp", "ec"), ("w", "w")]);
+    let cluster = world.scope.cluster.as_mut().unwrap();
+    (cluster.deleting, cluster.paused) = (true, true);
+    assert_eq!(world.pass(), End::Silent);
+    assert_eq!(world.decision.as_ref().unwrap().actions, [Action::Unpause]);
+}
+
+#[test]
+fn control_plane_check_23_a_replaced_etcd_plane_needs_a_restore() {
+    let mut world = ready(&[("cp", "ec"), ("w", "w")]);
+    world.scope.entries.retain(|entry| entry.name() != "cp");
+    world.add("cp2", "ec", 9);
+    world.settle();
+    assert!(world.message().contains("Restoration from etcd snapshot is required"), "{}", world.message());
+    assert!(!world.entry("cp2").is_init_node());
+}
+
+#[test]
+fn control_plane_check_24_an_etcd_machine_that_never_came_up_is_replaced() {
+    let mut world = World::new(&[("cp", "ec"), ("w", "w")]);
+    world.dead.push("cp".into());
+    world.settle();
+    assert!(world.entry("cp").has_plan());
+    world.scope.entries.retain(|entry| entry.name() != "cp");
+    world.add("cp2", "ec", 9);
+    assert_eq!(world.settle(), End::Ready, "{}", world.log.join("\n"));
+}
+
+#[test]
+fn control_plane_check_25_tokens_are_not_made_twice() {
+    let mut world = ready(&[("cp", "ec"), ("w", "w")]);
+    world.scope.state_secret = super::super::pass::StateSecret::Missing;
+    world.pass();
+    assert!(
+        world.message().starts_with("False secret default/demo-rke-state is missing"),
+        "{}",
+        world.message()
+    );
+    assert!(world.decision.as_ref().unwrap().actions.is_empty());
+}
+
+#[test]
+fn control_plane_check_32_a_paused_cluster_gets_no_plan() {
+    let mut world = World::new(&[("cp", "ec"), ("w", "w")]);
+    world.scope.paused = true;
+    world.settle();
+    assert_eq!(world.message(), "Unknown CAPI cluster or RKEControlPlane is paused");
+    assert!(written(&world).is_empty());
+}
+
+#[test]
+fn control_plane_check_38_the_next_node_waits_for_the_kubelet() {
+    let mut world = ready(&[("cp", "ec"), ("w1", "w"), ("w2", "w")]);
+    world.scope.spec.kubernetes_version = "v1.34.2+k3s1".into();
+    for _ in 0..3 {
+        world.pass();
+        world.agent("cp");
+    }
+    world.pass();
+    assert_eq!(world.message(), "Unknown configuring bootstrap node(s) cp: waiting for kubelet to update");
+    assert!(!written(&world).iter().any(|line| line.starts_with('w')));
+}
+
+#[test]
+fn a_designated_init_node_is_the_only_one_accepted() {
+    let mut world = World::new(&[("a", "ecw"), ("b", "ecw")]);
+    world.scope.designated_init_node = "id-b".into();
+    world.settle();
+    assert_eq!(world.message(), "Unknown unable to find designated init node matching machine ID id-b");
+    world.edit_secret("b", |secret| {
+        secret.metadata.labels.as_mut().unwrap().insert(labels::MACHINE_ID.into(), "id-b".into());
+    });
+    assert_eq!(world.settle(), End::Ready);
+    assert!(world.entry("b").is_init_node() && !world.entry("a").is_init_node());
+}
+
+#[test]
+fn pool_labels_and_taints_of_a_living_node_make_no_new_plan() {
+    let mut world = ready(&[("cp", "ec"), ("w", "w")]);
+    let annotate = |world: &mut World| {
+        world.edit_secret("w", |secret| {
+            let notes = secret.metadata.annotations.get_or_insert_default();
+            notes.insert(annotations::LABELS.into(), r#"{"tier":"gold"}"#.into());
+            notes.insert(
+                annotations::TAINTS.into(),
+                r#"[{"key":"k","value":"v","effect":"NoSchedule"}]"#.into(),
+            );
+        });
+    };
+    annotate(&mut world);
+    assert_eq!(world.settle(), End::Ready);
+    assert!(written(&world).is_empty(), "{:?}", world.log);
+    // The next plan that is made anyway carries them.
+    world.scope.spec.config.provision_generation = 1;
+    assert_eq!(world.settle(), End::Ready);
+    assert_eq!(world.config("w")["node-label"], json!(["rke.cattle.io/machine=uid-w", "tier=gold"]));
+    assert_eq!(world.config("w")["node-taint"], json!(["k=v:NoSchedule"]));
+}

@@ -1,0 +1,6 @@
+//! Tests of whole passes: a small world with agents that do as they are told.
+
+mod checks;
+mod rendering;
+mod scenarios;
+mod world;

@@ -1,0 +1,285 @@
+//! A cluster in memory: machines with roles, agents that apply what they find, and a log of what was said.
+
+use std::sync::Arc;
+
+use drover_api::rke::v1::{RKEControlPlaneSpec, RKEControlPlaneStatus};
+use drover_plan::{checksum, keys};
+use jiff::Timestamp;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use serde_json::json;
+
+use super::super::entry::{Entry, MachineView};
+use super::super::pass::{Action, CapiCluster, Decision, End, Scope, StateSecret, decide};
+use super::super::releases::Releases;
+use super::super::render::Tokens;
+use super::super::runtime::Runtime;
+use super::super::status;
+use crate::controlplane::plansecret;
+use crate::keys::labels;
+use crate::settings::Settings;
+
+pub(crate) struct World {
+    pub(crate) scope: Scope,
+    pub(crate) now: Timestamp,
+    /// What the control plane said, one line per change.
+    pub(crate) log: Vec<String>,
+    /// Machines whose agent is dead.
+    pub(crate) dead: Vec<String>,
+    pub(crate) decision: Option<Decision>,
+}
+
+pub(crate) fn spec(version: &str) -> RKEControlPlaneSpec {
+    serde_json::from_value(json!({
+        "kubernetesVersion": version,
+        "clusterName": "demo",
+        "managementClusterName": "c-m-abcdefgh",
+    }))
+    .unwrap()
+}
+
+impl World {
+    /// Machines are given as `name: roles`, roles being letters of `ecw`.
+    pub(crate) fn new(machines: &[(&str, &str)]) -> Self {
+        let scope = Scope {
+            namespace: "default".into(),
+            name: "demo".into(),
+            generation: 1,
+            designated_init_node: String::new(),
+            cluster_spec_annotation: String::new(),
+            paused: false,
+            spec: spec("v1.34.1+k3s1"),
+            status: RKEControlPlaneStatus::default(),
+            cluster: Some(CapiCluster {
+                name: "demo".into(),
+                infrastructure_provisioned: true,
+                ..CapiCluster::default()
+            }),
+            entries: vec![],
+            state_secret: StateSecret::Missing,
+            releases: Arc::new(Releases::builtin()),
+            settings: Settings { server_url: "https://10.0.0.1:8443".into(), ..Settings::default() },
+            machine_addresses: Default::default(),
+            cluster_agent_manifest: Some("kind: Secret\n".into()),
+            connected: false,
+        };
+        let now = "2026-01-01T00:00:00Z".parse().unwrap();
+        let mut world = Self { scope, now, log: vec![], dead: vec![], decision: None };
+        for (index, (name, roles)) in machines.iter().enumerate() {
+            world.add(name, roles, index + 1);
+        }
+        world
+    }
+
+    pub(crate) fn add(&mut self, name: &str, roles: &str, number: usize) {
+        let machine = MachineView {
+            namespace: "default".into(),
+            name: name.into(),
+            uid: format!("uid-{name}"),
+            infrastructure_ready: true,
+            internal_ips: vec![format!("10.0.0.{}", 10 + number)],
+            bootstrap_name: name.into(),
+            infrastructure_group: "rke.cattle.io".into(),
+            infrastructure_kind: "CustomMachine".into(),
+            infrastructure_name: name.into(),
+            phase: "Provisioning".into(),
+            ..MachineView::default()
+        };
+        let mut marks = std::collections::BTreeMap::new();
+        for (letter, label) in
+            [('e', labels::ETCD_ROLE), ('c', labels::CONTROL_PLANE_ROLE), ('w', labels::WORKER_ROLE)]
+        {
+            if roles.contains(letter) {
+                marks.insert(label.to_owned(), "true".to_owned());
+            }
+        }
+        let mut secret = Secret::default();
+        secret.metadata.name = Some(format!("{name}-machine-plan"));
+        secret.metadata.labels = Some(marks);
+        self.scope.entries.push(Entry::new(machine, Some(Arc::new(secret))));
+        self.scope.entries.sort_by(|a, b| a.name().cmp(b.name()));
+    }
+
+    pub(crate) fn entry(&self, name: &str) -> &Entry {
+        self.scope.entries.iter().find(|entry| entry.name() == name).unwrap()
+    }
+
+    pub(crate) fn entry_mut(&mut self, name: &str) -> &mut Entry {
+        self.scope.entries.iter_mut().find(|entry| entry.name() == name).unwrap()
+    }
+
+    pub(crate) fn edit_secret(&mut self, name: &str, edit: impl FnOnce(&mut Secret)) {
+        let entry = self.entry_mut(name);
+        let mut secret = (**entry.secret.as_ref().unwrap()).clone();
+        edit(&mut secret);
+        *entry = Entry::new(entry.machine.clone(), Some(Arc::new(secret)));
+    }
+
+    pub(crate) fn set_data(&mut self, name: &str, pairs: &[(&str, &str)]) {
+        self.edit_secret(name, |secret| {
+            let data = secret.data.get_or_insert_default();
+            for (key, value) in pairs {
+                data.insert(key.to_string(), ByteString(value.as_bytes().to_vec()));
+            }
+        });
+    }
+
+    /// One pass, applied.
+    pub(crate) fn pass(&mut self) -> End {
+        let decision = decide(&self.scope, self.now);
+        assert_eq!(decision, decide(&self.scope, self.now), "decide is a function");
+        let next = status::after(&self.scope, &decision, self.now);
+        for action in &decision.actions {
+            self.apply(action);
+        }
+        self.scope.status = next;
+        let line = match &decision.end {
+            End::Ready => "Ready".to_owned(),
+            End::Waiting(message) => format!("Waiting: {message}"),
+            End::Again(reason) => format!("Again: {reason}"),
+            End::Error(message) => format!("Error: {message}"),
+            End::Silent => "Silent".to_owned(),
+        };
+        self.say(line);
+        let end = decision.end.clone();
+        self.decision = Some(decision);
+        end
+    }
+
+    fn apply(&mut self, action: &Action) {
+        match action {
+            Action::WriteSecret(write) => {
+                self.say(format!("  write {}: {}", write.machine, write.reason));
+                let secret = write.secret.clone();
+                self.edit_secret(&write.machine.clone(), |old| *old = secret);
+            }
+            Action::CreateStateSecret => {
+                self.say("  create state secret");
+                let tokens = Tokens { server: "server-token".into(), agent: "agent-token".into() };
+                self.scope.state_secret = StateSecret::Found(tokens);
+            }
+            Action::ForceEtcdRemoval { machine, .. } => self.say(format!("  force removal of {machine}")),
+            Action::Unpause => self.say("  unpause"),
+            Action::MachineReconciled { machine, message } => {
+                let value = match message {
+                    None => ("True".to_owned(), String::new()),
+                    Some(message) => ("Unknown".to_owned(), message.clone()),
+                };
+                self.entry_mut(machine).machine.reconciled = Some(value);
+            }
+        }
+    }
+
+    fn say(&mut self, line: impl Into<String>) {
+        let line = line.into();
+        if self.log.last() != Some(&line) {
+            self.log.push(line);
+        }
+    }
+
+    /// Every living agent applies its plan, reports its probes unhealthy, then healthy; the Node appears.
+    pub(crate) fn agents(&mut self) -> bool {
+        let names: Vec<String> = self.scope.entries.iter().map(|entry| entry.name().to_owned()).collect();
+        let mut acted = false;
+        for name in names {
+            if !self.dead.contains(&name) {
+                acted |= self.agent(&name);
+            }
+        }
+        acted
+    }
+
+    pub(crate) fn agent(&mut self, name: &str) -> bool {
+        let version = self.scope.spec.kubernetes_version.clone();
+        let data = self.entry(name).secret.as_ref().unwrap().data.clone().unwrap_or_default();
+        let text = |key: &str| data.get(key).map(|v| String::from_utf8_lossy(&v.0).into_owned());
+        let Some(plan) = text(keys::PLAN) else { return false };
+        let probes = self.entry(name).node.plan.as_ref().map(|plan| plan.probes.clone()).unwrap_or_default();
+        let answer = |healthy: bool| {
+            let statuses: serde_json::Map<String, serde_json::Value> =
+                probes.keys().map(|probe| (probe.clone(), json!({"healthy": healthy}))).collect();
+            serde_json::Value::Object(statuses).to_string()
+        };
+        let mut step: Vec<(&str, String)> = match text(keys::PLAN_STATE).as_deref() {
+            Some("pending") => vec![(keys::PLAN_STATE, "in-progress".into())],
+            Some("in-progress") => vec![
+                (keys::PLAN_STATE, "succeeded".into()),
+                (keys::APPLIED_CHECKSUM, checksum(plan.as_bytes())),
+                (keys::PROBE_STATUSES, answer(false)),
+            ],
+            _ if !probes.is_empty()
+                && text(keys::PROBE_STATUSES).as_deref() == Some(answer(false).as_str()) =>
+            {
+                vec![(keys::PROBE_STATUSES, answer(true))]
+            }
+            _ => vec![],
+        };
+        let healthy = text(keys::PROBE_STATUSES).as_deref() == Some(answer(true).as_str());
+        if step.is_empty() && healthy && self.node_appears(name, &version) {
+            return true;
+        }
+        let acted = !step.is_empty();
+        let pairs: Vec<(&str, &str)> = step.iter_mut().map(|(k, v)| (*k, v.as_str())).collect();
+        self.set_data(name, &pairs);
+        self.plansecret(name) || acted
+    }
+
+    /// The kubelet runs the plan's version; the tunnel opens with the first control plane node.
+    fn node_appears(&mut self, name: &str, version: &str) -> bool {
+        let serves = self.entry(name).is_control_plane();
+        if serves && !self.scope.connected {
+            self.scope.connected = true;
+            self.say("  agent connects");
+            return true;
+        }
+        if !self.scope.connected {
+            return false;
+        }
+        let machine = &mut self.entry_mut(name).machine;
+        if machine.kubelet_version.as_deref() == Some(version) {
+            return false;
+        }
+        machine.kubelet_version = Some(version.to_owned());
+        machine.node_ref = Some(name.to_owned());
+        machine.phase = "Running".into();
+        true
+    }
+
+    pub(crate) fn plansecret(&mut self, name: &str) -> bool {
+        let secret = self.entry(name).secret.clone().unwrap();
+        match plansecret::decide(&secret, Runtime::K3s, self.now).secret {
+            Some(next) => {
+                self.edit_secret(name, |old| *old = next);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Passes and agents take turns until nothing changes.
+    pub(crate) fn settle(&mut self) -> End {
+        for _ in 0..200 {
+            let before = self.scope.entries.iter().map(|e| e.secret.clone()).collect::<Vec<_>>();
+            let status = self.scope.status.clone();
+            let end = self.pass();
+            let acted = self.agents();
+            let same = before == self.scope.entries.iter().map(|e| e.secret.clone()).collect::<Vec<_>>();
+            if same && !acted && status == self.scope.status {
+                return end;
+            }
+            self.now += jiff::SignedDuration::from_secs(1);
+        }
+        panic!("does not settle:\n{}", self.log.join("\n"));
+    }
+
+    /// The delivered configuration.
+    pub(crate) fn config(&self, name: &str) -> serde_json::Value {
+        let bytes = self.entry(name).node.delivered_file(&Runtime::K3s.config_file()).unwrap();
+        serde_json::from_slice(&bytes).unwrap()
+    }
+
+    pub(crate) fn message(&self) -> String {
+        let ready = self.scope.status.conditions.iter().find(|c| c.type_ == "Ready");
+        ready.map(|c| format!("{} {}", c.status, c.message)).unwrap_or_default()
+    }
+}

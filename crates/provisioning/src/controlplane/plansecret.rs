@@ -1,0 +1,260 @@
+//! What the server makes of an agent's answers: `appliedPlan`, the stamp of passed probes, pruned output, a
+//! second try after a failure, and the Machine's condition `PlanApplied`.
+
+use std::io::Write;
+
+use crate::keys::{annotations, labels};
+use drover_plan::{PlanState, checksum, keys};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+
+use super::planner::node::{NodeState, read_periodic_output};
+use super::planner::runtime::Runtime;
+use super::planner::write::rfc3339;
+
+/// Pause before a failed plan is tried again: this long per failure, at most six times.
+const COOLDOWN: SignedDuration = SignedDuration::from_secs(30);
+
+/// What to do about a plan secret.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Decision {
+    /// The secret as it should be, if anything changes.
+    pub secret: Option<Secret>,
+    /// `PlanApplied` of the Machine; none leaves it alone.
+    pub plan_applied: Option<PlanApplied>,
+    /// Look again then.
+    pub look_again: Option<Timestamp>,
+}
+
+/// Condition `PlanApplied`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PlanApplied {
+    True,
+    False(String),
+}
+
+/// Decides about one plan secret.
+pub fn decide(secret: &Secret, runtime: Runtime, now: Timestamp) -> Decision {
+    let empty = Default::default();
+    let data = secret.data.as_ref().unwrap_or(&empty);
+    let node = NodeState::from_data(data);
+    let mut decision = Decision::default();
+    if node.plan_bytes.is_empty() || node.corrupt.is_some() {
+        return decision;
+    }
+    let bytes = |key: &str| data.get(key).map(|value| value.0.as_slice()).unwrap_or_default();
+    let sum = checksum(&node.plan_bytes);
+    let mut next = secret.clone();
+
+    let failed_this = bytes(keys::FAILED_CHECKSUM) == sum.as_bytes() && node.failure_count > 0;
+    let given_up = node.state == Some(PlanState::Failed);
+    if bytes(keys::APPLIED_CHECKSUM) == sum.as_bytes()
+        && !given_up
+        && bytes(keys::APPLIED_PLAN) != node.plan_bytes.as_slice()
+    {
+        put(&mut next, keys::APPLIED_PLAN, node.plan_bytes.clone());
+    }
+    let note = |key: &str| secret.metadata.annotations.as_ref().and_then(|a| a.get(key)).map(String::as_str);
+    let probes_reported = !bytes(keys::PROBE_STATUSES).is_empty();
+    if note(annotations::PLAN_PROBES_PASSED).unwrap_or_default().is_empty()
+        && node.in_sync
+        && node.healthy
+        && probes_reported
+    {
+        next.metadata
+            .annotations
+            .get_or_insert_default()
+            .insert(annotations::PLAN_PROBES_PASSED.to_owned(), rfc3339(now));
+    }
+    prune_periodic_output(&mut next, &node);
+
+    if given_up && (node.max_failures == -1 || node.failure_count < node.max_failures) {
+        let due = retry_at(bytes(keys::LAST_APPLY_TIME), node.failure_count, now);
+        if due <= now {
+            // The failure count stays, so that the agent goes on counting attempts: with attempt 1 again,
+            // actions that run once per attempt would be skipped and called done.
+            put(&mut next, keys::PLAN_STATE, PlanState::Pending.as_str().as_bytes().to_vec());
+        } else {
+            decision.look_again = Some(due);
+        }
+    }
+    let failing = given_up
+        || (failed_this
+            && node.state != Some(PlanState::Succeeded)
+            && (node.max_failures == -1 || node.failure_count >= node.max_failures));
+    decision.plan_applied =
+        Some(if failing { PlanApplied::False(hint(secret, runtime)) } else { PlanApplied::True });
+    decision.secret = (next != *secret).then_some(next);
+    decision
+}
+
+fn put(secret: &mut Secret, key: &str, value: Vec<u8>) {
+    secret.data.get_or_insert_default().insert(key.to_owned(), ByteString(value));
+}
+
+fn hint(secret: &Secret, runtime: Runtime) -> String {
+    let is =
+        |key: &str| secret.metadata.labels.as_ref().and_then(|l| l.get(key)).is_some_and(|v| v == "true");
+    let unit = runtime.unit(is(labels::ETCD_ROLE) || is(labels::CONTROL_PLANE_ROLE));
+    format!(
+        "error applying plan -- check rancher-system-agent.service and {unit}.service logs on node for more \
+         information"
+    )
+}
+
+/// Output of periodic instructions that the plan no longer has.
+fn prune_periodic_output(secret: &mut Secret, node: &NodeState) {
+    let Some(packed) = secret.data.as_ref().and_then(|data| data.get(keys::APPLIED_PERIODIC_OUTPUT)) else {
+        return;
+    };
+    let Ok(mut output) = read_periodic_output(Some(&packed.0)) else { return };
+    let before = output.len();
+    output.retain(|name, _| {
+        node.plan.as_ref().is_some_and(|plan| plan.periodic_instructions.iter().any(|p| &p.name == name))
+    });
+    if output.len() == before {
+        return;
+    }
+    let bytes =
+        if output.is_empty() { Vec::new() } else { gzip(&drover_plan::to_vec(&output).unwrap_or_default()) };
+    put(secret, keys::APPLIED_PERIODIC_OUTPUT, bytes);
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    // Writing to memory does not fail.
+    if encoder.write_all(bytes).is_err() {
+        return Vec::new();
+    }
+    encoder.finish().unwrap_or_default()
+}
+
+fn retry_at(last_apply: &[u8], failures: i64, now: Timestamp) -> Timestamp {
+    let pause = COOLDOWN * i32::try_from(failures.clamp(1, 6)).unwrap_or(6);
+    match parse_unix_date(&String::from_utf8_lossy(last_apply)) {
+        Some(last) => last.checked_add(pause).unwrap_or(now),
+        None => now,
+    }
+}
+
+/// Go's UnixDate (`Thu Jan  1 15:04:05 UTC 2026`), which the agent writes in UTC, or RFC 3339.
+pub fn parse_unix_date(text: &str) -> Option<Timestamp> {
+    if let Ok(time) = text.trim().parse::<Timestamp>() {
+        return Some(time);
+    }
+    let parts: Vec<&str> = text.split_whitespace().collect();
+    let [_, month, day, time, _, year] = parts[..] else { return None };
+    let month = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
+        .iter()
+        .position(|name| *name == month)?
+        + 1;
+    let day: u8 = day.parse().ok()?;
+    format!("{year}-{month:02}-{day:02}T{time}Z").parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const PLAN: &str = r#"{"instructions":[{"name":"install"}]}"#;
+
+    fn secret(pairs: &[(&str, &str)]) -> Secret {
+        let mut secret: Secret = serde_json::from_value(json!({
+            "metadata": {"name": "m1", "labels": {"rke.cattle.io/worker-role": "true"}}
+        }))
+        .unwrap();
+        secret.data =
+            Some(pairs.iter().map(|(k, v)| (k.to_string(), ByteString(v.as_bytes().to_vec()))).collect());
+        secret
+    }
+
+    fn at(text: &str) -> Timestamp {
+        text.parse().unwrap()
+    }
+
+    fn value<'a>(secret: &'a Secret, key: &str) -> &'a [u8] {
+        &secret.data.as_ref().unwrap()[key].0
+    }
+
+    #[test]
+    fn control_plane_check_19_applied_plan_is_copied_for_agents_without_plan_state() {
+        let sum = checksum(PLAN.as_bytes());
+        let now = at("2026-01-01T00:00:00Z");
+        let before = secret(&[("plan", PLAN), ("applied-checksum", &sum)]);
+        let decision = decide(&before, Runtime::K3s, now);
+        let after = decision.secret.unwrap();
+        assert_eq!(value(&after, "appliedPlan"), PLAN.as_bytes());
+        assert_eq!(decision.plan_applied, Some(PlanApplied::True));
+        assert_eq!(decide(&after, Runtime::K3s, now).secret, None, "nothing more to write");
+    }
+
+    #[test]
+    fn probes_are_stamped_once_and_only_when_reported() {
+        let sum = checksum(PLAN.as_bytes());
+        let now = at("2026-01-01T00:00:00Z");
+        let quiet = secret(&[("plan", PLAN), ("applied-checksum", &sum), ("appliedPlan", PLAN)]);
+        assert_eq!(decide(&quiet, Runtime::K3s, now).secret, None);
+        let pairs = [
+            ("plan", PLAN),
+            ("applied-checksum", sum.as_str()),
+            ("appliedPlan", PLAN),
+            ("probe-statuses", r#"{"kubelet":{"healthy":true}}"#),
+        ];
+        let stamped = decide(&secret(&pairs), Runtime::K3s, now).secret.unwrap();
+        assert_eq!(
+            stamped.metadata.annotations.as_ref().unwrap()[annotations::PLAN_PROBES_PASSED],
+            "2026-01-01T00:00:00Z"
+        );
+        assert_eq!(decide(&stamped, Runtime::K3s, at("2026-01-02T00:00:00Z")).secret, None);
+    }
+
+    #[test]
+    fn control_plane_check_18_a_failure_is_shown_and_tried_again() {
+        let sum = checksum(PLAN.as_bytes());
+        let failed = secret(&[
+            ("plan", PLAN),
+            ("plan-state", "failed"),
+            ("failed-checksum", &sum),
+            ("failure-count", "2"),
+            ("max-failures", "-1"),
+            ("last-apply-time", "Thu Jan  1 00:00:00 UTC 2026"),
+        ]);
+        let early = decide(&failed, Runtime::K3s, at("2026-01-01T00:00:59Z"));
+        assert_eq!((early.secret, early.look_again), (None, Some(at("2026-01-01T00:01:00Z"))));
+        let Some(PlanApplied::False(message)) = early.plan_applied else {
+            panic!("{early:?}", early = early.plan_applied)
+        };
+        assert_eq!(
+            message,
+            "error applying plan -- check rancher-system-agent.service and k3s-agent.service logs on node for \
+             more information"
+        );
+        let armed = decide(&failed, Runtime::K3s, at("2026-01-01T00:01:00Z")).secret.unwrap();
+        assert_eq!(value(&armed, "plan-state"), b"pending");
+        assert_eq!(value(&armed, "failure-count"), b"2", "attempts go on counting");
+    }
+
+    #[test]
+    fn a_spent_plan_is_not_tried_again() {
+        let failed = secret(&[
+            ("plan", PLAN),
+            ("plan-state", "failed"),
+            ("failure-count", "3"),
+            ("max-failures", "3"),
+        ]);
+        let decision = decide(&failed, Runtime::K3s, at("2027-01-01T00:00:00Z"));
+        assert_eq!((decision.secret, decision.look_again), (None, None));
+        assert!(matches!(decision.plan_applied, Some(PlanApplied::False(_))));
+    }
+
+    #[test]
+    fn output_of_removed_periodic_instructions_goes() {
+        let packed = gzip(br#"{"gone":{"name":"gone"}}"#);
+        let mut with_output = secret(&[("plan", PLAN)]);
+        put(&mut with_output, "applied-periodic-output", packed);
+        let after = decide(&with_output, Runtime::K3s, at("2026-01-01T00:00:00Z")).secret.unwrap();
+        assert_eq!(value(&after, "applied-periodic-output"), b"");
+    }
+}
