@@ -1,0 +1,518 @@
+//! Types and cost of a rule, before it ever runs.
+//!
+//! The checker follows the schema through selections, loops and functions. Where it cannot know a type it says
+//! [`Ty::Dyn`] and lets the rule pass; where it knows, unknown fields, variables and functions are errors. Costs are
+//! upper bounds in upstream's units: an unbounded list in a loop therefore exceeds the limit, and the author is told
+//! to add maxItems.
+
+use kube_cel::cel::IdedExpr;
+use kube_cel::cel::common::ast::{CallExpr, ComprehensionExpr, Expr, LiteralValue, SelectExpr, operators};
+
+use super::limits::REQUEST;
+use super::names::escape;
+use super::size::max_size;
+use crate::structural::{Structural, Type};
+use crate::validate::formats::Format;
+
+/// What is known of an expression.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Estimate {
+    /// Its type
+    pub ty: Ty,
+    /// Largest number of items or characters
+    pub size: u64,
+    /// Largest cost of evaluating it
+    pub cost: u64,
+}
+
+/// Types of CEL, as far as rules need them.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Ty {
+    /// Not known before the rule runs
+    Dyn,
+    /// bool
+    Bool,
+    /// int, uint or double
+    Number,
+    /// string or bytes
+    Text,
+    /// timestamp or duration
+    Time,
+    /// null
+    Null,
+    /// A list and its items
+    List(Box<Estimate>),
+    /// A map and its values
+    Map(Box<Estimate>),
+    /// A declared object: its node in the checker's table; root and embedded resources show some metadata too
+    Object(usize, bool),
+}
+
+/// Checks expressions over one node of the schema.
+pub struct Checker<'s> {
+    nodes: Vec<&'s Structural>,
+    scope: Vec<(String, Estimate)>,
+    /// What is wrong, in the words of the CEL compiler
+    pub errors: Vec<String>,
+}
+
+impl<'s> Checker<'s> {
+    /// `self` (and `oldSelf`, if the rule may use it) are values of `schema`.
+    pub fn new(schema: &'s Structural, resource: bool, old_self: bool, optional: bool) -> Self {
+        let mut checker = Checker { nodes: Vec::new(), scope: Vec::new(), errors: Vec::new() };
+        let own = checker.of(schema, resource);
+        if old_self {
+            let old = if optional { Estimate { ty: Ty::Dyn, ..own.clone() } } else { own.clone() };
+            checker.scope.push(("oldSelf".to_owned(), old));
+        }
+        checker.scope.push(("self".to_owned(), own));
+        checker
+    }
+
+    /// Type, size and cost of `expr`; errors are collected.
+    pub fn check(&mut self, expr: &IdedExpr) -> Estimate {
+        match &expr.expr {
+            Expr::Literal(literal) => self.literal(literal),
+            Expr::Ident(name) => self.ident(name),
+            Expr::Select(select) => self.select(select),
+            Expr::Call(call) => self.call(call),
+            Expr::Comprehension(comprehension) => self.comprehension(comprehension),
+            Expr::List(list) => {
+                let items: Vec<_> = list.elements.iter().map(|e| self.check(e)).collect();
+                let cost = items.iter().fold(10, |sum: u64, e| sum.saturating_add(e.cost));
+                let size = items.len() as u64;
+                let item = items.into_iter().next().unwrap_or(UNKNOWN_SCALAR);
+                Estimate { ty: Ty::List(Box::new(Estimate { cost: 0, ..item })), size, cost }
+            }
+            Expr::Map(map) => {
+                let mut cost = 30u64;
+                for entry in &map.entries {
+                    if let kube_cel::cel::common::ast::EntryExpr::MapEntry(e) = &entry.expr {
+                        cost = cost
+                            .saturating_add(self.check(&e.key).cost)
+                            .saturating_add(self.check(&e.value).cost);
+                    }
+                }
+                Estimate { ty: Ty::Dyn, size: map.entries.len() as u64, cost }
+            }
+            Expr::Struct(s) => {
+                self.errors.push(format!("undeclared reference to '{}' (in container '')", s.type_name));
+                UNKNOWN
+            }
+            Expr::Unspecified => UNKNOWN,
+        }
+    }
+
+    fn literal(&self, literal: &LiteralValue) -> Estimate {
+        let (ty, size) = match literal {
+            LiteralValue::Boolean(_) => (Ty::Bool, 1),
+            LiteralValue::String(s) => (Ty::Text, s.inner().chars().count() as u64),
+            LiteralValue::Bytes(b) => (Ty::Text, b.inner().len() as u64),
+            LiteralValue::Double(_) | LiteralValue::Int(_) | LiteralValue::UInt(_) => (Ty::Number, 1),
+            LiteralValue::Null => (Ty::Null, 1),
+        };
+        Estimate { ty, size, cost: 0 }
+    }
+
+    fn ident(&mut self, name: &str) -> Estimate {
+        if let Some((_, found)) = self.scope.iter().rev().find(|(n, _)| n == name) {
+            return Estimate { cost: 1, ..found.clone() };
+        }
+        const TYPES: &[&str] = &[
+            "bool",
+            "int",
+            "uint",
+            "double",
+            "string",
+            "bytes",
+            "list",
+            "map",
+            "null_type",
+            "type",
+            "optional",
+            "math",
+            "sets",
+            "ip",
+            "cidr",
+            "format",
+            "base64",
+            "strings",
+            "semver",
+            "quantity",
+        ];
+        if !TYPES.contains(&name) {
+            self.errors.push(format!("undeclared reference to '{name}' (in container '')"));
+        }
+        UNKNOWN
+    }
+
+    fn select(&mut self, select: &SelectExpr) -> Estimate {
+        let operand = self.check(&select.operand);
+        let cost = operand.cost.saturating_add(1);
+        let found = match &operand.ty {
+            Ty::Object(node, resource) => self.field(*node, *resource, &select.field),
+            Ty::Map(value) => (**value).clone(),
+            Ty::Dyn => UNKNOWN,
+            _ => {
+                self.errors.push(format!("type does not support field selection ('{}')", select.field));
+                UNKNOWN
+            }
+        };
+        if select.test {
+            return Estimate { ty: Ty::Bool, size: 1, cost };
+        }
+        Estimate { cost, ..found }
+    }
+
+    fn field(&mut self, node: usize, resource: bool, name: &str) -> Estimate {
+        let schema = self.nodes[node];
+        if resource {
+            match name {
+                "metadata" => {
+                    let text = Estimate { ty: Ty::Text, size: 253, cost: 0 };
+                    return Estimate { ty: Ty::Map(Box::new(text)), size: 2, cost: 0 };
+                }
+                "apiVersion" | "kind" => return Estimate { ty: Ty::Text, size: 317, cost: 0 },
+                _ => {}
+            }
+        }
+        let property = schema.properties.iter().find(|(n, _)| escape(n) == name);
+        match property {
+            Some((_, property)) => self.of(property, false),
+            None => {
+                self.errors.push(format!("undefined field '{name}'"));
+                UNKNOWN
+            }
+        }
+    }
+
+    fn of(&mut self, schema: &'s Structural, resource: bool) -> Estimate {
+        let format = schema.value.as_ref().and_then(|v| v.format);
+        let ty = match schema.kind {
+            _ if schema.int_or_string => Ty::Dyn,
+            None => Ty::Dyn,
+            Some(Type::Boolean) => Ty::Bool,
+            Some(Type::Integer | Type::Number) => Ty::Number,
+            Some(Type::String) => match format {
+                Some(Format::DateTime | Format::Date | Format::Duration) => Ty::Time,
+                _ => Ty::Text,
+            },
+            Some(Type::Array) => {
+                let item = schema.items.as_deref().map_or(UNKNOWN, |items| self.of(items, false));
+                Ty::List(Box::new(item))
+            }
+            Some(Type::Object) => match schema.additional.schema() {
+                Some(value) => Ty::Map(Box::new(self.of(value, false))),
+                None => {
+                    self.nodes.push(schema);
+                    let resource = resource || schema.embedded_resource;
+                    Ty::Object(self.nodes.len() - 1, resource)
+                }
+            },
+        };
+        // Declared objects are compared field by field; only maps, lists and strings grow.
+        let size = match ty {
+            Ty::Object(..) => schema.properties.len() as u64,
+            _ => max_size(schema),
+        };
+        Estimate { ty, size, cost: 0 }
+    }
+
+    fn comprehension(&mut self, c: &ComprehensionExpr) -> Estimate {
+        let range = self.check(&c.iter_range);
+        let init = self.check(&c.accu_init);
+        let text = Estimate { ty: Ty::Text, size: 253, cost: 0 };
+        let item = match &range.ty {
+            Ty::List(item) => (**item).clone(),
+            Ty::Map(_) | Ty::Object(..) => text,
+            _ => UNKNOWN,
+        };
+        let depth = self.scope.len();
+        // The accumulator can grow to one result for each item.
+        let accumulator = Estimate {
+            ty: if init.ty == Ty::Bool { Ty::Bool } else { Ty::Dyn },
+            size: init.size.max(range.size),
+            cost: 0,
+        };
+        match (&c.iter_var2, &range.ty) {
+            (Some(second), _) => {
+                let value = match &range.ty {
+                    Ty::Map(value) => (**value).clone(),
+                    Ty::List(item) => (**item).clone(),
+                    _ => UNKNOWN,
+                };
+                self.scope.push((c.iter_var.clone(), UNKNOWN_SCALAR));
+                self.scope.push((second.clone(), value));
+            }
+            (None, _) => self.scope.push((c.iter_var.clone(), item.clone())),
+        }
+        self.scope.push((c.accu_var.clone(), accumulator.clone()));
+        let condition = self.check(&c.loop_cond);
+        let step = self.check(&c.loop_step);
+        let result = self.check(&c.result);
+        self.scope.truncate(depth);
+        let each = condition.cost.saturating_add(step.cost).saturating_add(1);
+        let cost = range.cost.saturating_add(init.cost).saturating_add(range.size.saturating_mul(each));
+        // `filter` keeps the items; `map` makes new ones of unknown type.
+        let ty = match (&init.ty, &result.ty) {
+            (Ty::Bool, _) => Ty::Bool,
+            (Ty::List(_), _) => match &step.ty {
+                Ty::List(new) if !matches!(new.ty, Ty::Dyn) => Ty::List(new.clone()),
+                _ => Ty::List(Box::new(UNKNOWN)),
+            },
+            (_, other) => other.clone(),
+        };
+        Estimate { ty, size: accumulator.size, cost: cost.saturating_add(result.cost) }
+    }
+
+    fn call(&mut self, call: &CallExpr) -> Estimate {
+        let target = call.target.as_deref().map(|t| self.target(t));
+        let args: Vec<_> = call.args.iter().map(|a| self.check(a)).collect();
+        let inputs: Vec<&Estimate> = target.iter().flatten().chain(args.iter()).collect();
+        let base = inputs.iter().fold(1u64, |sum, e| sum.saturating_add(e.cost));
+        let sizes = |scale: f64| (inputs.iter().map(|e| e.size as f64).sum::<f64>() * scale).ceil() as u64;
+        let first = inputs.first().map_or(1, |e| e.size);
+        let second = inputs.get(1).map_or(1, |e| e.size);
+        let (ty, size, extra) = match call.func_name.as_str() {
+            operators::LOGICAL_AND
+            | operators::LOGICAL_OR
+            | operators::LOGICAL_NOT
+            | operators::NOT_STRICTLY_FALSE => {
+                for input in &inputs {
+                    if !matches!(input.ty, Ty::Bool | Ty::Dyn) {
+                        self.errors.push(format!("found no matching overload for '{}'", call.func_name));
+                        break;
+                    }
+                }
+                (Ty::Bool, 1, 0)
+            }
+            operators::EQUALS
+            | operators::NOT_EQUALS
+            | operators::LESS
+            | operators::LESS_EQUALS
+            | operators::GREATER
+            | operators::GREATER_EQUALS => {
+                self.comparable(&call.func_name, &args);
+                let smaller = first.min(second);
+                (Ty::Bool, 1, (smaller as f64 * 0.1).ceil() as u64)
+            }
+            operators::IN => match args.get(1).map(|a| &a.ty) {
+                Some(Ty::List(item)) => (Ty::Bool, 1, second.saturating_mul(1 + item.size.min(first) / 10)),
+                _ => (Ty::Bool, 1, 1),
+            },
+            operators::ADD => match args.first().map(|a| a.ty.clone()) {
+                Some(Ty::Text) => (Ty::Text, first.saturating_add(second), sizes(0.1)),
+                Some(Ty::List(item)) => {
+                    let item = match (&item.ty, args.get(1).map(|a| &a.ty)) {
+                        (Ty::Dyn, Some(Ty::List(other))) => other.clone(),
+                        _ => item,
+                    };
+                    (Ty::List(item), first.saturating_add(second), 1)
+                }
+                Some(Ty::Number) => (Ty::Number, 1, 0),
+                // An accumulator: its items become those of the other side.
+                _ => match args.get(1).map(|a| a.ty.clone()) {
+                    Some(Ty::List(item)) => (Ty::List(item), first.saturating_add(second), 1),
+                    _ => (Ty::Dyn, first.saturating_add(second), 1),
+                },
+            },
+            operators::SUBSTRACT
+            | operators::MULTIPLY
+            | operators::DIVIDE
+            | operators::MODULO
+            | operators::NEGATE => match args.first().map(|a| &a.ty) {
+                Some(Ty::Number) if args.len() == 1 || args.get(1).is_some_and(|a| a.ty == Ty::Number) => {
+                    (Ty::Number, 1, 0)
+                }
+                _ => (Ty::Dyn, 1, 0),
+            },
+            operators::CONDITIONAL => {
+                let (a, b) =
+                    (args.get(1).cloned().unwrap_or(UNKNOWN), args.get(2).cloned().unwrap_or(UNKNOWN));
+                let ty = if a.ty == b.ty { a.ty } else { Ty::Dyn };
+                (ty, a.size.max(b.size), 0)
+            }
+            operators::INDEX => match args.first().map(|a| &a.ty) {
+                Some(Ty::List(item)) | Some(Ty::Map(item)) => (item.ty.clone(), item.size, 0),
+                _ => (Ty::Dyn, first, 0),
+            },
+            operators::OPT_INDEX | operators::OPT_SELECT => (Ty::Dyn, first, 0),
+            name => match FUNCTIONS.iter().find(|f| f.0 == name) {
+                Some((_, result, work)) => {
+                    let ty = match result {
+                        Result::Bool => Ty::Bool,
+                        Result::Number => Ty::Number,
+                        Result::Text => Ty::Text,
+                        Result::Texts => Ty::List(Box::new(Estimate { ty: Ty::Text, size: first, cost: 0 })),
+                        Result::Any => Ty::Dyn,
+                    };
+                    let extra = match work {
+                        Work::Constant => 0,
+                        Work::Linear => sizes(0.1),
+                        Work::Product => (first as f64 * 0.1 * (second as f64 * 0.25).max(1.0)).ceil() as u64,
+                        Work::Items => first.saturating_mul(second.max(1)),
+                    };
+                    (ty, first.max(1), extra)
+                }
+                None => {
+                    self.errors.push(format!("undeclared reference to '{name}' (in container '')"));
+                    (Ty::Dyn, 1, 0)
+                }
+            },
+        };
+        Estimate { ty, size, cost: base.saturating_add(extra) }
+    }
+
+    /// `math.greatest(…)` and the like: the target is a namespace, not a variable.
+    fn target(&mut self, target: &IdedExpr) -> Option<Estimate> {
+        if let Expr::Ident(name) = &target.expr {
+            let namespaces = ["math", "sets", "optional", "base64", "strings", "cidr", "ip", "format"];
+            let local = self.scope.iter().any(|(n, _)| n == name);
+            if !local && namespaces.contains(&name.as_str()) {
+                return None;
+            }
+        }
+        Some(self.check(target))
+    }
+
+    fn comparable(&mut self, operator: &str, args: &[Estimate]) {
+        let [a, b] = args else { return };
+        let simple = |t: &Ty| matches!(t, Ty::Bool | Ty::Number | Ty::Text | Ty::Time);
+        if simple(&a.ty) && simple(&b.ty) && a.ty != b.ty {
+            self.errors.push(format!("found no matching overload for '{operator}'"));
+        }
+    }
+}
+
+const UNKNOWN: Estimate = Estimate { ty: Ty::Dyn, size: REQUEST / 4, cost: 0 };
+const UNKNOWN_SCALAR: Estimate = Estimate { ty: Ty::Dyn, size: 1, cost: 0 };
+
+enum Result {
+    Bool,
+    Number,
+    Text,
+    Texts,
+    Any,
+}
+
+enum Work {
+    /// Independent of the size
+    Constant,
+    /// Reads its inputs once
+    Linear,
+    /// A regular expression over a text
+    Product,
+    /// Each item of one list with each of the other
+    Items,
+}
+
+/// Functions that rules may call, with their result and how their work grows.
+const FUNCTIONS: &[(&str, Result, Work)] = &[
+    ("size", Result::Number, Work::Constant),
+    ("contains", Result::Bool, Work::Linear),
+    ("startsWith", Result::Bool, Work::Linear),
+    ("endsWith", Result::Bool, Work::Linear),
+    ("matches", Result::Bool, Work::Product),
+    ("find", Result::Text, Work::Product),
+    ("findAll", Result::Texts, Work::Product),
+    ("string", Result::Text, Work::Linear),
+    ("bytes", Result::Text, Work::Linear),
+    ("int", Result::Number, Work::Constant),
+    ("uint", Result::Number, Work::Constant),
+    ("double", Result::Number, Work::Constant),
+    ("bool", Result::Bool, Work::Constant),
+    ("dyn", Result::Any, Work::Constant),
+    ("type", Result::Any, Work::Constant),
+    ("duration", Result::Any, Work::Constant),
+    ("timestamp", Result::Any, Work::Constant),
+    ("getFullYear", Result::Number, Work::Constant),
+    ("getMonth", Result::Number, Work::Constant),
+    ("getDayOfYear", Result::Number, Work::Constant),
+    ("getDayOfMonth", Result::Number, Work::Constant),
+    ("getDate", Result::Number, Work::Constant),
+    ("getDayOfWeek", Result::Number, Work::Constant),
+    ("getHours", Result::Number, Work::Constant),
+    ("getMinutes", Result::Number, Work::Constant),
+    ("getSeconds", Result::Number, Work::Constant),
+    ("getMilliseconds", Result::Number, Work::Constant),
+    ("charAt", Result::Text, Work::Linear),
+    ("indexOf", Result::Number, Work::Linear),
+    ("lastIndexOf", Result::Number, Work::Linear),
+    ("lowerAscii", Result::Text, Work::Linear),
+    ("upperAscii", Result::Text, Work::Linear),
+    ("replace", Result::Text, Work::Linear),
+    ("split", Result::Texts, Work::Linear),
+    ("substring", Result::Text, Work::Linear),
+    ("trim", Result::Text, Work::Linear),
+    ("join", Result::Text, Work::Linear),
+    ("reverse", Result::Any, Work::Linear),
+    ("format", Result::Text, Work::Linear),
+    ("quote", Result::Text, Work::Linear),
+    ("isSorted", Result::Bool, Work::Linear),
+    ("sum", Result::Any, Work::Linear),
+    ("min", Result::Any, Work::Linear),
+    ("max", Result::Any, Work::Linear),
+    ("greatest", Result::Any, Work::Linear),
+    ("least", Result::Any, Work::Linear),
+    ("ceil", Result::Number, Work::Constant),
+    ("floor", Result::Number, Work::Constant),
+    ("round", Result::Number, Work::Constant),
+    ("trunc", Result::Number, Work::Constant),
+    ("abs", Result::Number, Work::Constant),
+    ("sign", Result::Any, Work::Constant),
+    ("sqrt", Result::Number, Work::Constant),
+    ("isNaN", Result::Bool, Work::Constant),
+    ("isInf", Result::Bool, Work::Constant),
+    ("isFinite", Result::Bool, Work::Constant),
+    ("equivalent", Result::Bool, Work::Items),
+    ("intersects", Result::Bool, Work::Items),
+    ("encode", Result::Text, Work::Linear),
+    ("decode", Result::Text, Work::Linear),
+    ("url", Result::Any, Work::Linear),
+    ("isURL", Result::Bool, Work::Linear),
+    ("getScheme", Result::Text, Work::Constant),
+    ("getHost", Result::Text, Work::Constant),
+    ("getHostname", Result::Text, Work::Constant),
+    ("getPort", Result::Text, Work::Constant),
+    ("getEscapedPath", Result::Text, Work::Constant),
+    ("getQuery", Result::Any, Work::Constant),
+    ("ip", Result::Any, Work::Linear),
+    ("isIP", Result::Bool, Work::Linear),
+    ("isCanonical", Result::Bool, Work::Linear),
+    ("family", Result::Number, Work::Constant),
+    ("isUnspecified", Result::Bool, Work::Constant),
+    ("isLoopback", Result::Bool, Work::Constant),
+    ("isLinkLocalMulticast", Result::Bool, Work::Constant),
+    ("isLinkLocalUnicast", Result::Bool, Work::Constant),
+    ("isGlobalUnicast", Result::Bool, Work::Constant),
+    ("cidr", Result::Any, Work::Linear),
+    ("isCIDR", Result::Bool, Work::Linear),
+    ("containsIP", Result::Bool, Work::Linear),
+    ("containsCIDR", Result::Bool, Work::Linear),
+    ("masked", Result::Any, Work::Constant),
+    ("prefixLength", Result::Number, Work::Constant),
+    ("quantity", Result::Any, Work::Linear),
+    ("isQuantity", Result::Bool, Work::Linear),
+    ("isInteger", Result::Bool, Work::Constant),
+    ("asInteger", Result::Number, Work::Constant),
+    ("asApproximateFloat", Result::Number, Work::Constant),
+    ("add", Result::Any, Work::Constant),
+    ("sub", Result::Any, Work::Constant),
+    ("isGreaterThan", Result::Bool, Work::Constant),
+    ("isLessThan", Result::Bool, Work::Constant),
+    ("compareTo", Result::Number, Work::Constant),
+    ("semver", Result::Any, Work::Linear),
+    ("isSemver", Result::Bool, Work::Linear),
+    ("major", Result::Number, Work::Constant),
+    ("minor", Result::Number, Work::Constant),
+    ("patch", Result::Number, Work::Constant),
+    ("validate", Result::Any, Work::Linear),
+    ("named", Result::Any, Work::Constant),
+    ("none", Result::Any, Work::Constant),
+    ("of", Result::Any, Work::Constant),
+    ("ofNonZeroValue", Result::Any, Work::Constant),
+    ("value", Result::Any, Work::Constant),
+    ("hasValue", Result::Bool, Work::Constant),
+    ("or", Result::Any, Work::Constant),
+    ("orValue", Result::Any, Work::Constant),
+];

@@ -1,0 +1,124 @@
+//! Drops what the schema does not know, and says what it dropped.
+
+use serde_json::{Map, Value};
+
+use crate::structural::{Additional, Structural};
+
+/// The fields of ObjectMeta; others inside `metadata` of a resource are dropped as unknown.
+pub const OBJECT_META_FIELDS: &[&str] = &[
+    "annotations",
+    "creationTimestamp",
+    "deletionGracePeriodSeconds",
+    "deletionTimestamp",
+    "finalizers",
+    "generateName",
+    "generation",
+    "labels",
+    "managedFields",
+    "name",
+    "namespace",
+    "ownerReferences",
+    "resourceVersion",
+    "selfLink",
+    "uid",
+];
+
+/// Prunes a whole resource and returns the paths of the dropped fields, like `spec.x` or `spec.list[0].y`.
+///
+/// `apiVersion`, `kind` and the known part of `metadata` always stay, in the root and in embedded resources.
+pub fn prune(object: &mut Value, schema: &Structural) -> Vec<String> {
+    prune_value(object, schema, true)
+}
+
+/// [`prune`] for a value that may stand anywhere in the schema.
+pub(crate) fn prune_value(value: &mut Value, schema: &Structural, root: bool) -> Vec<String> {
+    let mut pruner = Pruner { path: String::new(), unknown: Vec::new() };
+    pruner.walk(value, Some(schema), root);
+    pruner.unknown
+}
+
+struct Pruner {
+    path: String,
+    unknown: Vec<String>,
+}
+
+impl Pruner {
+    /// Without a schema (below `additionalProperties: true` or an untyped list) nothing inside objects is known.
+    fn walk(&mut self, value: &mut Value, schema: Option<&Structural>, root: bool) {
+        match value {
+            Value::Object(object) => self.object(object, schema, root),
+            Value::Array(list) => {
+                let preserve = schema.is_some_and(|s| s.preserve_unknown_fields);
+                let items = schema.and_then(|s| s.items.as_deref());
+                if preserve && items.is_none() {
+                    return;
+                }
+                for (i, item) in list.iter_mut().enumerate() {
+                    // Scalars cannot lose anything; skip the path work for long lists of them.
+                    if item.is_object() || item.is_array() {
+                        self.descend(&format!("[{i}]"), |p| p.walk(item, items, false));
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn object(&mut self, object: &mut Map<String, Value>, schema: Option<&Structural>, root: bool) {
+        let resource = root || schema.is_some_and(|s| s.embedded_resource);
+        let preserve = schema.is_some_and(|s| s.preserve_unknown_fields);
+        let additional = schema.is_some_and(|s| !matches!(s.additional, Additional::Unset));
+        let mut dropped = Vec::new();
+        for (name, value) in object.iter_mut() {
+            if resource && name == "metadata" {
+                self.child(name, |p| p.metadata(value));
+                continue;
+            }
+            if resource && (name == "apiVersion" || name == "kind") {
+                continue;
+            }
+            let property = schema.and_then(|s| s.property(name));
+            if property.is_some() || additional {
+                if value.is_object() || value.is_array() {
+                    self.child(name, |p| p.walk(value, property, false));
+                }
+            } else if !preserve {
+                dropped.push(name.clone());
+            }
+        }
+        for name in dropped {
+            object.remove(&name);
+            self.child(&name, |p| {
+                let path = p.path.clone();
+                p.unknown.push(path);
+            });
+        }
+    }
+
+    fn metadata(&mut self, metadata: &mut Value) {
+        let Value::Object(fields) = metadata else { return };
+        let dropped: Vec<_> =
+            fields.keys().filter(|k| !OBJECT_META_FIELDS.contains(&k.as_str())).cloned().collect();
+        for name in dropped {
+            fields.remove(&name);
+            self.unknown.push(format!("{}.{name}", self.path));
+        }
+    }
+
+    fn child(&mut self, name: &str, f: impl FnOnce(&mut Self)) {
+        let length = self.path.len();
+        if length > 0 {
+            self.path.push('.');
+        }
+        self.path.push_str(name);
+        f(self);
+        self.path.truncate(length);
+    }
+
+    fn descend(&mut self, suffix: &str, f: impl FnOnce(&mut Self)) {
+        let length = self.path.len();
+        self.path.push_str(suffix);
+        f(self);
+        self.path.truncate(length);
+    }
+}
