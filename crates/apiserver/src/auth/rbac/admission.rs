@@ -1,0 +1,295 @@
+//! Writes to roles and bindings: defaults, validity, and that nobody grants what they do not hold.
+//! Behaviour: kubernetes pkg/registry/rbac/{escalation_check,validation/rule}.go and */policybased.
+
+use super::authorizer::Rbac;
+use super::policy::{GROUP, Kind, RoleRef, Stored};
+use super::rule::{self, Rule};
+use crate::admission::{Admission, AdmissionRequest, Operation};
+use crate::identity::{Attributes, Authorizer, UserInfo};
+use crate::registry::Resource;
+use crate::status::{FieldError, FieldErrorKind, GroupName, Status};
+use futures::future::BoxFuture;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Judges writes to `rbac.authorization.k8s.io`.
+pub struct RbacAdmission {
+    rbac: Arc<Rbac>,
+    /// Asked for the verbs `escalate` and `bind`; the server's whole authorizer, not only RBAC.
+    authorizer: Arc<dyn Authorizer>,
+}
+
+impl RbacAdmission {
+    /// The hook.
+    pub fn new(rbac: Arc<Rbac>, authorizer: Arc<dyn Authorizer>) -> Self {
+        Self { rbac, authorizer }
+    }
+
+    async fn may(&self, request: &AdmissionRequest<'_>, verb: &str, resource: &str, name: &str) -> Result<bool, Status> {
+        let attributes = Attributes {
+            user: request.user.clone(),
+            verb: verb.into(),
+            group: GROUP.into(),
+            version: "v1".into(),
+            resource: resource.into(),
+            namespace: request.namespace.into(),
+            name: name.into(),
+            resource_request: true,
+            ..Attributes::default()
+        };
+        Ok(self.authorizer.authorize(&attributes).await?.allowed)
+    }
+
+    async fn check_role(&self, kind: Kind, request: &AdmissionRequest<'_>, object: &Value) -> Result<(), Status> {
+        if request.user.in_group(super::policy::MASTERS)
+            || self.may(request, "escalate", kind.resource(), request.name).await?
+        {
+            return Ok(());
+        }
+        let about = GroupName { group: GROUP, name: kind.resource() };
+        let aggregates =
+            |o: Option<&Value>| o.and_then(|o| o.get("aggregationRule")).is_some_and(|a| !a.is_null());
+        if aggregates(Some(object)) || aggregates(request.old) {
+            let (held, _) = self.rbac.rules_for(request.user, "");
+            if !rule::missing(&held, &Rule::full_authority()).is_empty() {
+                let why = "must have cluster-admin privileges to use an aggregationRule";
+                return Err(Status::forbidden(about, request.name, why));
+            }
+        }
+        let wanted: Stored = serde_json::from_value(object.clone()).unwrap_or_default();
+        self.confirm(about, request, &wanted.rules)
+    }
+
+    async fn check_binding(&self, kind: Kind, request: &AdmissionRequest<'_>, object: &Value) -> Result<(), Status> {
+        if request.user.in_group(super::policy::MASTERS) {
+            return Ok(());
+        }
+        let role = serde_json::from_value::<Stored>(object.clone()).unwrap_or_default().role_ref;
+        let resource = role_resource(&role);
+        if self.may(request, "bind", resource, &role.name).await? {
+            return Ok(());
+        }
+        let Some(rules) = self.rbac.role(&role, request.namespace) else {
+            return Err(Status::not_found(GroupName { group: GROUP, name: resource }, &role.name));
+        };
+        self.confirm(GroupName { group: GROUP, name: kind.resource() }, request, &rules)
+    }
+
+    /// 403 unless the caller already holds all of the rules, where they would be granted.
+    fn confirm(&self, about: GroupName<'_>, request: &AdmissionRequest<'_>, wanted: &[Rule]) -> Result<(), Status> {
+        let (held, broken) = self.rbac.rules_for(request.user, request.namespace);
+        let missing = rule::missing(&held, wanted);
+        if missing.is_empty() {
+            return Ok(());
+        }
+        Err(Status::forbidden(about, request.name, &escalation_text(request.user, &missing, &broken)))
+    }
+}
+
+impl Admission for RbacAdmission {
+    fn name(&self) -> &str {
+        "RBAC"
+    }
+
+    fn handles(&self, operation: Operation, resource: &Resource, subresource: &str) -> bool {
+        operation != Operation::Delete
+            && subresource.is_empty()
+            && resource.def.group == GROUP
+            && Kind::from_resource(&resource.def.plural).is_some()
+    }
+
+    fn mutate<'a>(
+        &'a self,
+        request: &'a AdmissionRequest<'a>,
+        object: &'a mut Value,
+    ) -> BoxFuture<'a, Result<(), Status>> {
+        if matches!(
+            Kind::from_resource(&request.resource.def.plural),
+            Some(Kind::RoleBinding | Kind::ClusterRoleBinding)
+        ) {
+            default_binding(object);
+        }
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn validate<'a>(
+        &'a self,
+        request: &'a AdmissionRequest<'a>,
+        object: Option<&'a Value>,
+    ) -> BoxFuture<'a, Result<(), Status>> {
+        Box::pin(async move {
+            let (Some(kind), Some(object)) = (Kind::from_resource(&request.resource.def.plural), object) else {
+                return Ok(());
+            };
+            let binding = matches!(kind, Kind::RoleBinding | Kind::ClusterRoleBinding);
+            let errors =
+                if binding { binding_errors(kind, object, request.old) } else { role_errors(kind, object) };
+            if !errors.is_empty() {
+                return Err(Status::invalid(request.resource.group_kind(), request.name, &errors));
+            }
+            if request.old.is_some_and(|old| only_gc_fields_differ(old, object)) {
+                return Ok(());
+            }
+            if binding {
+                self.check_binding(kind, request, object).await
+            } else {
+                self.check_role(kind, request, object).await
+            }
+        })
+    }
+}
+
+/// The text of upstream, with each missing rule on its own line.
+fn escalation_text(user: &UserInfo, missing: &[Rule], broken: &[String]) -> String {
+    let lines: BTreeSet<String> = rule::compacted(missing).iter().map(Rule::compact_string).collect();
+    let lines: Vec<String> = lines.into_iter().collect();
+    let mut text = format!(
+        "user {:?} (groups={}) is attempting to grant RBAC permissions not currently held:\n{}",
+        user.name,
+        rule::quoted(&user.groups),
+        lines.join("\n")
+    );
+    if !broken.is_empty() {
+        text.push_str(&format!("; resolution errors: [{}]", broken.join(", ")));
+    }
+    text
+}
+
+fn default_binding(object: &mut Value) {
+    if object["roleRef"].is_object() && object["roleRef"]["apiGroup"].as_str().unwrap_or_default().is_empty() {
+        object["roleRef"]["apiGroup"] = GROUP.into();
+    }
+    for subject in object["subjects"].as_array_mut().into_iter().flatten() {
+        let named = matches!(subject["kind"].as_str(), Some("User" | "Group"));
+        if named && subject["apiGroup"].as_str().unwrap_or_default().is_empty() {
+            subject["apiGroup"] = GROUP.into();
+        }
+    }
+}
+
+fn role_resource(role: &RoleRef) -> &'static str {
+    if role.kind == "Role" { Kind::Role.resource() } else { Kind::ClusterRole.resource() }
+}
+
+fn role_errors(kind: Kind, object: &Value) -> Vec<FieldError> {
+    let rules = serde_json::from_value::<Stored>(object.clone()).unwrap_or_default().rules;
+    let mut errors = Vec::new();
+    for (i, rule) in rules.iter().enumerate() {
+        for (field, detail) in rule.validate(kind == Kind::Role) {
+            let class = if detail.starts_with("Required") { FieldErrorKind::Required } else { FieldErrorKind::Invalid };
+            errors.push(FieldError { kind: class, field: format!("rules[{i}].{field}"), detail });
+        }
+    }
+    errors
+}
+
+fn binding_errors(kind: Kind, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let role = &object["roleRef"];
+    let text = |v: &Value, key: &str| v[key].as_str().unwrap_or_default().to_owned();
+    if let Some(old) = old
+        && old["roleRef"] != *role
+    {
+        errors.push(FieldError::invalid("roleRef", role, "cannot change roleRef"));
+    }
+    if text(role, "apiGroup") != GROUP {
+        errors.push(FieldError::not_supported("roleRef.apiGroup", &role["apiGroup"], &[GROUP]));
+    }
+    let kinds: &[&str] = if kind == Kind::RoleBinding { &["Role", "ClusterRole"] } else { &["ClusterRole"] };
+    if !kinds.contains(&text(role, "kind").as_str()) {
+        errors.push(FieldError::not_supported("roleRef.kind", &role["kind"], kinds));
+    }
+    if text(role, "name").is_empty() {
+        errors.push(FieldError::required("roleRef.name", ""));
+    }
+    for (i, subject) in object["subjects"].as_array().into_iter().flatten().enumerate() {
+        let at = |field: &str| format!("subjects[{i}].{field}");
+        if text(subject, "name").is_empty() {
+            errors.push(FieldError::required(at("name"), ""));
+        }
+        match text(subject, "kind").as_str() {
+            "ServiceAccount" => {
+                if !text(subject, "apiGroup").is_empty() {
+                    errors.push(FieldError::not_supported(at("apiGroup"), &subject["apiGroup"], &[""]));
+                }
+                if kind == Kind::ClusterRoleBinding && text(subject, "namespace").is_empty() {
+                    errors.push(FieldError::required(at("namespace"), ""));
+                }
+            }
+            "User" | "Group" => {
+                if text(subject, "apiGroup") != GROUP {
+                    errors.push(FieldError::not_supported(at("apiGroup"), &subject["apiGroup"], &[GROUP]));
+                }
+            }
+            _ => errors.push(FieldError::not_supported(
+                at("kind"),
+                &subject["kind"],
+                &["ServiceAccount", "User", "Group"],
+            )),
+        }
+    }
+    errors
+}
+
+/// Whether an update only lets go of the object, which must stay possible without any rights to its rules.
+fn only_gc_fields_differ(old: &Value, new: &Value) -> bool {
+    let strip = |o: &Value| {
+        let mut o = o.clone();
+        if let Some(meta) = o.get_mut("metadata").and_then(Value::as_object_mut) {
+            for field in ["ownerReferences", "finalizers", "managedFields", "resourceVersion"] {
+                meta.remove(field);
+            }
+        }
+        o
+    };
+    let gc = |o: &Value| json!([o["metadata"]["ownerReferences"], o["metadata"]["finalizers"]]);
+    gc(old) != gc(new) && strip(old) == strip(new)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bindings_are_defaulted_and_validated() {
+        let mut b = json!({"roleRef": {"kind": "ClusterRole", "name": "r"},
+            "subjects": [{"kind": "User", "name": "u"}, {"kind": "ServiceAccount", "name": "s", "namespace": "n"}]});
+        default_binding(&mut b);
+        assert_eq!(b["subjects"][0]["apiGroup"], GROUP);
+        assert!(b["subjects"][1].get("apiGroup").is_none());
+        assert!(binding_errors(Kind::ClusterRoleBinding, &b, None).is_empty());
+
+        let mut changed = b.clone();
+        changed["roleRef"]["name"] = "other".into();
+        let errors = binding_errors(Kind::ClusterRoleBinding, &changed, Some(&b));
+        assert!(errors[0].to_string().ends_with("cannot change roleRef"), "{errors:?}");
+
+        b["roleRef"]["kind"] = "Role".into();
+        b["subjects"][1]["namespace"] = "".into();
+        assert_eq!(binding_errors(Kind::ClusterRoleBinding, &b, None).len(), 2);
+        assert!(binding_errors(Kind::RoleBinding, &b, None).is_empty());
+    }
+
+    #[test]
+    fn letting_go_of_an_object_is_told_from_other_updates() {
+        let old = json!({"metadata": {"name": "r", "finalizers": ["x"]}, "rules": []});
+        let mut new = old.clone();
+        assert!(!only_gc_fields_differ(&old, &new));
+        new["metadata"]["finalizers"] = json!([]);
+        assert!(only_gc_fields_differ(&old, &new));
+        new["metadata"]["labels"] = json!({"a": "b"});
+        assert!(!only_gc_fields_differ(&old, &new));
+    }
+
+    #[test]
+    fn the_refusal_lists_what_is_missing() {
+        let user = UserInfo { name: "bob".into(), groups: vec!["a".into(), "b".into()], ..UserInfo::default() };
+        let missing = [Rule::resources(&["get"], &[""], &["pods"]), Rule::resources(&["delete"], &[""], &["pods"])];
+        assert_eq!(
+            escalation_text(&user, &missing, &[]),
+            "user \"bob\" (groups=[\"a\" \"b\"]) is attempting to grant RBAC permissions not currently held:\n\
+             {APIGroups:[\"\"], Resources:[\"pods\"], Verbs:[\"delete\" \"get\"]}"
+        );
+    }
+}

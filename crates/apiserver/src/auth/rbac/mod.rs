@@ -1,0 +1,13 @@
+//! Role-based access control. Start with `rule.rs` (what one rule allows), then `policy.rs` (who holds
+//! which rules), then `authorizer.rs` (how the policy follows the store).
+
+pub mod aggregation;
+mod admission;
+mod authorizer;
+pub mod bootstrap;
+pub mod policy;
+pub mod rule;
+
+pub use admission::RbacAdmission;
+pub use authorizer::Rbac;
+pub use rule::Rule;

@@ -1,0 +1,45 @@
+//! Secrets of type `kubernetes.io/service-account-token`: what they must say and what the server fills in.
+
+use super::claims::Ref;
+use super::{Issuer, jwt::JwtError};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Map, Value};
+
+/// The type.
+pub const TYPE: &str = "kubernetes.io/service-account-token";
+/// Annotation that names the ServiceAccount.
+pub const NAME_ANNOTATION: &str = "kubernetes.io/service-account.name";
+/// Annotation that pins its identity.
+pub const UID_ANNOTATION: &str = "kubernetes.io/service-account.uid";
+
+/// The ServiceAccount that a token Secret names; `None` for other Secrets.
+pub fn account_name(secret: &Value) -> Option<&str> {
+    (secret["type"].as_str() == Some(TYPE)).then(|| annotation(secret, NAME_ANNOTATION)).flatten()
+}
+
+/// Whether the Secret pins an identity that is not this account's: its account was deleted.
+pub fn belongs_to_another(secret: &Value, uid: &str) -> bool {
+    annotation(secret, UID_ANNOTATION).is_some_and(|pinned| pinned != uid)
+}
+
+/// The Secret with everything filled in, or `None` when nothing is missing.
+pub fn completed(secret: &Value, account: &Ref, ca_pem: &str, issuer: &Issuer) -> Result<Option<Value>, JwtError> {
+    let namespace = secret["metadata"]["namespace"].as_str().unwrap_or_default();
+    let name = secret["metadata"]["name"].as_str().unwrap_or_default();
+    let mut filled = secret.clone();
+    if !filled["data"].is_object() {
+        filled["data"] = Value::Object(Map::new());
+    }
+    if filled["data"]["token"].as_str().unwrap_or_default().is_empty() {
+        filled["data"]["token"] = STANDARD.encode(issuer.mint_legacy(namespace, name, account)?).into();
+    }
+    filled["data"]["ca.crt"] = STANDARD.encode(ca_pem).into();
+    filled["data"]["namespace"] = STANDARD.encode(namespace).into();
+    filled["metadata"]["annotations"][UID_ANNOTATION] = account.uid.as_str().into();
+    Ok((filled != *secret).then_some(filled))
+}
+
+fn annotation<'a>(secret: &'a Value, key: &str) -> Option<&'a str> {
+    secret["metadata"]["annotations"][key].as_str().filter(|v| !v.is_empty())
+}

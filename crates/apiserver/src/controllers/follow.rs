@@ -1,0 +1,96 @@
+//! Following the store: first everything there is, then every change, never missing one.
+
+use crate::storage::{EventKind, Range, Storage, StorageError, Tail, Version};
+use std::sync::Arc;
+
+/// Events taken from a log at once.
+const BATCH: usize = 2_000;
+
+/// A change that a controller gets to see.
+#[derive(Debug)]
+pub(crate) enum Change {
+    /// What was known before no longer counts; everything that exists follows.
+    Reset,
+    /// The object exists in this version.
+    Present(Arc<Version>),
+    /// The object is gone; this was its last state.
+    Gone(Arc<Version>),
+}
+
+/// Which resources to follow.
+#[derive(Clone, Debug)]
+pub(crate) enum Topics {
+    /// These (group, resource).
+    Some(&'static [(&'static str, &'static str)]),
+    /// All.
+    All,
+}
+
+/// Reads the logs of some resources at its own pace.
+pub(crate) struct Follower {
+    storage: Arc<dyn Storage>,
+    topics: Topics,
+    tails: Vec<Tail>,
+}
+
+impl Follower {
+    pub(crate) fn new(storage: Arc<dyn Storage>, topics: Topics) -> Self {
+        Self { storage, topics, tails: Vec::new() }
+    }
+
+    /// The next changes, in order per object; waits until there are some. Cancel-safe: what it returns
+    /// is what it takes.
+    pub(crate) async fn next(&mut self) -> Vec<Change> {
+        loop {
+            let changes = self.ready();
+            if !changes.is_empty() {
+                return changes;
+            }
+            let waits = self.tails.iter_mut().map(|tail| Box::pin(tail.changed()));
+            futures::future::select_all(waits).await;
+        }
+    }
+
+    /// What there is already, without waiting.
+    pub(crate) fn ready(&mut self) -> Vec<Change> {
+        if self.tails.is_empty() {
+            return self.reload();
+        }
+        let mut changes = Vec::new();
+        for tail in &mut self.tails {
+            match self.storage.index().read(tail, BATCH) {
+                Ok(batch) => changes.extend(batch.events.iter().map(|event| match event.kind {
+                    EventKind::Deleted => Change::Gone(event.version.clone()),
+                    _ => Change::Present(event.version.clone()),
+                })),
+                // The log has moved past us.
+                Err(_) => return self.reload(),
+            }
+        }
+        changes
+    }
+
+    fn reload(&mut self) -> Vec<Change> {
+        let index = self.storage.index();
+        loop {
+            // Follow from before the lists: a change in between is seen twice rather than not at all.
+            let after = index.revision();
+            let mut changes = vec![Change::Reset];
+            let tails: Result<Vec<Tail>, StorageError> = match &self.topics {
+                Topics::Some(topics) => topics.iter().map(|(g, r)| index.follow(g, r, after)).collect(),
+                Topics::All => index.follow_all(after).map(|tail| vec![tail]),
+            };
+            let Ok(tails) = tails else { continue };
+            let mut list = |group: &str, resource: &str| {
+                let range = Range { group, resource, ..Range::default() };
+                changes.extend(index.list(&range).0.into_iter().map(Change::Present));
+            };
+            match &self.topics {
+                Topics::Some(topics) => topics.iter().for_each(|(g, r)| list(g, r)),
+                Topics::All => index.resources().iter().for_each(|(g, r)| list(g, r)),
+            }
+            self.tails = tails;
+            return changes;
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! What becomes of one object, given what is known of its owners. Pure.
+//! Behaviour: kubernetes pkg/controller/garbagecollector/garbagecollector.go.
+
+use super::graph::{FOREGROUND, ORPHAN};
+use crate::registry::Propagation;
+use crate::storage::{Meta, OwnerRef};
+
+/// What is known of one owner of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// It exists and stays.
+    Solid,
+    /// It does not exist, or not where the reference may point.
+    Absent,
+    /// It is in deletion and waits for this object.
+    Waiting,
+    /// Its kind is not served, so nobody can tell.
+    Unknown,
+}
+
+/// What to do with a dependent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// Nothing.
+    Keep,
+    /// Nothing until the kinds of all owners are served.
+    Undecided,
+    /// Remove the references to these owner uids; others keep the object.
+    Release(Vec<Box<str>>),
+    /// Delete it. `unblock` first clears `blockOwnerDeletion`, because its own dependents wait for it in turn.
+    Delete { propagation: Propagation, unblock: bool },
+}
+
+/// Decides about a dependent. `owners` goes with `meta.owner_references`; `has_dependents` and
+/// `in_circle` tell whether others depend on it, and whether one of those is in deletion and waiting.
+pub fn dependent(meta: &Meta, owners: &[Owner], has_dependents: bool, in_circle: bool) -> Fate {
+    if meta.owner_references.is_empty() || meta.deletion_timestamp.is_some() {
+        return Fate::Keep;
+    }
+    if owners.contains(&Owner::Unknown) {
+        return Fate::Undecided;
+    }
+    if owners.contains(&Owner::Solid) {
+        let gone: Vec<Box<str>> = meta
+            .owner_references
+            .iter()
+            .zip(owners)
+            .filter(|(_, state)| **state != Owner::Solid)
+            .map(|(owner, _)| owner.uid.clone())
+            .collect();
+        return if gone.is_empty() { Fate::Keep } else { Fate::Release(gone) };
+    }
+    let has = |finalizer: &str| meta.finalizers.iter().any(|f| **f == *finalizer);
+    if owners.contains(&Owner::Waiting) && has_dependents {
+        return Fate::Delete { propagation: Propagation::Foreground, unblock: in_circle };
+    }
+    let propagation = if has(ORPHAN) {
+        Propagation::Orphan
+    } else if has(FOREGROUND) {
+        Propagation::Foreground
+    } else {
+        Propagation::Background
+    };
+    Fate::Delete { propagation, unblock: false }
+}
+
+/// Whether this reference keeps its owner from going.
+pub fn blocks(owner: &OwnerRef, uid: &str) -> bool {
+    *owner.uid == *uid && owner.block_owner_deletion == Some(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn meta(owners: usize, extra: serde_json::Value) -> Meta {
+        let owners: Vec<_> = (0..owners).map(|i| json!({"uid": i.to_string(), "name": "o", "kind": "K"})).collect();
+        let mut value = json!({"uid": "me", "ownerReferences": owners});
+        value.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn fate_follows_the_owners() {
+        use Owner::{Absent, Solid, Unknown, Waiting};
+        let plain = meta(2, json!({}));
+        let delete = |propagation, unblock| Fate::Delete { propagation, unblock };
+        let table = [
+            ([Solid, Solid], Fate::Keep),
+            ([Solid, Absent], Fate::Release(vec!["1".into()])),
+            ([Waiting, Solid], Fate::Release(vec!["0".into()])),
+            ([Absent, Absent], delete(Propagation::Background, false)),
+            ([Absent, Waiting], delete(Propagation::Background, false)),
+            ([Absent, Unknown], Fate::Undecided),
+            ([Solid, Unknown], Fate::Undecided),
+        ];
+        for (owners, want) in table {
+            assert_eq!(dependent(&plain, &owners, false, false), want, "{owners:?}");
+        }
+        assert_eq!(dependent(&plain, &[Waiting, Absent], true, false), delete(Propagation::Foreground, false));
+        assert_eq!(dependent(&plain, &[Waiting, Absent], true, true), delete(Propagation::Foreground, true));
+        assert_eq!(dependent(&meta(0, json!({})), &[], false, false), Fate::Keep);
+    }
+
+    #[test]
+    fn finalizers_on_the_dependent_choose_how_it_goes_and_deletion_happens_once() {
+        let orphan = meta(1, json!({"finalizers": [ORPHAN]}));
+        let fate = dependent(&orphan, &[Owner::Absent], false, false);
+        assert_eq!(fate, Fate::Delete { propagation: Propagation::Orphan, unblock: false });
+        let going = meta(1, json!({"deletionTimestamp": "2026-01-01T00:00:00Z"}));
+        assert_eq!(dependent(&going, &[Owner::Absent], false, false), Fate::Keep);
+    }
+
+    #[test]
+    fn only_a_reference_that_says_so_blocks() {
+        let owner = |block| OwnerRef { uid: "u".into(), block_owner_deletion: block, ..OwnerRef::default() };
+        assert!(blocks(&owner(Some(true)), "u"));
+        assert!(!blocks(&owner(Some(true)), "v"));
+        assert!(!blocks(&owner(Some(false)), "u"));
+        assert!(!blocks(&owner(None), "u"));
+    }
+}

@@ -1,0 +1,106 @@
+//! What namespaces mean for writes: content needs a namespace that exists and is not going.
+//! Behaviour: kubernetes plugin/pkg/admission/namespace/lifecycle.
+
+use super::{FINALIZER, SYSTEM};
+use crate::admission::{Admission, AdmissionRequest, Operation};
+use crate::registry::Resource;
+use crate::status::{GroupName, Status};
+use crate::storage::{Key, Storage};
+use futures::future::BoxFuture;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+const NAME_LABEL: &str = "kubernetes.io/metadata.name";
+const NAMESPACES: GroupName<'static> = GroupName { group: "", name: "namespaces" };
+
+/// Judges writes by the state of their namespace, and gives namespaces what the server decides.
+pub struct NamespaceLifecycle {
+    storage: Arc<dyn Storage>,
+}
+
+impl NamespaceLifecycle {
+    /// The hook.
+    pub fn new(storage: Arc<dyn Storage>) -> Self {
+        Self { storage }
+    }
+
+    fn judge(&self, request: &AdmissionRequest<'_>) -> Result<(), Status> {
+        if is_namespace(request.resource) {
+            let kept = SYSTEM.iter().take(3).any(|n| *n == request.name);
+            if request.operation == Operation::Delete && kept {
+                return Err(Status::forbidden(NAMESPACES, request.name, "this namespace may not be deleted"));
+            }
+            return Ok(());
+        }
+        if request.operation == Operation::Delete {
+            return Ok(());
+        }
+        let namespace = request.namespace;
+        let Some(found) = self.storage.index().get(&Key::new("", "namespaces", "", namespace)) else {
+            return Err(Status::not_found(NAMESPACES, namespace));
+        };
+        if request.operation == Operation::Create && found.meta().deletion_timestamp.is_some() {
+            let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
+            return Err(Status::forbidden(request.resource.group_resource(), request.name, &why).with_cause(
+                "NamespaceTerminating",
+                "metadata.namespace",
+                format!("namespace {namespace} is being terminated"),
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl Admission for NamespaceLifecycle {
+    fn name(&self) -> &str {
+        "NamespaceLifecycle"
+    }
+
+    fn handles(&self, operation: Operation, resource: &Resource, _subresource: &str) -> bool {
+        is_namespace(resource) || (resource.def.namespaced && operation != Operation::Delete)
+    }
+
+    fn mutate<'a>(
+        &'a self,
+        request: &'a AdmissionRequest<'a>,
+        object: &'a mut Value,
+    ) -> BoxFuture<'a, Result<(), Status>> {
+        // Judged here already, so that other hooks never see what cannot be stored.
+        let judged = self.judge(request);
+        if judged.is_ok() && is_namespace(request.resource) {
+            own_fields(request, object);
+        }
+        Box::pin(std::future::ready(judged))
+    }
+
+    fn validate<'a>(
+        &'a self,
+        request: &'a AdmissionRequest<'a>,
+        _object: Option<&'a Value>,
+    ) -> BoxFuture<'a, Result<(), Status>> {
+        Box::pin(std::future::ready(self.judge(request)))
+    }
+}
+
+fn is_namespace(resource: &Resource) -> bool {
+    resource.def.group.is_empty() && resource.def.plural == "namespaces"
+}
+
+/// The label with its name, its own finalizer from the start (kept unless `/finalize` says otherwise), its phase.
+fn own_fields(request: &AdmissionRequest<'_>, object: &mut Value) {
+    object["metadata"]["labels"][NAME_LABEL] = request.name.into();
+    match (request.old, request.subresource) {
+        (None, _) => {
+            let mut finalizers = object["spec"]["finalizers"].as_array().cloned().unwrap_or_default();
+            if !finalizers.iter().any(|f| f == FINALIZER) {
+                finalizers.push(FINALIZER.into());
+            }
+            object["spec"]["finalizers"] = finalizers.into();
+            object["status"] = json!({"phase": "Active"});
+        }
+        (Some(old), subresource) if subresource != "finalize" => {
+            object["spec"]["finalizers"] = old["spec"]["finalizers"].clone();
+        }
+        _ => {}
+    }
+}

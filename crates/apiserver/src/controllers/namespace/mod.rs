@@ -1,0 +1,233 @@
+//! Namespaces: the ones that always exist, and the orderly end of the others.
+
+mod admission;
+mod conditions;
+mod finalize;
+
+pub use admission::NamespaceLifecycle;
+pub use finalize::Finalize;
+
+use super::follow::{Change, Follower, Topics};
+use super::retry::Retries;
+use crate::objects::{Context, DeleteOptions, Objects, UpdateOptions};
+use crate::registry::{Propagation, Resource};
+use crate::status::{GroupName, Status};
+use crate::storage::{Key, Range, Version};
+use conditions::{Remaining, Round};
+use futures::StreamExt;
+use serde_json::{Value, json};
+use std::collections::{BTreeSet, HashSet};
+use std::sync::Arc;
+
+/// Exist from the start and cannot be deleted, but for the last.
+pub const SYSTEM: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
+/// The namespace's own finalizer in `spec.finalizers`.
+const FINALIZER: &str = "kubernetes";
+/// How many objects are in flight; the store commits them in groups.
+const PARALLEL: usize = 64;
+
+/// Makes sure of the namespaces that always exist.
+pub async fn ensure_system(objects: &Objects) -> Result<(), Status> {
+    let Some(resource) = objects.registry().resource("", "v1", "namespaces") else { return Ok(()) };
+    let context = Context::internal("kube-apiserver");
+    for name in SYSTEM {
+        if objects.get(&resource, "", name).is_ok() {
+            continue;
+        }
+        let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        match objects.create(&context, &resource, "", object).await {
+            Err(status) if !status.is_already_exists() => return Err(status),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Empties and removes namespaces in deletion until the task is dropped.
+pub(super) async fn run(objects: Objects) {
+    let controller = Controller { context: Context::internal("namespace-controller"), objects: objects.clone() };
+    let mut registry = objects.registry().subscribe();
+    let mut namespaces = Follower::new(objects.storage().clone(), Topics::Some(&[("", "namespaces")]));
+    // The content is watched only while some namespace is in deletion.
+    let mut content: Option<Follower> = None;
+    let mut terminating: HashSet<String> = HashSet::new();
+    let mut retries: Retries<String> = Retries::default();
+    loop {
+        let mut work: BTreeSet<String> = BTreeSet::new();
+        tokio::select! {
+            changes = namespaces.next() => {
+                for change in changes {
+                    match change {
+                        Change::Reset => terminating.clear(),
+                        Change::Present(version) => {
+                            if version.meta().deletion_timestamp.is_some() {
+                                terminating.insert(version.key().name().to_owned());
+                                work.insert(version.key().name().to_owned());
+                            }
+                        }
+                        Change::Gone(version) => drop(terminating.remove(version.key().name())),
+                    }
+                }
+            }
+            changes = next_of(&mut content) => {
+                let touched = changes.iter().filter_map(|change| match change {
+                    Change::Present(v) | Change::Gone(v) => Some(v.key().namespace()),
+                    Change::Reset => None,
+                });
+                work.extend(touched.filter(|ns| terminating.contains(*ns)).map(str::to_owned));
+            }
+            // A kind that was just served, or is served no longer, changes what remains.
+            Ok(()) = registry.changed() => work.extend(terminating.iter().cloned()),
+            () = retries.due() => work.extend(retries.take_due()),
+        }
+        if terminating.is_empty() {
+            content = None;
+        } else if content.is_none() {
+            let mut follower = Follower::new(objects.storage().clone(), Topics::All);
+            // What exists now is seen by the first round itself.
+            follower.ready();
+            content = Some(follower);
+        }
+        for namespace in work {
+            match controller.sync(&namespace).await {
+                Ok(()) => retries.succeeded(&namespace),
+                Err(error) => {
+                    tracing::warn!(namespace, %error, "namespace deletion will be tried again");
+                    retries.failed(namespace);
+                }
+            }
+        }
+    }
+}
+
+async fn next_of(follower: &mut Option<Follower>) -> Vec<Change> {
+    match follower {
+        Some(follower) => follower.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+struct Controller {
+    objects: Objects,
+    context: Context,
+}
+
+impl Controller {
+    /// One round: delete what can be deleted, say what remains, or let the namespace go.
+    async fn sync(&self, name: &str) -> Result<(), Status> {
+        let Some(resource) = self.objects.registry().resource("", "v1", "namespaces") else { return Ok(()) };
+        let Some(namespace) = self.objects.storage().index().get(&resource.key("", name)) else { return Ok(()) };
+        if namespace.meta().deletion_timestamp.is_none() {
+            return Ok(());
+        }
+        let kinds = self.content_kinds();
+        let failures = self.delete_content(name, &kinds).await;
+        let remaining = self.remaining(name, &kinds);
+        let round = Round { remaining, failures };
+        let empty = round.remaining.is_empty();
+        self.report(&resource, name, &round).await?;
+        if empty {
+            self.finalize(&resource, name).await?;
+        }
+        if round.failures.is_empty() { Ok(()) } else { Err(Status::internal(round.failures.join(", "))) }
+    }
+
+    /// Everything that lives in namespaces and can be deleted; pods first, as upstream.
+    fn content_kinds(&self) -> Vec<Arc<Resource>> {
+        let mut kinds = self.objects.registry().snapshot().stored();
+        kinds.retain(|r| r.def.namespaced && r.has_verb("delete"));
+        kinds.sort_by_key(|r| r.def.plural != "pods" || !r.def.group.is_empty());
+        kinds
+    }
+
+    fn list(&self, resource: &Resource, namespace: &str) -> Vec<Arc<Version>> {
+        let range = Range {
+            group: resource.storage_group(),
+            resource: &resource.def.plural,
+            namespace: Some(namespace),
+            start: None,
+        };
+        self.objects.storage().index().list(&range).0
+    }
+
+    async fn delete_content(&self, namespace: &str, kinds: &[Arc<Resource>]) -> Vec<String> {
+        let mut failures = Vec::new();
+        for resource in kinds {
+            let live = self.list(resource, namespace).into_iter().filter(|v| v.meta().deletion_timestamp.is_none());
+            let deletes = live.map(|version| async move {
+                let key: &Key = version.key();
+                let options = DeleteOptions {
+                    propagation: Some(Propagation::Background),
+                    uid: Some(version.meta().uid.to_string()),
+                    ..DeleteOptions::default()
+                };
+                let result = self.objects.delete(&self.context, resource, namespace, key.name(), &options).await;
+                match result {
+                    Err(e) if !e.is_not_found() && !e.is_conflict() => Some(format!("{}: {e}", named(resource, key.name()))),
+                    _ => None,
+                }
+            });
+            let results: Vec<_> = futures::stream::iter(deletes).buffer_unordered(PARALLEL).collect().await;
+            failures.extend(results.into_iter().flatten());
+        }
+        failures
+    }
+
+    fn remaining(&self, namespace: &str, kinds: &[Arc<Resource>]) -> Vec<Remaining> {
+        let of_kind = |resource: &Arc<Resource>| {
+            let group_resource = resource.group_resource().to_string();
+            self.list(resource, namespace).into_iter().map(move |version| Remaining {
+                resource: group_resource.clone(),
+                name: version.key().name().to_owned(),
+                finalizers: version.meta().finalizers.iter().map(ToString::to_string).collect(),
+            })
+        };
+        kinds.iter().flat_map(of_kind).collect()
+    }
+
+    async fn report(&self, resource: &Arc<Resource>, name: &str, round: &Round) -> Result<(), Status> {
+        let now = self.objects.clock().now();
+        self.change(resource, name, "status", |object| {
+            object["status"]["phase"] = "Terminating".into();
+            let all = conditions::conditions(&object["status"]["conditions"], round, now);
+            object["status"]["conditions"] = Value::Array(all);
+        })
+        .await
+    }
+
+    async fn finalize(&self, resource: &Arc<Resource>, name: &str) -> Result<(), Status> {
+        self.change(resource, name, "finalize", |object| {
+            if let Some(Value::Array(list)) = object["spec"].get_mut("finalizers") {
+                list.retain(|f| f.as_str() != Some(FINALIZER));
+            }
+        })
+        .await
+    }
+
+    async fn change(
+        &self,
+        resource: &Arc<Resource>,
+        name: &str,
+        subresource: &str,
+        change: impl Fn(&mut Value) + Send + Sync,
+    ) -> Result<(), Status> {
+        let options = UpdateOptions { subresource, unconditional: true, ..UpdateOptions::default() };
+        let result = self
+            .objects
+            .update(&self.context, resource, "", name, options, |old| {
+                let mut object = old.cloned().unwrap_or_default();
+                change(&mut object);
+                Ok(object)
+            })
+            .await;
+        match result {
+            Err(status) if !status.is_not_found() => Err(status),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn named(resource: &Resource, name: &str) -> String {
+    let GroupName { group, name: plural } = resource.group_resource();
+    if group.is_empty() { format!("{plural}/{name}") } else { format!("{plural}.{group}/{name}") }
+}

@@ -1,0 +1,80 @@
+//! Work that failed and is tried again later, each item with its own growing delay.
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::Hash;
+use std::time::Duration;
+use tokio::time::Instant;
+
+const FIRST: Duration = Duration::from_millis(20);
+const LAST: Duration = Duration::from_secs(60);
+
+/// Items waiting for another try.
+#[derive(Debug)]
+pub(crate) struct Retries<T> {
+    due: BTreeMap<(Instant, u64), T>,
+    failures: HashMap<T, u32>,
+    sequence: u64,
+}
+
+impl<T> Default for Retries<T> {
+    fn default() -> Self {
+        Self { due: BTreeMap::new(), failures: HashMap::new(), sequence: 0 }
+    }
+}
+
+impl<T: Clone + Eq + Hash> Retries<T> {
+    /// It failed: try again later.
+    pub(crate) fn failed(&mut self, item: T) {
+        let failures = self.failures.entry(item.clone()).or_insert(0);
+        let delay = FIRST.saturating_mul(1 << (*failures).min(16)).min(LAST);
+        *failures += 1;
+        self.sequence += 1;
+        self.due.insert((Instant::now() + delay, self.sequence), item);
+    }
+
+    /// It succeeded.
+    pub(crate) fn succeeded(&mut self, item: &T) {
+        self.failures.remove(item);
+    }
+
+    /// Takes what is due.
+    pub(crate) fn take_due(&mut self) -> Vec<T> {
+        let later = self.due.split_off(&(Instant::now(), u64::MAX));
+        std::mem::replace(&mut self.due, later).into_values().collect()
+    }
+
+    /// Waits until something is due; forever when nothing waits.
+    pub(crate) async fn due(&self) {
+        match self.due.first_key_value() {
+            Some(((at, _), _)) => tokio::time::sleep_until(*at).await,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn delays_grow_until_success() {
+        let mut retries = Retries::default();
+        let start = Instant::now();
+        let mut waits = Vec::new();
+        for _ in 0..3 {
+            retries.failed("x");
+            let before = Instant::now();
+            retries.due().await;
+            waits.push(before.elapsed());
+            assert_eq!(retries.take_due(), ["x"]);
+        }
+        assert!(waits.windows(2).all(|w| w[1] > w[0]), "{waits:?}");
+        assert!(start.elapsed() < Duration::from_secs(1));
+        retries.succeeded(&"x");
+        retries.failed("x");
+        let before = Instant::now();
+        retries.due().await;
+        assert!(before.elapsed() <= waits[0] + Duration::from_millis(1));
+        assert!(tokio::time::timeout(LAST * 2, Retries::<&str>::default().due()).await.is_err());
+    }
+}

@@ -1,0 +1,84 @@
+//! Response bodies: one buffer, a few shared ones, or a stream.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures::Stream;
+use futures::stream::BoxStream;
+use http_body::{Frame, SizeHint};
+
+/// A response body. Never fails: a stream that cannot go on just ends.
+pub struct ApiBody {
+    chunks: VecDeque<Bytes>,
+    stream: Option<BoxStream<'static, Bytes>>,
+}
+
+impl ApiBody {
+    /// No content.
+    pub fn empty() -> Self {
+        Self { chunks: VecDeque::new(), stream: None }
+    }
+
+    /// One buffer.
+    pub fn full(bytes: impl Into<Bytes>) -> Self {
+        Self::chunks([bytes.into()])
+    }
+
+    /// Several buffers, sent one after the other without being copied together.
+    pub fn chunks(chunks: impl IntoIterator<Item = Bytes>) -> Self {
+        Self { chunks: chunks.into_iter().filter(|chunk| !chunk.is_empty()).collect(), stream: None }
+    }
+
+    /// A stream; ends when the stream ends.
+    pub fn stream(stream: impl Stream<Item = Bytes> + Send + 'static) -> Self {
+        Self { chunks: VecDeque::new(), stream: Some(Box::pin(stream)) }
+    }
+
+    /// Length, if this is not a stream.
+    pub fn len(&self) -> Option<usize> {
+        self.stream.is_none().then(|| self.chunks.iter().map(Bytes::len).sum())
+    }
+
+    /// Whether nothing is left to send.
+    pub fn is_empty(&self) -> bool {
+        self.chunks.is_empty() && self.stream.is_none()
+    }
+
+    /// The buffers, if this is not a stream.
+    pub(crate) fn into_chunks(self) -> Result<VecDeque<Bytes>, Self> {
+        if self.stream.is_some() { Err(self) } else { Ok(self.chunks) }
+    }
+}
+
+impl http_body::Body for ApiBody {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        if let Some(chunk) = self.chunks.pop_front() {
+            return Poll::Ready(Some(Ok(Frame::data(chunk))));
+        }
+        match &mut self.stream {
+            None => Poll::Ready(None),
+            Some(stream) => {
+                stream.as_mut().poll_next(cx).map(|next| next.map(|bytes| Ok(Frame::data(bytes))))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.is_empty()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self.len() {
+            Some(len) => SizeHint::with_exact(len as u64),
+            None => SizeHint::default(),
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! List: which revision, which objects, which page.
+
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::{Deserialize, Serialize};
+
+use super::Objects;
+use crate::registry::Resource;
+use crate::selector::{FieldSelector, LabelSelector};
+use crate::status::Status;
+use crate::storage::{Page, Range, StorageError, Version};
+
+/// How many objects are looked at per lock of the index.
+const CHUNK: usize = 1_000;
+
+/// `resourceVersionMatch`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VersionMatch {
+    /// Exactly that revision.
+    Exact,
+    /// That revision or a later one.
+    NotOlderThan,
+}
+
+/// What to list. Combinations are checked by whoever parses them; see `http::options`.
+#[derive(Clone, Debug, Default)]
+pub struct ListOptions {
+    /// Labels.
+    pub labels: LabelSelector,
+    /// Fields.
+    pub fields: FieldSelector,
+    /// At most this many; 0 means all.
+    pub limit: usize,
+    /// Where the previous page ended.
+    pub continue_token: Option<String>,
+    /// `resourceVersion`.
+    pub resource_version: Option<u64>,
+    /// `resourceVersionMatch`.
+    pub version_match: Option<VersionMatch>,
+}
+
+impl ListOptions {
+    /// Whether an object is wanted.
+    pub fn matches(&self, resource: &Resource, version: &Version) -> bool {
+        (self.fields.is_empty() || self.fields.matches(resource, version))
+            && (self.labels.is_empty() || self.labels.matches(version.meta()))
+    }
+
+    fn selects_all(&self) -> bool {
+        self.fields.is_empty() && self.labels.is_empty()
+    }
+}
+
+/// A list or a page of one, as of one revision.
+#[derive(Debug)]
+pub struct ListPage {
+    /// Objects in key order, in stored form.
+    pub items: Vec<Arc<Version>>,
+    /// The revision they were read at.
+    pub revision: u64,
+    /// Token for the next page.
+    pub continue_token: Option<String>,
+    /// How many follow, when known.
+    pub remaining: Option<usize>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Token {
+    v: String,
+    rv: i64,
+    start: String,
+}
+
+const TOKEN_VERSION: &str = "meta.k8s.io/v1";
+
+impl Objects {
+    /// Lists objects of a namespace or of all.
+    pub async fn list(
+        &self,
+        resource: &Resource,
+        namespace: Option<&str>,
+        options: &ListOptions,
+    ) -> Result<ListPage, Status> {
+        let namespace = namespace.filter(|_| resource.def.namespaced);
+        let prefix = match namespace {
+            Some(namespace) => format!("{}/{}/{namespace}/", resource.storage_group(), resource.def.plural),
+            None => format!("{}/{}/", resource.storage_group(), resource.def.plural),
+        };
+        let token = options.continue_token.as_deref().map(Token::decode).transpose()?;
+        let start = token.as_ref().map(|token| format!("{prefix}{}", token.start));
+        let revision = self.list_revision(options, token.as_ref()).await?;
+        let range = Range {
+            group: resource.storage_group(),
+            resource: &resource.def.plural,
+            namespace,
+            start: start.as_deref(),
+        };
+        let gone = |error: StorageError| self.page_gone(error, token.as_ref());
+        let Some(revision) = revision else {
+            // Everything, now: one lock, no history.
+            let (mut items, revision) = self.storage().index().list(&range);
+            items.retain(|version| options.matches(resource, version));
+            return Ok(ListPage { items, revision, continue_token: None, remaining: None });
+        };
+        if options.limit == 0 {
+            let Page { mut items, .. } =
+                self.storage().index().page(&range, revision, usize::MAX, false).map_err(gone)?;
+            items.retain(|version| options.matches(resource, version));
+            return Ok(ListPage { items, revision, continue_token: None, remaining: None });
+        }
+        let mut page = self.limited(resource, &range, revision, options).map_err(gone)?;
+        if let Some(start) = page.continue_token.take() {
+            let start = start.strip_prefix(&prefix).unwrap_or_default().to_owned();
+            page.continue_token = Some(Token::encode(revision as i64, start));
+        }
+        Ok(page)
+    }
+
+    /// The revision to list at; `None` means now and everything, the fast way.
+    async fn list_revision(
+        &self,
+        options: &ListOptions,
+        token: Option<&Token>,
+    ) -> Result<Option<u64>, Status> {
+        let current = self.storage().index().revision();
+        if let Some(token) = token {
+            return Ok(Some(u64::try_from(token.rv).unwrap_or(current)));
+        }
+        let exact = match (options.resource_version, options.version_match) {
+            (Some(revision), Some(VersionMatch::Exact)) => Some(revision),
+            // Old clients page with a bare resourceVersion and mean exactly that one.
+            (Some(revision), None) if revision > 0 && options.limit > 0 => Some(revision),
+            _ => None,
+        };
+        if let Some(revision) = options.resource_version {
+            self.not_older_than(revision).await?;
+        }
+        Ok(match exact {
+            Some(revision) => Some(revision),
+            None if options.limit == 0 => None,
+            None => Some(self.storage().index().revision()),
+        })
+    }
+
+    /// Collects `limit` matches in chunks, so that selectors run without the lock. The token it returns is a
+    /// whole key.
+    fn limited(
+        &self,
+        resource: &Resource,
+        range: &Range<'_>,
+        revision: u64,
+        options: &ListOptions,
+    ) -> Result<ListPage, StorageError> {
+        let mut items: Vec<Arc<Version>> = Vec::new();
+        let mut start = range.start.map(str::to_owned);
+        let all = options.selects_all();
+        let chunk = if all { options.limit } else { CHUNK.max(options.limit) };
+        loop {
+            let range = Range { start: start.as_deref(), ..range.clone() };
+            let page = self.storage().index().page(&range, revision, chunk, all)?;
+            let mut seen = page.items.into_iter();
+            for version in seen.by_ref() {
+                start = Some(format!("{}\0", version.key()));
+                if options.matches(resource, &version) {
+                    items.push(version);
+                    if items.len() == options.limit {
+                        break;
+                    }
+                }
+            }
+            let more = seen.len() > 0 || page.remaining > 0;
+            if items.len() == options.limit || !more {
+                let continue_token = start.filter(|_| more);
+                let remaining = (all && more).then_some(page.remaining);
+                return Ok(ListPage { items, revision, continue_token, remaining });
+            }
+        }
+    }
+
+    fn page_gone(&self, error: StorageError, token: Option<&Token>) -> Status {
+        match (&error, token) {
+            (StorageError::Compacted { .. }, Some(token)) => {
+                let mut status = Status::expired(
+                    "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.",
+                );
+                status.continue_token = Some(Token::encode(-1, token.start.clone()).into());
+                status
+            }
+            (StorageError::Compacted { asked, oldest }, None) => Status::expired(format!(
+                "The resourceVersion for the provided list is too old. ({asked} < {oldest})"
+            )),
+            (StorageError::Future { asked, current }, _) => {
+                Status::resource_version_too_large(*asked, *current)
+            }
+            _ => Status::internal(error),
+        }
+    }
+}
+
+impl Token {
+    fn encode(revision: i64, start: String) -> String {
+        let token = Token { v: TOKEN_VERSION.into(), rv: revision, start };
+        // A struct of two strings and a number always encodes.
+        URL_SAFE_NO_PAD.encode(serde_json::to_vec(&token).unwrap_or_default())
+    }
+
+    fn decode(text: &str) -> Result<Self, Status> {
+        let bad = |why: &str| Status::bad_request(format!("continue key is not valid: {why}"));
+        let bytes = URL_SAFE_NO_PAD.decode(text.trim_end_matches('=')).map_err(|e| bad(&e.to_string()))?;
+        let token: Token = serde_json::from_slice(&bytes).map_err(|e| bad(&e.to_string()))?;
+        if token.v != TOKEN_VERSION {
+            return Err(bad(&format!("unrecognized encoded version {:?}", token.v)));
+        }
+        if token.rv == 0 {
+            return Err(bad("incorrect encoded start resourceVersion"));
+        }
+        if token.start.is_empty() {
+            return Err(bad("encoded start key empty"));
+        }
+        let escapes = |segment: &str| matches!(segment.trim_end_matches('\0'), "." | "..");
+        if token.start.starts_with('/') || token.start.split('/').any(escapes) {
+            return Err(bad(&format!("{}", token.start)));
+        }
+        Ok(token)
+    }
+}

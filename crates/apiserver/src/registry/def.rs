@@ -1,0 +1,276 @@
+//! The description of one resource in one version.
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use serde_json::Value;
+
+use crate::objects::{Context, Objects};
+use crate::registry::Resource;
+use crate::status::Status;
+
+/// What a resource is called and which rules its objects follow.
+#[derive(Clone, Debug, Default)]
+pub struct ResourceDef {
+    /// API group, empty for core.
+    pub group: String,
+    /// Version.
+    pub version: String,
+    /// `deployments`.
+    pub plural: String,
+    /// `deployment`.
+    pub singular: String,
+    /// `Deployment`.
+    pub kind: String,
+    /// `DeploymentList`.
+    pub list_kind: String,
+    /// `deploy`.
+    pub short_names: Vec<String>,
+    /// `all`, …
+    pub categories: Vec<String>,
+    /// Whether objects live in namespaces.
+    pub namespaced: bool,
+    /// Verbs on the resource itself.
+    pub verbs: Vec<&'static str>,
+    /// Subresources.
+    pub subresources: Vec<SubresourceDef>,
+    /// How writes behave.
+    pub rules: Rules,
+    /// Field selectors besides `metadata.name` and `metadata.namespace`.
+    pub selectable_fields: Vec<SelectableField>,
+    /// `apiVersion` in which objects are stored; empty means this one.
+    pub storage_api_version: String,
+    /// Group of the storage key, when another group shares the storage (events).
+    pub storage_group: Option<String>,
+    /// Text of the `Warning` header on every request.
+    pub deprecation_warning: Option<String>,
+    /// Whether it comes from a CRD.
+    pub custom: bool,
+}
+
+/// How writes of a resource behave.
+#[derive(Clone, Debug)]
+pub struct Rules {
+    /// PUT without resourceVersion is allowed.
+    pub unconditional_update: bool,
+    /// PUT of an absent object creates it.
+    pub create_on_update: bool,
+    /// `metadata.generation` is kept.
+    pub generation: bool,
+    /// Main-endpoint writes keep the stored status, and creates drop it.
+    pub wipe_status: bool,
+    /// Writes to `/status` may also change annotations (built-in kinds).
+    pub status_annotations: bool,
+    /// Writes to `/status` may also change labels (Node, Namespace).
+    pub status_labels: bool,
+    /// What happens to dependents when the client does not say.
+    pub propagation: Propagation,
+    /// Whether owners and dependents matter for it (not for events).
+    pub garbage_collected: bool,
+    /// What names look like.
+    pub names: NameRule,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self {
+            unconditional_update: true,
+            create_on_update: false,
+            generation: false,
+            wipe_status: false,
+            status_annotations: false,
+            status_labels: false,
+            propagation: Propagation::Background,
+            garbage_collected: true,
+            names: NameRule::Subdomain,
+        }
+    }
+}
+
+/// Rules for `metadata.name`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum NameRule {
+    /// RFC 1123 subdomain.
+    #[default]
+    Subdomain,
+    /// RFC 1123 label.
+    Label,
+    /// RFC 1035 label (Service).
+    Dns1035Label,
+    /// Any path segment (RBAC).
+    PathSegment,
+}
+
+/// What happens to dependents on delete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Propagation {
+    /// They stay and lose the reference.
+    Orphan,
+    /// They go after the owner.
+    Background,
+    /// They go before the owner.
+    Foreground,
+}
+
+/// A field that a field selector may name.
+#[derive(Clone, Debug)]
+pub struct SelectableField {
+    /// The label in the selector, `spec.nodeName`.
+    pub label: String,
+    /// Where the value is, as keys from the root; the first path with a value counts.
+    pub paths: Vec<Vec<String>>,
+    /// The value when absent.
+    pub default: &'static str,
+}
+
+impl SelectableField {
+    /// A field whose label is its path.
+    pub fn path(label: &str) -> Self {
+        Self { label: label.into(), paths: vec![split(label)], default: "" }
+    }
+
+    /// A field found elsewhere than its label says.
+    pub fn at(label: &str, paths: &[&str], default: &'static str) -> Self {
+        Self { label: label.into(), paths: paths.iter().map(|path| split(path)).collect(), default }
+    }
+
+    /// Its value in an object.
+    pub fn value(&self, object: &Value) -> Box<str> {
+        for path in &self.paths {
+            let found = path.iter().try_fold(object, |value, key| value.get(key));
+            match found {
+                Some(Value::String(text)) if !text.is_empty() => return text.as_str().into(),
+                Some(Value::Bool(flag)) => return flag.to_string().into(),
+                Some(Value::Number(number)) => return number.to_string().into(),
+                _ => {}
+            }
+        }
+        self.default.into()
+    }
+}
+
+fn split(path: &str) -> Vec<String> {
+    path.split('.').filter(|key| !key.is_empty()).map(str::to_owned).collect()
+}
+
+/// A subresource.
+#[derive(Clone, Debug)]
+pub struct SubresourceDef {
+    /// `status`, `scale`, `token`, …
+    pub name: String,
+    /// Group, version and kind that it speaks; empty group and version mean the parent's.
+    pub group: String,
+    /// See `group`.
+    pub version: String,
+    /// See `group`.
+    pub kind: String,
+    /// Verbs.
+    pub verbs: Vec<&'static str>,
+    /// Who answers.
+    pub serve: Serve,
+}
+
+impl SubresourceDef {
+    /// `/status` of a kind.
+    pub fn status(kind: &str) -> Self {
+        Self {
+            name: "status".into(),
+            group: String::new(),
+            version: String::new(),
+            kind: kind.into(),
+            verbs: vec!["get", "patch", "update"],
+            serve: Serve::Status,
+        }
+    }
+
+    /// `/scale`.
+    pub fn scale(paths: ScalePaths) -> Self {
+        Self {
+            name: "scale".into(),
+            group: "autoscaling".into(),
+            version: "v1".into(),
+            kind: "Scale".into(),
+            verbs: vec!["get", "patch", "update"],
+            serve: Serve::Scale(paths),
+        }
+    }
+}
+
+/// Who answers requests to a subresource.
+#[derive(Clone)]
+pub enum Serve {
+    /// The status part of the stored object.
+    Status,
+    /// `autoscaling/v1 Scale` over fields of the stored object.
+    Scale(ScalePaths),
+    /// Someone else's code.
+    Connect(Arc<dyn Connect>),
+}
+
+impl std::fmt::Debug for Serve {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Status => "Status",
+            Self::Scale(_) => "Scale",
+            Self::Connect(_) => "Connect",
+        })
+    }
+}
+
+/// Where `/scale` finds its numbers, as keys from the root.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ScalePaths {
+    /// Below `spec`.
+    pub spec_replicas: Vec<String>,
+    /// Below `status`.
+    pub status_replicas: Vec<String>,
+    /// A string selector (CRDs) or a LabelSelector (built-ins).
+    pub selector: Option<Vec<String>>,
+}
+
+impl ScalePaths {
+    /// Paths in the form `.spec.replicas`.
+    pub fn parse(spec: &str, status: &str, selector: Option<&str>) -> Self {
+        Self {
+            spec_replicas: split(spec),
+            status_replicas: split(status),
+            selector: selector.filter(|path| !path.is_empty()).map(split),
+        }
+    }
+}
+
+/// A request to a [`Connect`] subresource.
+pub struct ConnectRequest<'a> {
+    /// API verb (`get`, `create`, `update`, `patch`, `delete`).
+    pub verb: &'a str,
+    /// The parent resource.
+    pub resource: &'a Arc<Resource>,
+    /// Namespace or empty.
+    pub namespace: &'a str,
+    /// Name of the parent object.
+    pub name: &'a str,
+    /// The decoded body, if there was one.
+    pub body: Option<Value>,
+    /// Caller, dry run, warnings.
+    pub context: &'a Context,
+    /// The store.
+    pub objects: &'a Objects,
+}
+
+/// Code behind a subresource (`serviceaccounts/token`, `namespaces/finalize`).
+pub trait Connect: Send + Sync + 'static {
+    /// Answers with an HTTP status code and an object.
+    fn connect<'a>(&'a self, request: ConnectRequest<'a>) -> BoxFuture<'a, Result<(u16, Value), Status>>;
+}
+
+/// Code behind a resource that is created and never stored (reviews).
+pub trait Virtual: Send + Sync + 'static {
+    /// Answers a POST.
+    fn create<'a>(
+        &'a self,
+        context: &'a Context,
+        objects: &'a Objects,
+        namespace: &'a str,
+        object: Value,
+    ) -> BoxFuture<'a, Result<Value, Status>>;
+}
