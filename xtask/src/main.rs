@@ -1,1 +1,21 @@
-fn main() {}
+//! Repository chores, run as `cargo run -p xtask -- <chore>`.
+
+mod crds;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let result = match arguments.as_slice() {
+        ["crds", rest @ ..] => crds::run(rest),
+        _ => Err(anyhow::anyhow!("usage: cargo run -p xtask -- crds [--check]")),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,7 +1,7 @@
 //! The CustomResourceDefinitions, generated from the types.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
+    CustomResourceDefinition, JSON, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
 };
 use kube::CustomResourceExt;
 
@@ -28,10 +28,14 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
         rke::v1::RKEControlPlane::crd(),
     ];
     for crd in &mut crds {
+        crd.spec.names.list_kind = Some(format!("{}List", crd.spec.names.kind));
         for version in &mut crd.spec.versions {
             if let Some(root) = version.schema.as_mut().and_then(|schema| schema.open_api_v3_schema.as_mut())
             {
                 finish_root(root);
+                if crd.spec.group != capi::v1beta2::GROUP {
+                    default_spec(root);
+                }
                 finish(root);
             }
         }
@@ -41,6 +45,7 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
 
 /// Adds what controller-gen adds to every root.
 fn finish_root(root: &mut JSONSchemaProps) {
+    root.title = None;
     let properties = root.properties.get_or_insert_default();
     for name in ["apiVersion", "kind"] {
         properties
@@ -50,6 +55,15 @@ fn finish_root(root: &mut JSONSchemaProps) {
     properties
         .entry("metadata".to_owned())
         .or_insert_with(|| JSONSchemaProps { type_: Some("object".into()), ..Default::default() });
+}
+
+/// Rancher lets objects without a `spec` in; filling in an empty one keeps them readable as typed objects.
+fn default_spec(root: &mut JSONSchemaProps) {
+    if let Some(spec) = root.properties.as_mut().and_then(|properties| properties.get_mut("spec")) {
+        if spec.required.as_ref().is_none_or(Vec::is_empty) {
+            spec.default = Some(JSON(serde_json::json!({})));
+        }
+    }
 }
 
 /// Brings a derived schema into the shape that Go's tools publish.

@@ -1,4 +1,4 @@
-//! dynamic_schema
+//! DynamicSchema: the fields that a driver knows.
 
 use std::collections::BTreeMap;
 
@@ -6,13 +6,14 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+/// The schema.
 #[derive(Clone, CustomResource, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[kube(
     group = "management.cattle.io",
     version = "v3",
     kind = "DynamicSchema",
     plural = "dynamicschemas",
-    doc = "DynamicSchema",
+    doc = "The fields of one type that is known only at run time.",
     derive = "PartialEq",
     derive = "Default"
 )]
@@ -58,6 +59,7 @@ pub struct DynamicSchemaSpec {
         deserialize_with = "crate::null::as_default"
     )]
     pub resource_actions: BTreeMap<String, Action>,
+    /// The fields.
     #[serde(
         default,
         skip_serializing_if = "BTreeMap::is_empty",
@@ -70,6 +72,7 @@ pub struct DynamicSchemaSpec {
     pub schema_name: String,
 }
 
+/// A filter of a collection.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Filter {
@@ -77,17 +80,21 @@ pub struct Filter {
     pub modifiers: Vec<String>,
 }
 
+/// One field of a type.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Field {
+    /// May be set on creation.
     #[serde(
         default,
         skip_serializing_if = "std::ops::Not::not",
         deserialize_with = "crate::null::as_default"
     )]
     pub create: bool,
+    /// Default value.
     #[serde(rename = "default", default, skip_serializing_if = "Option::is_none")]
     pub default_: Option<Values>,
+    /// Text shown to people.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "crate::null::as_default")]
     pub description: String,
     #[serde(
@@ -122,20 +129,24 @@ pub struct Field {
         deserialize_with = "crate::null::as_default"
     )]
     pub min_length: i64,
+    /// May be null.
     #[serde(
         default,
         skip_serializing_if = "std::ops::Not::not",
         deserialize_with = "crate::null::as_default"
     )]
     pub nullable: bool,
+    /// Allowed values.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "crate::null::as_default")]
     pub options: Vec<String>,
+    /// Must be set.
     #[serde(
         default,
         skip_serializing_if = "std::ops::Not::not",
         deserialize_with = "crate::null::as_default"
     )]
     pub required: bool,
+    /// Type.
     #[serde(
         rename = "type",
         default,
@@ -149,6 +160,7 @@ pub struct Field {
         deserialize_with = "crate::null::as_default"
     )]
     pub unique: bool,
+    /// May be changed.
     #[serde(
         default,
         skip_serializing_if = "std::ops::Not::not",
@@ -159,6 +171,7 @@ pub struct Field {
     pub valid_chars: String,
 }
 
+/// A default value, by type.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Values {
@@ -180,6 +193,7 @@ pub struct Values {
     pub string_value: String,
 }
 
+/// An action on a type.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Action {

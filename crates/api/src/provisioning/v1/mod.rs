@@ -3,10 +3,12 @@
 mod cluster;
 mod customization;
 mod rke_config;
+mod unimplemented;
 
 pub use cluster::*;
 pub use customization::*;
 pub use rke_config::*;
+pub use unimplemented::unimplemented_fields;
 
 /// The API group.
 pub const GROUP: &str = "provisioning.cattle.io";

@@ -1,10 +1,11 @@
-//! cluster
+//! RKECluster: the infrastructure provider's object for a cluster.
 
 use super::common::{APIEndpoint, GenericCondition};
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+/// What is asked for.
 #[derive(Clone, CustomResource, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[kube(
     group = "rke.cattle.io",
@@ -12,7 +13,7 @@ use serde::{Deserialize, Serialize};
     kind = "RKECluster",
     plural = "rkeclusters",
     namespaced,
-    doc = "RKECluster",
+    doc = "Cluster infrastructure of a K3s or RKE2 cluster.",
     status = "RKEClusterStatus",
     derive = "PartialEq",
     derive = "Default",
@@ -23,18 +24,23 @@ use serde::{Deserialize, Serialize};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct RKEClusterSpec {
+    /// Where the control plane answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control_plane_endpoint: Option<APIEndpoint>,
 }
 
+/// What has been observed.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RKEClusterStatus {
+    /// Conditions, one per type.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "crate::null::as_default")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = serde_json::json!(["type"])))]
     pub conditions: Vec<GenericCondition>,
+    /// Steps that happen once; each stays true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub initialization: Option<RKEClusterInitializationStatus>,
+    /// True once the cluster has been ready.
     #[serde(
         default,
         skip_serializing_if = "std::ops::Not::not",
@@ -43,10 +49,12 @@ pub struct RKEClusterStatus {
     pub ready: bool,
 }
 
+/// Steps that happen once; each stays true.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("minProperties" = 1))]
 pub struct RKEClusterInitializationStatus {
+    /// True once the infrastructure is complete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provisioned: Option<bool>,
 }

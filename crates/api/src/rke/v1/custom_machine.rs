@@ -1,4 +1,4 @@
-//! custom_machine
+//! CustomMachine: a machine that registered itself.
 
 use super::cluster::RKEClusterInitializationStatus;
 use super::common::{GenericCondition, MachineAddress};
@@ -6,6 +6,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+/// What is asked for.
 #[derive(Clone, CustomResource, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[kube(
     group = "rke.cattle.io",
@@ -13,7 +14,7 @@ use serde::{Deserialize, Serialize};
     kind = "CustomMachine",
     plural = "custommachines",
     namespaced,
-    doc = "CustomMachine",
+    doc = "A machine that somebody made and that registered itself.",
     status = "CustomMachineStatus",
     derive = "PartialEq",
     derive = "Default",
@@ -23,6 +24,7 @@ use serde::{Deserialize, Serialize};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct CustomMachineSpec {
+    /// The infrastructure's name of the host, equal to the Node's `spec.providerID`.
     #[serde(
         rename = "providerID",
         default,
@@ -32,16 +34,21 @@ pub struct CustomMachineSpec {
     pub provider_id: String,
 }
 
+/// What has been observed.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CustomMachineStatus {
+    /// Addresses of the host.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "crate::null::as_default")]
     pub addresses: Vec<MachineAddress>,
+    /// Conditions, one per type.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "crate::null::as_default")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = serde_json::json!(["type"])))]
     pub conditions: Vec<GenericCondition>,
+    /// Steps that happen once; each stays true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub initialization: Option<RKEClusterInitializationStatus>,
+    /// True once the cluster has been ready.
     #[serde(
         default,
         skip_serializing_if = "std::ops::Not::not",

@@ -1,0 +1,140 @@
+//! Fields that a person may set but that nothing acts on yet.
+//!
+//! They are accepted and stored; whoever admits or reconciles a Cluster reports them, so that nobody
+//! waits for an effect that cannot come. A field leaves the list in the commit that implements it.
+
+use serde_json::Value;
+
+use super::ClusterSpec;
+
+/// Paths below `spec`; `[]` stands for every item of a list.
+const UNIMPLEMENTED: &[&str] = &[
+    "cloudCredentialSecretName",
+    "clusterAPIConfig",
+    "clusterAgentDeploymentCustomization",
+    "defaultClusterRoleForProjectMembers",
+    "defaultPodSecurityAdmissionConfigurationTemplateName",
+    "enableNetworkPolicy",
+    "fleetAgentDeploymentCustomization",
+    "localClusterAuthEndpoint",
+    "redeploySystemAgentGeneration",
+    "rkeConfig.chartValues",
+    "rkeConfig.etcd",
+    "rkeConfig.etcdSnapshotCreate",
+    "rkeConfig.etcdSnapshotRestore",
+    "rkeConfig.infrastructureRef",
+    "rkeConfig.machinePools[].autoscalingMaxSize",
+    "rkeConfig.machinePools[].autoscalingMinSize",
+    "rkeConfig.machinePools[].cloudCredentialSecretName",
+    "rkeConfig.machinePools[].displayName",
+    "rkeConfig.machinePools[].maxUnhealthy",
+    "rkeConfig.machinePools[].unhealthyNodeTimeout",
+    "rkeConfig.machinePools[].unhealthyRange",
+    "rkeConfig.machinePools[].userdata",
+    "rkeConfig.networking",
+    "rkeConfig.registries",
+    "rkeConfig.rotateCertificates",
+    "rkeConfig.rotateEncryptionKeys",
+    "rkeConfig.upgradeStrategy.controlPlaneDrainOptions",
+    "rkeConfig.upgradeStrategy.workerDrainOptions",
+    "webhookDeploymentCustomization",
+];
+
+/// The paths, with indexes, of fields that are set to something but that nothing acts on yet.
+pub fn unimplemented_fields(spec: &ClusterSpec) -> Vec<String> {
+    let Ok(spec) = serde_json::to_value(spec) else { return Vec::new() };
+    let mut found = Vec::new();
+    for path in UNIMPLEMENTED {
+        let segments: Vec<&str> = path.split('.').collect();
+        collect(&spec, &segments, "spec".to_owned(), &mut found);
+    }
+    found
+}
+
+fn collect(value: &Value, segments: &[&str], path: String, found: &mut Vec<String>) {
+    let Some((first, rest)) = segments.split_first() else {
+        if says_something(value) {
+            found.push(path);
+        }
+        return;
+    };
+    let name = first.trim_end_matches("[]");
+    let path = format!("{path}.{name}");
+    match value.get(name) {
+        Some(Value::Array(items)) if first.ends_with("[]") => {
+            for (index, item) in items.iter().enumerate() {
+                collect(item, rest, format!("{path}[{index}]"), found);
+            }
+        }
+        Some(value) => collect(value, rest, path, found),
+        None => {}
+    }
+}
+
+/// Forms fill in empty objects and switched-off options; those ask for nothing.
+fn says_something(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => false,
+        Value::Bool(true) => true,
+        Value::Number(number) => number.as_f64() != Some(0.0),
+        Value::String(text) => !text.is_empty(),
+        Value::Array(items) => !items.is_empty(),
+        Value::Object(fields) => fields.values().any(says_something),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn spec(value: Value) -> ClusterSpec {
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn set_fields_are_named_with_their_index() {
+        let spec = spec(json!({
+            "kubernetesVersion": "v1.34.1+k3s1",
+            "localClusterAuthEndpoint": { "enabled": true },
+            "rkeConfig": {
+                "machineGlobalConfig": { "cni": "none" },
+                "machinePools": [
+                    { "name": "a", "workerRole": true },
+                    { "name": "b", "workerRole": true, "unhealthyNodeTimeout": "5m" },
+                ],
+            },
+        }));
+        assert_eq!(
+            unimplemented_fields(&spec),
+            ["spec.localClusterAuthEndpoint", "spec.rkeConfig.machinePools[1].unhealthyNodeTimeout"]
+        );
+    }
+
+    #[test]
+    fn fields_that_ask_for_nothing_are_not_named() {
+        let spec = spec(json!({
+            "enableNetworkPolicy": false,
+            "localClusterAuthEndpoint": { "enabled": false, "fqdn": "" },
+            "rkeConfig": {
+                "chartValues": {},
+                "upgradeStrategy": { "workerDrainOptions": { "enabled": false, "gracePeriod": 0 } },
+            },
+        }));
+        assert_eq!(unimplemented_fields(&spec), Vec::<String>::new());
+    }
+
+    #[test]
+    fn every_listed_path_is_a_field() {
+        let crd = crate::crds().into_iter().find(|crd| crd.spec.group == "provisioning.cattle.io").unwrap();
+        let schema = serde_json::to_value(&crd.spec.versions[0].schema).unwrap();
+        for path in UNIMPLEMENTED {
+            let mut at = &schema["openAPIV3Schema"]["properties"]["spec"];
+            for segment in path.split('.') {
+                at = &at["properties"][segment.trim_end_matches("[]")];
+                at = if segment.ends_with("[]") { &at["items"] } else { at };
+            }
+            assert!(!at.is_null(), "{path} is not in the schema");
+        }
+    }
+}
