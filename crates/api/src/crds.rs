@@ -59,10 +59,10 @@ fn finish_root(root: &mut JSONSchemaProps) {
 
 /// Rancher lets objects without a `spec` in; filling in an empty one keeps them readable as typed objects.
 fn default_spec(root: &mut JSONSchemaProps) {
-    if let Some(spec) = root.properties.as_mut().and_then(|properties| properties.get_mut("spec")) {
-        if spec.required.as_ref().is_none_or(Vec::is_empty) {
-            spec.default = Some(JSON(serde_json::json!({})));
-        }
+    if let Some(spec) = root.properties.as_mut().and_then(|properties| properties.get_mut("spec"))
+        && spec.required.as_ref().is_none_or(Vec::is_empty)
+    {
+        spec.default = Some(JSON(serde_json::json!({})));
     }
 }
 

@@ -100,8 +100,11 @@ mod tests {
             "rkeConfig": {
                 "machineGlobalConfig": { "cni": "none" },
                 "machinePools": [
-                    { "name": "a", "workerRole": true },
-                    { "name": "b", "workerRole": true, "unhealthyNodeTimeout": "5m" },
+                    { "name": "a", "workerRole": true, "machineConfigRef": { "kind": "LocalConfig", "name": "a" } },
+                    {
+                        "name": "b", "workerRole": true, "unhealthyNodeTimeout": "5m",
+                        "machineConfigRef": { "kind": "LocalConfig", "name": "b" },
+                    },
                 ],
             },
         }));
