@@ -1,1 +1,18 @@
-//! Tokens, users, authorisation, the cluster proxy and kubeconfigs.
+//! How people and controllers reach downstream clusters: registration, the way through the tunnel, the proxy.
+//!
+//! * [`registration`]: what a cluster's agent says when it opens its tunnel, and what becomes of it.
+//! * [`downstream`]: HTTP to a cluster's API through its tunnel; the only way there is.
+//! * [`connected`]: the `Connected` condition, from real answers.
+//! * [`proxy`]: `/k8s/clusters/<id>/…`.
+//! * [`tokens`]: the credentials this crate recognises, found by index.
+//!
+//! This crate knows clusters only as `management.cattle.io/v3` objects; it must not know how they are
+//! provisioned, nor which sockets the server listens on. Start reading at [`downstream`].
+
+pub mod connected;
+pub mod downstream;
+pub mod proxy;
+pub mod registration;
+pub mod tokens;
+
+pub use downstream::Downstreams;

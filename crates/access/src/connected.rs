@@ -1,0 +1,156 @@
+//! The `Connected` condition of management Clusters: True only after a real answer through the tunnel.
+//!
+//! A session that comes or goes is looked at once; while one is open, the cluster is asked again now and then,
+//! because a tunnel can be open and the API behind it gone.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use drover_api::conditions::cattle::CONNECTED;
+use drover_api::management::v3::{Cluster, ClusterStatus};
+use drover_api::rke::v1::GenericCondition;
+use drover_runtime::apply::Applier;
+use drover_runtime::conditions::{FALSE, TRUE, whole_seconds};
+use drover_runtime::{Cache, Clock, Controller, Error, Next, ObjectKey, Reconciler};
+use http::Request;
+use http_body_util::{BodyExt, Empty};
+use jiff::Timestamp;
+use kube::Client;
+use tokio::sync::broadcast::error::RecvError;
+use tokio_util::sync::CancellationToken;
+
+use crate::downstream::{Downstreams, boxed};
+
+const PROBE_LIMIT: Duration = Duration::from_secs(5);
+const PROBE_PERIOD: Duration = Duration::from_secs(15);
+
+/// Keeps `Connected` true to what is seen.
+pub struct Connectivity {
+    clusters: Cache<Cluster>,
+    downstreams: Downstreams,
+    applier: Applier,
+    clock: Arc<dyn Clock>,
+}
+
+impl Connectivity {
+    pub fn new(
+        client: Client,
+        clusters: Cache<Cluster>,
+        downstreams: Downstreams,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        Self { clusters, downstreams, applier: Applier::new(client, "access", "connected"), clock }
+    }
+
+    /// Runs until `stop`.
+    pub async fn run(self, stop: CancellationToken) {
+        let clusters = self.clusters.clone();
+        let mut changes = self.downstreams.tunnels().changes();
+        let controller = Controller::new(self).reconciles(&clusters);
+        let queue = controller.queue();
+        let follow = async {
+            loop {
+                match changes.recv().await {
+                    Ok(id) => queue.add(ObjectKey::cluster(id)),
+                    // Too many at once: look at all of them.
+                    Err(RecvError::Lagged(_)) => {
+                        clusters.list().iter().for_each(|cluster| queue.add(ObjectKey::of(cluster.as_ref())));
+                    }
+                    Err(RecvError::Closed) => std::future::pending().await,
+                }
+            }
+        };
+        tokio::select! {
+            () = controller.run(stop) => {}
+            () = follow => {}
+        }
+    }
+
+    async fn probe(&self, id: &str) -> Result<(), String> {
+        let downstream = self.downstreams.get(id).map_err(|error| error.to_string())?;
+        let request = Request::get("/version").body(boxed(Empty::new())).map_err(|e| e.to_string())?;
+        let asking = async {
+            let response = downstream.send(request).await.map_err(|error| error.to_string())?;
+            let status = response.status();
+            response.into_body().collect().await.map_err(|error| error.to_string())?;
+            if status.is_success() { Ok(()) } else { Err(format!("the cluster's API answered {status}")) }
+        };
+        tokio::time::timeout(PROBE_LIMIT, asking).await.unwrap_or_else(|_| {
+            Err(format!("the cluster's API did not answer within {} s", PROBE_LIMIT.as_secs()))
+        })
+    }
+}
+
+impl Reconciler for Connectivity {
+    const NAME: &'static str = "connected";
+
+    async fn reconcile(&self, key: ObjectKey) -> Result<Next, Error> {
+        let Some(cluster) = self.clusters.get(&key) else {
+            self.downstreams.forget(&key.name);
+            return Ok(Next::EVENT);
+        };
+        if cluster.spec.internal || cluster.metadata.deletion_timestamp.is_some() {
+            return Ok(Next::EVENT);
+        }
+        let answer = self.probe(&key.name).await;
+        if let Some(condition) = decide(&cluster, &answer, self.clock.now()) {
+            let mut desired = Cluster::new(&key.name, Default::default());
+            desired.status = Some(ClusterStatus { conditions: vec![condition], ..ClusterStatus::default() });
+            self.applier.apply_cluster_status(&desired, Some(&cluster)).await?;
+        }
+        let open = self.downstreams.tunnels().is_connected(&key.name);
+        Ok(if open { Next::after(PROBE_PERIOD) } else { Next::EVENT })
+    }
+}
+
+/// The condition to write, if it differs from the one that is there. A cluster that was never connected gets none.
+fn decide(cluster: &Cluster, answer: &Result<(), String>, now: Timestamp) -> Option<GenericCondition> {
+    let conditions = cluster.status.iter().flat_map(|status| &status.conditions);
+    let old = conditions.clone().find(|condition| condition.type_ == CONNECTED);
+    let (status, reason, message) = match answer {
+        Ok(()) => (TRUE, "", String::new()),
+        Err(_) if old.is_none() => return None,
+        Err(why) => (FALSE, "Disconnected", why.clone()),
+    };
+    if old.is_some_and(|old| old.status == status && old.reason == reason && old.message == message) {
+        return None;
+    }
+    let now = whole_seconds(now).to_string();
+    let since = old.filter(|old| old.status == status).map(|old| old.last_transition_time.clone());
+    Some(GenericCondition {
+        type_: CONNECTED.to_owned(),
+        status: status.to_owned(),
+        reason: reason.to_owned(),
+        message,
+        last_transition_time: since.unwrap_or_else(|| now.clone()),
+        last_update_time: now,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(condition: Option<GenericCondition>) -> Cluster {
+        let mut cluster = Cluster::new("c-m-1", Default::default());
+        cluster.status =
+            Some(ClusterStatus { conditions: condition.into_iter().collect(), ..ClusterStatus::default() });
+        cluster
+    }
+
+    #[test]
+    fn the_condition_follows_the_answers_and_is_written_only_when_it_changes() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let fresh = with(None);
+        assert_eq!(decide(&fresh, &Err("no tunnel".into()), at(1)), None, "never connected: nothing to say");
+        let up = decide(&fresh, &Ok(()), at(10)).unwrap();
+        assert_eq!((up.status.as_str(), up.last_transition_time.as_str()), ("True", "1970-01-01T00:00:10Z"));
+        let connected = with(Some(up));
+        assert_eq!(decide(&connected, &Ok(()), at(20)), None);
+        let down = decide(&connected, &Err("agent gone".into()), at(30)).unwrap();
+        assert_eq!((down.status.as_str(), down.reason.as_str()), ("False", "Disconnected"));
+        let again = decide(&with(Some(down.clone())), &Err("other reason".into()), at(40)).unwrap();
+        assert_eq!(again.last_transition_time, down.last_transition_time);
+        assert_ne!(again.last_update_time, down.last_update_time);
+    }
+}

@@ -1,0 +1,212 @@
+//! `/k8s/clusters/<id>/…`: a cluster's API through Drover.
+
+use bytes::Bytes;
+use drover_api::annotations::provisioning as annotations;
+use drover_api::management::v3::Cluster;
+use drover_apiserver::identity::UserInfo;
+use drover_apiserver::status::{GroupName, Status};
+use drover_runtime::{Cache, ObjectKey};
+use http::{HeaderMap, HeaderName, Request, Response, StatusCode, header};
+use http_body_util::BodyExt;
+use http_body_util::combinators::UnsyncBoxBody;
+use hyper::body::Incoming;
+use hyper_util::rt::TokioIo;
+use tower::BoxError;
+
+use crate::downstream::{Downstreams, RequestBody, Unavailable, boxed};
+use crate::tokens::OWNER_GROUP_PREFIX;
+
+/// The path below which clusters are served.
+pub const PREFIX: &str = "/k8s/clusters/";
+
+const CLUSTERS: GroupName<'static> = GroupName { group: "management.cattle.io", name: "clusters" };
+
+/// Serves requests below [`PREFIX`]. Clones share it.
+#[derive(Clone)]
+pub struct Proxy {
+    clusters: Cache<Cluster>,
+    downstreams: Downstreams,
+}
+
+/// The cluster and the path inside it that a request path names.
+pub fn split_path(path: &str) -> Option<(&str, &str)> {
+    let rest = path.strip_prefix(PREFIX)?;
+    let (id, path) = rest.find('/').map_or((rest, "/"), |slash| rest.split_at(slash));
+    (!id.is_empty()).then_some((id, path))
+}
+
+impl Proxy {
+    pub fn new(clusters: Cache<Cluster>, downstreams: Downstreams) -> Self {
+        Self { clusters, downstreams }
+    }
+
+    /// Answers for an authenticated caller. Nothing enters the tunnel before the caller may use the cluster.
+    pub async fn serve(&self, user: &UserInfo, request: Request<RequestBody>) -> Response<RequestBody> {
+        match self.forward(user, request).await {
+            Ok(response) => response,
+            Err(status) => error_response(&status),
+        }
+    }
+
+    async fn forward(
+        &self,
+        user: &UserInfo,
+        mut request: Request<RequestBody>,
+    ) -> Result<Response<RequestBody>, Status> {
+        let (id, path) = split_path(request.uri().path()).ok_or_else(Status::not_found_path)?;
+        let (id, path) = (id.to_owned(), path.to_owned());
+        let cluster = self.clusters.get(&ObjectKey::cluster(&id));
+        if !may_use(user, cluster.as_deref()) {
+            let why = format!("User {:?} cannot reach cluster {id:?}", user.name);
+            return Err(Status::forbidden(CLUSTERS, &id, &why));
+        }
+        let downstream = self.downstreams.get(&id).map_err(unavailable)?;
+
+        let target = match request.uri().query() {
+            Some(query) => format!("{path}?{query}"),
+            None => path,
+        };
+        *request.uri_mut() = target.parse().map_err(|e| Status::bad_request(format!("bad path: {e}")))?;
+        let upgrade = wants_upgrade(request.headers());
+        let caller = upgrade.then(|| hyper::upgrade::on(&mut request));
+        clean(request.headers_mut(), upgrade);
+        let mut response = downstream.send(request).await.map_err(unavailable)?;
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS
+            && let Some(caller) = caller
+        {
+            let callee = hyper::upgrade::on(&mut response);
+            tokio::spawn(join(caller, callee));
+        } else {
+            clean(response.headers_mut(), false);
+        }
+        Ok(response.map(|body: Incoming| body.map_err(BoxError::from).boxed_unsync()))
+    }
+}
+
+/// Admins of the management plane, and the owner of this very cluster.
+fn may_use(user: &UserInfo, cluster: Option<&Cluster>) -> bool {
+    if user.in_group("system:masters") {
+        return true;
+    }
+    let Some(cluster) = cluster else { return false };
+    let namespace = &cluster.spec.fleet_workspace_name;
+    let name = &cluster.spec.display_name;
+    let administrated =
+        cluster.metadata.annotations.as_ref().and_then(|all| all.get(annotations::ADMINISTRATED));
+    administrated.is_some_and(|value| value == "true")
+        && user.in_group(&format!("{OWNER_GROUP_PREFIX}{namespace}/{name}"))
+}
+
+fn unavailable(error: Unavailable) -> Status {
+    match &error {
+        Unavailable::Unknown(id) => Status::not_found(CLUSTERS, id),
+        Unavailable::Timeout(_) => Status::timeout(error.to_string(), 1),
+        Unavailable::Request { source, .. } => {
+            Status::service_unavailable(format!("{error}: {}", root(source.as_ref())))
+        }
+        _ => Status::service_unavailable(error.to_string()),
+    }
+}
+
+fn root(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut last = error;
+    while let Some(cause) = last.source() {
+        last = cause;
+    }
+    last.to_string()
+}
+
+fn wants_upgrade(headers: &HeaderMap) -> bool {
+    let connection = headers.get_all(header::CONNECTION).iter().filter_map(|v| v.to_str().ok());
+    headers.contains_key(header::UPGRADE)
+        && connection.flat_map(|v| v.split(',')).any(|token| token.trim().eq_ignore_ascii_case("upgrade"))
+}
+
+/// Headers that concern one hop only, and the caller's own credentials, do not travel on.
+fn clean(headers: &mut HeaderMap, upgrade: bool) {
+    const HOP: [HeaderName; 6] = [
+        HeaderName::from_static("keep-alive"),
+        HeaderName::from_static("proxy-connection"),
+        header::PROXY_AUTHENTICATE,
+        header::PROXY_AUTHORIZATION,
+        header::TE,
+        header::TRAILER,
+    ];
+    for name in HOP.iter().chain([&header::TRANSFER_ENCODING, &header::COOKIE]) {
+        headers.remove(name);
+    }
+    if !upgrade {
+        headers.remove(header::CONNECTION);
+        headers.remove(header::UPGRADE);
+    }
+    let impersonation: Vec<_> =
+        headers.keys().filter(|name| name.as_str().starts_with("impersonate-")).cloned().collect();
+    for name in impersonation {
+        headers.remove(name);
+    }
+}
+
+async fn join(caller: hyper::upgrade::OnUpgrade, callee: hyper::upgrade::OnUpgrade) {
+    let Ok((caller, callee)) = futures::future::try_join(caller, callee).await else { return };
+    let (mut caller, mut callee) = (TokioIo::new(caller), TokioIo::new(callee));
+    // Either side's end is the other's; an error here is how such streams usually end.
+    let _ = tokio::io::copy_bidirectional(&mut caller, &mut callee).await;
+}
+
+/// A Status as the answer it stands for.
+pub fn error_response(status: &Status) -> Response<RequestBody> {
+    let body: UnsyncBoxBody<Bytes, BoxError> = boxed(http_body_util::Full::new(status.to_bytes()));
+    let mut response = Response::new(body);
+    *response.status_mut() = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    response.headers_mut().insert(header::CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_split_into_cluster_and_rest() {
+        assert_eq!(split_path("/k8s/clusters/c-m-1/api/v1/nodes"), Some(("c-m-1", "/api/v1/nodes")));
+        assert_eq!(split_path("/k8s/clusters/c-m-1"), Some(("c-m-1", "/")));
+        assert_eq!(split_path("/k8s/clusters/"), None);
+        assert_eq!(split_path("/api/v1"), None);
+    }
+
+    fn cluster(namespace: &str, name: &str) -> Cluster {
+        let mut cluster = Cluster::new("c-m-1", Default::default());
+        cluster.spec.display_name = name.into();
+        cluster.spec.fleet_workspace_name = namespace.into();
+        cluster.metadata.annotations =
+            Some([(annotations::ADMINISTRATED.to_owned(), "true".to_owned())].into());
+        cluster
+    }
+
+    /// access#22: who may not use the cluster does not reach the tunnel.
+    #[test]
+    fn access_check_22_only_admins_and_the_clusters_own_owner_may_use_it() {
+        let demo = cluster("fleet-default", "demo");
+        let owner = |group: &str| UserInfo { groups: vec![group.into()], ..UserInfo::default() };
+        assert!(may_use(&UserInfo::system_masters("a"), None));
+        assert!(may_use(&owner("drover:cluster-owner:fleet-default/demo"), Some(&demo)));
+        assert!(!may_use(&owner("drover:cluster-owner:fleet-default/other"), Some(&demo)));
+        assert!(!may_use(&owner("drover:cluster-owner:fleet-default/demo"), None));
+        assert!(!may_use(&UserInfo::anonymous(), Some(&demo)));
+        let mut imported = demo;
+        imported.metadata.annotations = None;
+        assert!(!may_use(&owner("drover:cluster-owner:fleet-default/demo"), Some(&imported)));
+    }
+
+    #[test]
+    fn credentials_impersonation_and_hop_headers_stay_behind() {
+        let mut headers = HeaderMap::new();
+        for name in
+            ["connection", "upgrade", "te", "cookie", "impersonate-user", "impersonate-extra-foo", "accept"]
+        {
+            headers.insert(HeaderName::from_static(name), "x".parse().unwrap());
+        }
+        clean(&mut headers, false);
+        assert_eq!(headers.keys().map(HeaderName::as_str).collect::<Vec<_>>(), ["accept"]);
+    }
+}

@@ -1,0 +1,199 @@
+//! A cluster's agent opens its tunnel: who it is, and where its API is.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use drover_api::management::v3::{Cluster, ClusterStatus};
+use drover_runtime::apply::Applier;
+use drover_runtime::{Cache, Error, ObjectKey};
+use http::{HeaderMap, StatusCode};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Client;
+use serde::Deserialize;
+
+use crate::tokens::Tokens;
+
+/// Where the tokens of downstream service accounts are kept.
+pub const CREDENTIAL_NAMESPACE: &str = "cattle-global-data";
+/// The key in such a Secret.
+pub const CREDENTIAL_KEY: &str = "credential";
+const TOKEN_HEADER: &str = "x-api-tunnel-token";
+const PARAMS_HEADER: &str = "x-api-tunnel-params";
+
+/// What the agent says of its cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterParams {
+    /// `host:port` of the API, as the agent reaches it.
+    #[serde(default)]
+    pub address: String,
+    /// Token of the service account `cattle-system/cattle`.
+    #[serde(default)]
+    pub token: String,
+    /// base64 of the PEM of the API's authority.
+    #[serde(default)]
+    pub ca_cert: String,
+}
+
+#[derive(Deserialize)]
+struct Params {
+    cluster: Option<ClusterParams>,
+}
+
+/// Why a tunnel is not accepted: status and text, as old agents log them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    pub status: StatusCode,
+    pub text: String,
+}
+
+impl Refusal {
+    fn bad(text: impl Into<String>) -> Self {
+        Self { status: StatusCode::BAD_REQUEST, text: text.into() }
+    }
+}
+
+/// Finds out which cluster asks, and what it says of itself.
+pub fn identify(headers: &HeaderMap, tokens: &Tokens) -> Result<(String, ClusterParams), Refusal> {
+    let header = |name| headers.get(name).and_then(|value| value.to_str().ok()).filter(|v| !v.is_empty());
+    let Some(token) = header(TOKEN_HEADER) else {
+        return Err(Refusal { status: StatusCode::UNAUTHORIZED, text: "failed authentication".into() });
+    };
+    let cluster = tokens.cluster_of_registration(token).ok_or_else(|| Refusal::bad("cluster not found"))?;
+    let params = header(PARAMS_HEADER).ok_or_else(|| Refusal::bad("missing X-API-Tunnel-Params"))?;
+    let json = STANDARD
+        .decode(params)
+        .map_err(|e| Refusal::bad(format!("X-API-Tunnel-Params is not base64: {e}")))?;
+    let params: Params = serde_json::from_slice(&json)
+        .map_err(|e| Refusal::bad(format!("X-API-Tunnel-Params is not JSON: {e}")))?;
+    let params = params.cluster.ok_or_else(|| Refusal::bad("X-API-Tunnel-Params names no cluster"))?;
+    for (field, value) in
+        [("address", &params.address), ("token", &params.token), ("caCert", &params.ca_cert)]
+    {
+        if value.is_empty() {
+            return Err(Refusal::bad(format!("X-API-Tunnel-Params: cluster.{field} is empty")));
+        }
+    }
+    if STANDARD.decode(&params.ca_cert).is_err() {
+        return Err(Refusal::bad("X-API-Tunnel-Params: cluster.caCert is not base64"));
+    }
+    Ok((cluster, params))
+}
+
+/// Writes down where a cluster is. Saying the same again writes nothing.
+pub struct Registrar {
+    clusters: Cache<Cluster>,
+    secrets: Cache<Secret>,
+    applier: Applier,
+}
+
+impl Registrar {
+    pub fn new(client: Client, clusters: Cache<Cluster>, secrets: Cache<Secret>) -> Self {
+        Self { clusters, secrets, applier: Applier::new(client, "access", "registration") }
+    }
+
+    pub async fn register(&self, id: &str, params: &ClusterParams) -> Result<(), Error> {
+        let live = self.clusters.get(&ObjectKey::cluster(id));
+        let live = live.ok_or_else(|| Error::Stale(format!("management cluster {id}")))?;
+        let secret = credential(id, &params.token);
+        let known = self.secrets.get(&ObjectKey::of(&secret));
+        if !known.as_ref().is_some_and(|known| known.data == secret.data) {
+            self.applier.apply(&secret, known.as_deref()).await?;
+        }
+        let desired = endpoint_of(id, params, &live);
+        self.applier.apply_cluster_status(&desired, Some(&live)).await?;
+        Ok(())
+    }
+}
+
+fn credential(id: &str, token: &str) -> Secret {
+    Secret {
+        metadata: ObjectMeta {
+            name: Some(format!("cluster-serviceaccounttoken-{id}")),
+            namespace: Some(CREDENTIAL_NAMESPACE.into()),
+            ..ObjectMeta::default()
+        },
+        data: Some([(CREDENTIAL_KEY.to_owned(), ByteString(token.into()))].into()),
+        type_: Some("Opaque".into()),
+        ..Secret::default()
+    }
+}
+
+fn endpoint_of(id: &str, params: &ClusterParams, live: &Cluster) -> Cluster {
+    let driver = live.status.as_ref().map(|status| status.driver.clone()).filter(|d| !d.is_empty());
+    let status = ClusterStatus {
+        driver: driver.unwrap_or_else(|| "imported".into()),
+        api_endpoint: format!("https://{}", params.address),
+        ca_cert: params.ca_cert.clone(),
+        service_account_token_secret: format!("cluster-serviceaccounttoken-{id}"),
+        ..ClusterStatus::default()
+    };
+    let mut desired = Cluster::new(id, Default::default());
+    desired.status = Some(status);
+    desired
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+
+    fn tokens() -> Tokens {
+        let owner = OwnerReference { kind: "ClusterRegistrationToken".into(), ..OwnerReference::default() };
+        Tokens::new(Cache::fixed([Secret {
+            metadata: ObjectMeta {
+                namespace: Some("c-m-1".into()),
+                name: Some("crt-token-default-token".into()),
+                owner_references: Some(vec![owner]),
+                ..ObjectMeta::default()
+            },
+            data: Some([("token".to_owned(), ByteString("good".into()))].into()),
+            ..Secret::default()
+        }]))
+    }
+
+    fn headers(token: Option<&str>, params: Option<&str>) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        token.map(|token| headers.insert(TOKEN_HEADER, token.parse().unwrap()));
+        params.map(|params| headers.insert(PARAMS_HEADER, params.parse().unwrap()));
+        headers
+    }
+
+    fn params(json: &str) -> String {
+        STANDARD.encode(json)
+    }
+
+    #[test]
+    fn a_known_token_with_an_endpoint_is_identified() {
+        let json = r#"{"cluster":{"address":"10.43.0.1:443","token":"t","caCert":"Y2E="}}"#;
+        let (cluster, said) = identify(&headers(Some("good"), Some(&params(json))), &tokens()).unwrap();
+        assert_eq!(cluster, "c-m-1");
+        assert_eq!(
+            said,
+            ClusterParams { address: "10.43.0.1:443".into(), token: "t".into(), ca_cert: "Y2E=".into() }
+        );
+    }
+
+    /// access#12.
+    #[test]
+    fn access_check_12_a_missing_token_is_401_and_everything_else_is_400() {
+        let full = params(r#"{"cluster":{"address":"a:1","token":"t","caCert":"Y2E="}}"#);
+        let no_ca = params(r#"{"cluster":{"address":"a:1","token":"t","caCert":""}}"#);
+        let node = params(r#"{"node":{}}"#);
+        let cases = [
+            (headers(None, Some(&full)), 401, "failed authentication"),
+            (headers(Some("bad"), Some(&full)), 400, "cluster not found"),
+            (headers(Some("good"), Some("%%%")), 400, "not base64"),
+            (headers(Some("good"), Some(&params("{"))), 400, "not JSON"),
+            (headers(Some("good"), Some(&node)), 400, "names no cluster"),
+            (headers(Some("good"), Some(&no_ca)), 400, "cluster.caCert is empty"),
+            (headers(Some("good"), None), 400, "missing"),
+        ];
+        for (headers, status, text) in cases {
+            let refusal = identify(&headers, &tokens()).unwrap_err();
+            assert_eq!(refusal.status.as_u16(), status, "{}", refusal.text);
+            assert!(refusal.text.contains(text), "{}", refusal.text);
+        }
+    }
+}

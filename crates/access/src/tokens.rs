@@ -1,0 +1,168 @@
+//! Credentials by index: registration tokens of clusters, and the tokens inside cluster kubeconfigs.
+
+use drover_api::labels::capi::CLUSTER_NAME;
+use drover_apiserver::identity::{Authenticator, UserInfo};
+use drover_apiserver::status::Status;
+use drover_runtime::Cache;
+use futures::future::BoxFuture;
+use http::request::Parts;
+use k8s_openapi::api::core::v1::Secret;
+use kube::ResourceExt;
+use sha2::{Digest, Sha256};
+
+/// Prefix of the Secrets that hold a ClusterRegistrationToken's value.
+pub const REGISTRATION_SECRET_PREFIX: &str = "crt-token-";
+/// Suffix of the Secrets that hold a cluster's kubeconfig.
+pub const KUBECONFIG_SECRET_SUFFIX: &str = "-kubeconfig";
+/// Prefix of the group that owns one cluster, and nothing else, through the proxy.
+pub const OWNER_GROUP_PREFIX: &str = "drover:cluster-owner:";
+
+const BY_REGISTRATION: &str = "access/registration-token";
+const BY_KUBECONFIG: &str = "access/kubeconfig-token";
+
+/// All tokens that Secrets of the management plane hold. Lookups are by digest, so that neither the index nor
+/// the time of a lookup tells anything about a token.
+#[derive(Clone)]
+pub struct Tokens {
+    secrets: Cache<Secret>,
+}
+
+impl Tokens {
+    pub fn new(secrets: Cache<Secret>) -> Self {
+        secrets.index(BY_REGISTRATION, |secret| {
+            let is_ours = secret.name_any().starts_with(REGISTRATION_SECRET_PREFIX)
+                && secret.owner_references().iter().any(|owner| owner.kind == "ClusterRegistrationToken");
+            let values = ["token", "previousToken"].map(|key| text(secret, key));
+            values.into_iter().flatten().filter(|v| is_ours && !v.is_empty()).map(|v| digest(&v)).collect()
+        });
+        secrets.index(BY_KUBECONFIG, |secret| {
+            let is_ours = secret.name_any().ends_with(KUBECONFIG_SECRET_SUFFIX)
+                && secret.labels().contains_key(CLUSTER_NAME)
+                && secret
+                    .owner_references()
+                    .iter()
+                    .any(|owner| owner.api_version.starts_with("provisioning.cattle.io/"));
+            text(secret, "token")
+                .filter(|v| is_ours && !v.is_empty())
+                .map(|v| digest(&v))
+                .into_iter()
+                .collect()
+        });
+        Self { secrets }
+    }
+
+    /// The cluster (its id) that a registration token belongs to.
+    pub fn cluster_of_registration(&self, token: &str) -> Option<String> {
+        let found = self.secrets.by_index(BY_REGISTRATION, &digest(token));
+        found.first().and_then(|secret| secret.namespace())
+    }
+
+    /// Namespace and name of the provisioning Cluster whose kubeconfig holds `token`.
+    fn cluster_of_kubeconfig(&self, token: &str) -> Option<(String, String)> {
+        let found = self.secrets.by_index(BY_KUBECONFIG, &digest(token));
+        let secret = found.first()?;
+        Some((secret.namespace()?, secret.labels().get(CLUSTER_NAME)?.clone()))
+    }
+}
+
+fn text(secret: &Secret, key: &str) -> Option<String> {
+    String::from_utf8(secret.data.as_ref()?.get(key)?.0.clone()).ok()
+}
+
+fn digest(token: &str) -> String {
+    Sha256::digest(token.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Recognises the token of a cluster's kubeconfig: a user that owns that cluster and nothing else.
+pub struct KubeconfigAuthenticator {
+    tokens: Tokens,
+}
+
+impl KubeconfigAuthenticator {
+    pub fn new(tokens: Tokens) -> Self {
+        Self { tokens }
+    }
+}
+
+impl Authenticator for KubeconfigAuthenticator {
+    fn authenticate<'a>(&'a self, request: &'a Parts) -> BoxFuture<'a, Result<Option<UserInfo>, Status>> {
+        Box::pin(async move {
+            let Some(bearer) = bearer(request) else { return Ok(None) };
+            // `<user>:<key>`; anything else is for another authenticator.
+            let Some((user, _)) = bearer.split_once(':').filter(|(_, key)| !key.contains(':')) else {
+                return Ok(None);
+            };
+            let Some((namespace, name)) = self.tokens.cluster_of_kubeconfig(bearer) else {
+                return Err(Status::unauthorized());
+            };
+            let groups =
+                vec![format!("{OWNER_GROUP_PREFIX}{namespace}/{name}"), "system:authenticated".to_owned()];
+            Ok(Some(UserInfo { name: user.to_owned(), groups, ..UserInfo::default() }))
+        })
+    }
+}
+
+fn bearer(request: &Parts) -> Option<&str> {
+    request.headers.get(http::header::AUTHORIZATION)?.to_str().ok()?.strip_prefix("Bearer ").map(str::trim)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::ByteString;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+
+    fn secret(namespace: &str, name: &str, owner: (&str, &str), token: &str) -> Secret {
+        let owner =
+            OwnerReference { api_version: owner.0.into(), kind: owner.1.into(), ..OwnerReference::default() };
+        Secret {
+            metadata: ObjectMeta {
+                namespace: Some(namespace.into()),
+                name: Some(name.into()),
+                labels: Some([(CLUSTER_NAME.to_owned(), "demo".to_owned())].into()),
+                owner_references: Some(vec![owner]),
+                ..ObjectMeta::default()
+            },
+            data: Some([("token".to_owned(), ByteString(token.into()))].into()),
+            ..Secret::default()
+        }
+    }
+
+    const CRT: (&str, &str) = ("management.cattle.io/v3", "ClusterRegistrationToken");
+    const PROVISIONING: (&str, &str) = ("provisioning.cattle.io/v1", "Cluster");
+
+    #[test]
+    fn a_registration_token_counts_only_in_a_secret_that_a_registration_token_owns() {
+        let tokens = Tokens::new(Cache::fixed([
+            secret("c-m-1", "crt-token-default-token", CRT, "good"),
+            secret("c-m-2", "crt-token-forged", ("v1", "ConfigMap"), "forged"),
+            secret("c-m-3", "other", CRT, "other"),
+        ]));
+        assert_eq!(tokens.cluster_of_registration("good").as_deref(), Some("c-m-1"));
+        for token in ["forged", "other", "", "Good"] {
+            assert_eq!(tokens.cluster_of_registration(token), None, "{token}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_kubeconfig_token_gives_its_cluster_and_an_unknown_one_is_refused() {
+        let tokens = Tokens::new(Cache::fixed([secret(
+            "fleet-default",
+            "demo-kubeconfig",
+            PROVISIONING,
+            "u-abc:key",
+        )]));
+        let authenticator = KubeconfigAuthenticator::new(tokens);
+        let with = |value: &str| {
+            let request = http::Request::builder().header("authorization", value).body(()).unwrap();
+            request.into_parts().0
+        };
+        let user = authenticator.authenticate(&with("Bearer u-abc:key")).await.unwrap().unwrap();
+        assert_eq!(user.name, "u-abc");
+        assert!(user.in_group("drover:cluster-owner:fleet-default/demo"));
+        assert!(!user.in_group("system:masters"));
+        assert_eq!(authenticator.authenticate(&with("Bearer u-abc:guess")).await.unwrap_err().code, 401);
+        assert_eq!(authenticator.authenticate(&with("Bearer a.jwt.token")).await.unwrap(), None);
+        assert_eq!(authenticator.authenticate(&with("Basic dTpw")).await.unwrap(), None);
+    }
+}
