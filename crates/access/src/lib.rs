@@ -3,7 +3,7 @@
 //! * [`registration`]: what a cluster's agent says when it opens its tunnel, and what becomes of it.
 //! * [`downstream`]: HTTP to a cluster's API through its tunnel; the only way there is.
 //! * [`connected`]: the `Connected` condition, from real answers.
-//! * [`proxy`]: `/k8s/clusters/<id>/…`.
+//! * [`proxy`][]: `/k8s/clusters/<id>/…`.
 //! * [`tokens`]: the credentials this crate recognises, found by index.
 //!
 //! This crate knows clusters only as `management.cattle.io/v3` objects; it must not know how they are

@@ -98,7 +98,7 @@ impl Registrar {
         let live = live.ok_or_else(|| Error::Stale(format!("management cluster {id}")))?;
         let secret = credential(id, &params.token);
         let known = self.secrets.get(&ObjectKey::of(&secret));
-        if !known.as_ref().is_some_and(|known| known.data == secret.data) {
+        if known.as_ref().is_none_or(|known| known.data != secret.data) {
             self.applier.apply(&secret, known.as_deref()).await?;
         }
         let desired = endpoint_of(id, params, &live);
