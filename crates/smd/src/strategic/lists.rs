@@ -1,0 +1,230 @@
+//! Merging lists, and the order of the result.
+
+use serde_json::Value;
+
+use super::directives::{DIRECTIVE, SET_ORDER, clean, unknown};
+use super::{Entries, Merged, StrategicError, merge_maps};
+use crate::schema::{PatchStrategy, Schema, TypeId};
+use crate::value::equal;
+
+/// Merges a patch list into a list, or replaces the list, as its strategy says.
+pub(super) fn merge(
+    schema: &Schema,
+    ty: TypeId,
+    strategy: &PatchStrategy,
+    current: Vec<Value>,
+    patch: Vec<Value>,
+) -> Merged<Vec<Value>> {
+    match strategy {
+        PatchStrategy::MergeSet => {
+            check_scalars(&current)?;
+            check_scalars(&patch)?;
+            let mut merged = current.clone();
+            for item in &patch {
+                if !contains(&merged, item) {
+                    merged.push(item.clone());
+                }
+            }
+            Ok(arrange(merged, &patch, &current, None))
+        }
+        PatchStrategy::MergeBy(key) => {
+            let element = schema.atom(ty).list.as_ref().map_or(TypeId::DEDUCED, |list| list.element);
+            check_keys(&current, key)?;
+            check_keys(&patch, key)?;
+            let (current, patch) = obey_directives(current, patch, key)?;
+            let order = current.clone();
+            let mut merged = current;
+            for item in &patch {
+                merge_item(schema, element, &mut merged, item, key)?;
+            }
+            Ok(arrange(merged, &patch, &order, Some(key)))
+        }
+        PatchStrategy::Default | PatchStrategy::Replace => Ok(patch),
+    }
+}
+
+/// `$deleteFromPrimitiveList/<field>`.
+pub(super) fn delete_from(current: &mut Entries, field: &str, doomed: Value) -> Merged<()> {
+    let Value::Array(doomed) = doomed else {
+        return Err(StrategicError::format("invalid patch format of primitive list"));
+    };
+    if let Some(Value::Array(items)) = current.get_mut(field) {
+        check_scalars(items)?;
+        items.retain(|item| !contains(&doomed, item));
+    }
+    Ok(())
+}
+
+/// `$setElementOrder/<field>`: merges the list of the field, if the patch has it, and puts the items
+/// into that order; items it does not mention stay where they were between their neighbours.
+pub(super) fn set_orders(
+    schema: &Schema,
+    ty: TypeId,
+    current: &mut Entries,
+    patch: &mut Entries,
+) -> Merged<()> {
+    let directives: Vec<String> = patch.keys().filter(|key| key.starts_with(SET_ORDER)).cloned().collect();
+    for directive in directives {
+        let order = patch.remove(&directive).unwrap_or_default();
+        let bad = || StrategicError::format("invalid patch format of setElementOrder list");
+        let field =
+            directive.strip_prefix(SET_ORDER).and_then(|rest| rest.strip_prefix('/')).ok_or_else(bad)?;
+        let Value::Array(order) = order else { return Err(bad()) };
+        let as_list = |value: Option<Value>| match value {
+            None => Ok(None),
+            Some(Value::Array(items)) => Ok(Some(items)),
+            Some(_) => Err(bad().beneath(field)),
+        };
+        let before = as_list(current.get(field).cloned())?;
+        let change = as_list(patch.remove(field))?;
+        let lookup = schema.atom(ty).map.as_ref().map(|map| map.lookup(field));
+        let (strategy, field_ty) = lookup
+            .map_or((PatchStrategy::Default, TypeId::DEDUCED), |lookup| (lookup.patch().clone(), lookup.ty));
+        let key = match &strategy {
+            PatchStrategy::MergeBy(key) => Some(&**key),
+            _ => None,
+        };
+        let at = |error: StrategicError| error.beneath(field);
+        check_order(change.as_deref().unwrap_or_default(), &order, key).map_err(at)?;
+        let merged = match (before.clone(), change) {
+            (None, None) => continue,
+            (Some(before), None) => before,
+            (None, Some(change)) => change.into_iter().filter_map(clean).collect(),
+            (Some(before), Some(change)) => merge(schema, field_ty, &strategy, before, change).map_err(at)?,
+        };
+        if let Some(key) = key {
+            check_keys(&merged, key).map_err(at)?;
+        }
+        let merged = arrange(merged, &order, &before.unwrap_or_default(), key);
+        current.insert(field.to_owned(), Value::Array(merged));
+    }
+    Ok(())
+}
+
+/// Carries out `$patch` in list items: an item is deleted, or the list is replaced.
+fn obey_directives(
+    mut current: Vec<Value>,
+    patch: Vec<Value>,
+    key: &str,
+) -> Merged<(Vec<Value>, Vec<Value>)> {
+    let mut plain = Vec::with_capacity(patch.len());
+    let mut replace = false;
+    for item in patch {
+        match item.get(DIRECTIVE) {
+            None => plain.push(item),
+            Some(directive) => match directive.as_str() {
+                Some("delete") => current.retain(|other| !same(other, &item, Some(key))),
+                Some("replace") => replace = true,
+                Some("merge") => {
+                    return Err(StrategicError::format("merging lists cannot yet be specified in the patch"));
+                }
+                _ => return Err(unknown(directive)),
+            },
+        }
+    }
+    if replace {
+        Ok((plain.into_iter().filter_map(clean).collect(), Vec::new()))
+    } else {
+        Ok((current, plain))
+    }
+}
+
+fn merge_item(
+    schema: &Schema,
+    element: TypeId,
+    merged: &mut Vec<Value>,
+    item: &Value,
+    key: &str,
+) -> Merged<()> {
+    let Value::Object(patch) = item else { return Ok(()) };
+    match merged.iter_mut().find(|other| same(other, item, Some(key))) {
+        Some(slot) => {
+            if let Value::Object(current) = slot.take() {
+                let name = |error: StrategicError| error.beneath(&item[key].to_string());
+                *slot = Value::Object(merge_maps(schema, element, current, patch.clone()).map_err(name)?);
+            }
+        }
+        None => merged.extend(clean(item.clone())),
+    }
+    Ok(())
+}
+
+/// Items named in `order` come in that order; the others keep their order in `before`, each put
+/// in front of the first ordered item that stood behind it there.
+fn arrange(merged: Vec<Value>, order: &[Value], before: &[Value], key: Option<&str>) -> Vec<Value> {
+    let position = |list: &[Value], item: &Value| list.iter().position(|other| same(other, item, key));
+    let (mut ordered, mut others): (Vec<_>, Vec<_>) =
+        merged.into_iter().partition(|item| position(order, item).is_some());
+    ordered.sort_by_key(|item| position(order, item));
+    others.sort_by_key(|item| position(before, item).unwrap_or(usize::MAX));
+    let mut out = Vec::with_capacity(ordered.len() + others.len());
+    let (mut ordered, mut others) = (ordered.into_iter().peekable(), others.into_iter().peekable());
+    while let (Some(other), Some(next)) = (others.peek(), ordered.peek()) {
+        let stood_before = matches!(
+            (position(before, other), position(before, next)),
+            (Some(other), Some(next)) if other < next
+        );
+        out.extend(if stood_before { others.next() } else { ordered.next() });
+    }
+    out.extend(ordered);
+    out.extend(others);
+    out
+}
+
+/// The patch list must follow the order list, which must mention all of it; deletions do not count.
+fn check_order(patch: &[Value], order: &[Value], key: Option<&str>) -> Merged<()> {
+    if order.is_empty() || patch.is_empty() {
+        return Ok(());
+    }
+    if let Some(key) = key {
+        check_keys(order, key)?;
+    }
+    let mut rest = order.iter();
+    for item in patch.iter().filter(|item| item.get(DIRECTIVE).is_none()) {
+        if !rest.any(|other| same(other, item, key)) {
+            return Err(StrategicError::unprocessable(
+                "the order in the patch list doesn't match $setElementOrder",
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn check_keys(items: &[Value], key: &str) -> Merged<()> {
+    for (at, item) in items.iter().enumerate() {
+        let problem = match item {
+            Value::Object(entries) if entries.contains_key(key) => continue,
+            // `$patch: replace` needs no key: it is about the whole list.
+            Value::Object(entries)
+                if entries.get(DIRECTIVE).is_some_and(|d| d.as_str() == Some("replace")) =>
+            {
+                continue;
+            }
+            Value::Object(_) => format!("does not contain the merge key {key:?}"),
+            Value::Array(_) => "lists of lists are not supported".to_owned(),
+            _ => "must be an object".to_owned(),
+        };
+        return Err(StrategicError::unprocessable(problem).beneath(&format!("[{at}]")));
+    }
+    Ok(())
+}
+
+fn check_scalars(items: &[Value]) -> Merged<()> {
+    match items.iter().find(|item| item.is_array() || item.is_object()) {
+        Some(Value::Array(_)) => Err(StrategicError::unprocessable("lists of lists are not supported")),
+        Some(_) => Err(StrategicError::unprocessable("cannot merge lists without merge key")),
+        None => Ok(()),
+    }
+}
+
+fn contains(items: &[Value], item: &Value) -> bool {
+    items.iter().any(|other| equal(other, item))
+}
+
+/// The same item, by merge key or by value.
+fn same(left: &Value, right: &Value, key: Option<&str>) -> bool {
+    match key {
+        None => equal(left, right),
+        Some(key) => matches!((left.get(key), right.get(key)), (Some(l), Some(r)) if equal(l, r)),
+    }
+}
