@@ -10,8 +10,10 @@
 //! authorization), [`patch`] (strategic merge, server-side apply) and `server::Plugins`.
 
 pub mod admission;
+pub mod auth;
 pub mod builtin;
 pub mod clock;
+pub mod controllers;
 pub mod http;
 pub mod identity;
 pub mod object;

@@ -8,14 +8,14 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 
 /// Where the Secrets are.
-pub const NAMESPACE: &str = "kube-system";
+pub(crate) const NAMESPACE: &str = "kube-system";
 const SECRET_TYPE: &str = "bootstrap.kubernetes.io/token";
 const GROUP: &str = "system:bootstrappers";
 
 /// What of the Secret counts.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct TokenSecret {
+pub(crate) struct TokenSecret {
     #[serde(rename = "type")]
     kind: String,
     data: BTreeMap<String, String>,
@@ -30,19 +30,20 @@ struct Metadata {
 }
 
 /// Takes a token apart; `None` when it has another form.
-pub fn parse(token: &str) -> Option<(&str, &str)> {
+pub(crate) fn parse(token: &str) -> Option<(&str, &str)> {
     let (id, secret) = token.split_once('.')?;
-    let plain = |s: &str, n: usize| s.len() == n && s.bytes().all(|b| b.is_ascii_digit() || b.is_ascii_lowercase());
+    let plain =
+        |s: &str, n: usize| s.len() == n && s.bytes().all(|b| b.is_ascii_digit() || b.is_ascii_lowercase());
     (plain(id, 6) && plain(secret, 16)).then_some((id, secret))
 }
 
 /// Name of the Secret.
-pub fn secret_name(id: &str) -> String {
+pub(crate) fn secret_name(id: &str) -> String {
     format!("bootstrap-token-{id}")
 }
 
 /// The user of the token, if the Secret says so.
-pub fn user(id: &str, secret: &str, stored: &TokenSecret, now: Timestamp) -> Option<UserInfo> {
+pub(crate) fn user(id: &str, secret: &str, stored: &TokenSecret, now: Timestamp) -> Option<UserInfo> {
     let get = |key: &str| {
         let bytes = STANDARD.decode(stored.data.get(key)?).ok()?;
         String::from_utf8(bytes).ok()
@@ -59,7 +60,9 @@ pub fn user(id: &str, secret: &str, stored: &TokenSecret, now: Timestamp) -> Opt
         return None;
     }
     let mut groups = vec![GROUP.to_owned()];
-    for group in get("auth-extra-groups").unwrap_or_default().split(',').map(str::trim).filter(|g| !g.is_empty()) {
+    for group in
+        get("auth-extra-groups").unwrap_or_default().split(',').map(str::trim).filter(|g| !g.is_empty())
+    {
         // A group outside the prefix would let whoever writes such a Secret become anyone.
         if !group.starts_with("system:bootstrappers:") {
             return None;
@@ -102,7 +105,9 @@ mod tests {
     #[test]
     fn tokens_have_one_form() {
         assert_eq!(parse("abcdef.0123456789abcdef"), Some(("abcdef", "0123456789abcdef")));
-        for bad in ["", "abcdef", "ABCDEF.0123456789abcdef", "abcdef.0123456789abcde", "abcdef.0123456789abcdef0"] {
+        for bad in
+            ["", "abcdef", "ABCDEF.0123456789abcdef", "abcdef.0123456789abcde", "abcdef.0123456789abcdef0"]
+        {
             assert_eq!(parse(bad), None, "{bad}");
         }
     }

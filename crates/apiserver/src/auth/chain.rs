@@ -58,7 +58,8 @@ pub fn bearer_token(request: &http::request::Parts) -> Option<&str> {
 
 /// Everyone who proved who they are is in one group.
 pub fn authenticated(mut user: UserInfo) -> UserInfo {
-    let known = user.name == "system:anonymous" || user.in_group(AUTHENTICATED) || user.in_group(UNAUTHENTICATED);
+    let known =
+        user.name == "system:anonymous" || user.in_group(AUTHENTICATED) || user.in_group(UNAUTHENTICATED);
     if !known {
         user.groups.push(AUTHENTICATED.to_owned());
     }
@@ -98,7 +99,10 @@ mod tests {
         assert_eq!(chain.authenticate(&parts(Some("bearer c"))).await.unwrap_err().code, 401);
         let anonymous = chain.authenticate(&parts(None)).await.unwrap().unwrap();
         assert_eq!(anonymous, UserInfo::anonymous());
-        assert_eq!(chain.authenticate(&parts(Some("Basic eDp5"))).await.unwrap().unwrap(), UserInfo::anonymous());
+        assert_eq!(
+            chain.authenticate(&parts(Some("Basic eDp5"))).await.unwrap().unwrap(),
+            UserInfo::anonymous()
+        );
         let closed = Chain::new(Vec::new(), false);
         assert_eq!(closed.authenticate(&parts(None)).await.unwrap_err().code, 401);
     }

@@ -31,7 +31,11 @@ impl Impersonation for HeaderImpersonation {
                 let decision = authorizer.authorize(&attributes).await?;
                 if !decision.allowed {
                     let about = GroupName { group: &attributes.group, name: &attributes.resource };
-                    return Err(Status::forbidden(about, &attributes.name, &attributes.denial(&decision.reason)));
+                    return Err(Status::forbidden(
+                        about,
+                        &attributes.name,
+                        &attributes.denial(&decision.reason),
+                    ));
                 }
             }
             Ok(wanted.user())
@@ -69,7 +73,9 @@ impl Wanted {
         if wanted.uid.is_empty() && wanted.groups.is_empty() && wanted.extra.is_empty() {
             return Ok(None);
         }
-        Err(Status::bad_request("requested impersonation of groups, uid or extra without impersonating a user"))
+        Err(Status::bad_request(
+            "requested impersonation of groups, uid or extra without impersonating a user",
+        ))
     }
 
     /// One question to the authorizer per thing that is impersonated.
@@ -120,7 +126,10 @@ fn percent_decoded(key: &str) -> String {
     let mut bytes = Vec::with_capacity(key.len());
     let mut rest = key.as_bytes();
     while let Some((&first, tail)) = rest.split_first() {
-        let hex = tail.get(..2).and_then(|h| std::str::from_utf8(h).ok()).and_then(|h| u8::from_str_radix(h, 16).ok());
+        let hex = tail
+            .get(..2)
+            .and_then(|h| std::str::from_utf8(h).ok())
+            .and_then(|h| u8::from_str_radix(h, 16).ok());
         match (first, hex) {
             (b'%', Some(byte)) => {
                 bytes.push(byte);
@@ -187,7 +196,10 @@ mod tests {
     fn service_accounts_bring_their_groups_and_anonymous_stays_unauthenticated() {
         let sa = read(&[(USER, "system:serviceaccount:n:s")]).unwrap().unwrap();
         assert_eq!(sa.questions(&UserInfo::default())[0].resource, "serviceaccounts");
-        assert_eq!(sa.user().groups, ["system:serviceaccounts", "system:serviceaccounts:n", "system:authenticated"]);
+        assert_eq!(
+            sa.user().groups,
+            ["system:serviceaccounts", "system:serviceaccounts:n", "system:authenticated"]
+        );
         assert_eq!(read(&[(USER, "system:anonymous")]).unwrap().unwrap().user(), UserInfo::anonymous());
     }
 }

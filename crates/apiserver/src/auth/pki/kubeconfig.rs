@@ -15,7 +15,13 @@ pub enum Credential<'a> {
 
 /// A kubeconfig for one cluster and one user. JSON strings are YAML strings, so each scalar is
 /// written as such and nothing in a name or URL can break the file.
-pub fn kubeconfig(cluster: &str, server: &str, ca_pem: &str, user: &str, credential: Credential<'_>) -> String {
+pub fn kubeconfig(
+    cluster: &str,
+    server: &str,
+    ca_pem: &str,
+    user: &str,
+    credential: Credential<'_>,
+) -> String {
     let s = |v: &str| json!(v);
     let mut fields: Vec<(&str, Value)> = Vec::new();
     match credential {

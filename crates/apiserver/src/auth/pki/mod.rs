@@ -13,8 +13,8 @@ pub use tls::{ServingCertificate, server_config};
 
 use jiff::{SignedDuration, Timestamp};
 use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose,
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
+    KeyPair, KeyUsagePurpose,
 };
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
@@ -158,12 +158,18 @@ impl Pki {
     /// The serving certificate for these DNS names and addresses; kept while they stay the same.
     pub fn serving(&self, sans: &[String], now: Timestamp) -> Result<Pair, PkiError> {
         let wanted: BTreeSet<&str> = sans.iter().map(String::as_str).collect();
-        self.kept("serving", now, |cert| subject_alt_names(cert) == wanted.iter().map(|s| (*s).to_owned()).collect(), || {
-            let mut params = CertificateParams::new(sans.to_vec()).map_err(|source| issue("the server", source))?;
-            params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-            params.distinguished_name = distinguished_name("kube-apiserver", None);
-            Ok(params)
-        })
+        self.kept(
+            "serving",
+            now,
+            |cert| subject_alt_names(cert) == wanted.iter().map(|s| (*s).to_owned()).collect(),
+            || {
+                let mut params =
+                    CertificateParams::new(sans.to_vec()).map_err(|source| issue("the server", source))?;
+                params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+                params.distinguished_name = distinguished_name("kube-apiserver", None);
+                Ok(params)
+            },
+        )
     }
 
     /// A client certificate for the administrator, `system:admin` in group `system:masters`.
@@ -235,7 +241,8 @@ fn new_authority(now: Timestamp) -> Result<Pair, PkiError> {
     // Each authority has its own name, so that a client that knows several never mixes them up.
     params.distinguished_name = distinguished_name(&format!("drover-ca@{}", now.as_second()), None);
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    params.key_usages =
+        vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     let key = new_key("the authority")?;
     let cert = params.self_signed(&key).map_err(|source| issue("the authority", source))?;
     Ok(Pair { cert_pem: cert.pem(), key_pem: key.serialize_pem() })
@@ -292,7 +299,6 @@ fn subject_alt_names(cert: &x509_parser::certificate::X509Certificate<'_>) -> BT
         .collect()
 }
 
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -331,7 +337,10 @@ mod tests {
         let third = pki.serving(&sans(&["localhost", "127.0.0.1", "::1"]), now()).unwrap();
         assert_ne!(first.cert_pem, third.cert_pem);
         let later = now() + SignedDuration::from_hours(24 * 300);
-        assert_ne!(third.cert_pem, pki.serving(&sans(&["localhost", "127.0.0.1", "::1"]), later).unwrap().cert_pem);
+        assert_ne!(
+            third.cert_pem,
+            pki.serving(&sans(&["localhost", "127.0.0.1", "::1"]), later).unwrap().cert_pem
+        );
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! authenticator then verifies the chain, so that a bad one is a 401 with a Status and not a broken
 //! connection, and a bearer token can still be used beside it.
 
-use super::{Pair, PkiError, Pki};
+use super::{Pair, Pki, PkiError};
 use parking_lot::RwLock;
 use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, ring};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};

@@ -5,6 +5,7 @@ use super::authorizer::Rbac;
 use super::policy::{GROUP, Kind, RoleRef, Stored};
 use super::rule::{self, Rule};
 use crate::admission::{Admission, AdmissionRequest, Operation};
+use crate::auth::fields::put;
 use crate::identity::{Attributes, Authorizer, UserInfo};
 use crate::registry::Resource;
 use crate::status::{FieldError, FieldErrorKind, GroupName, Status};
@@ -26,7 +27,13 @@ impl RbacAdmission {
         Self { rbac, authorizer }
     }
 
-    async fn may(&self, request: &AdmissionRequest<'_>, verb: &str, resource: &str, name: &str) -> Result<bool, Status> {
+    async fn may(
+        &self,
+        request: &AdmissionRequest<'_>,
+        verb: &str,
+        resource: &str,
+        name: &str,
+    ) -> Result<bool, Status> {
         let attributes = Attributes {
             user: request.user.clone(),
             verb: verb.into(),
@@ -41,7 +48,12 @@ impl RbacAdmission {
         Ok(self.authorizer.authorize(&attributes).await?.allowed)
     }
 
-    async fn check_role(&self, kind: Kind, request: &AdmissionRequest<'_>, object: &Value) -> Result<(), Status> {
+    async fn check_role(
+        &self,
+        kind: Kind,
+        request: &AdmissionRequest<'_>,
+        object: &Value,
+    ) -> Result<(), Status> {
         if request.user.in_group(super::policy::MASTERS)
             || self.may(request, "escalate", kind.resource(), request.name).await?
         {
@@ -61,7 +73,12 @@ impl RbacAdmission {
         self.confirm(about, request, &wanted.rules)
     }
 
-    async fn check_binding(&self, kind: Kind, request: &AdmissionRequest<'_>, object: &Value) -> Result<(), Status> {
+    async fn check_binding(
+        &self,
+        kind: Kind,
+        request: &AdmissionRequest<'_>,
+        object: &Value,
+    ) -> Result<(), Status> {
         if request.user.in_group(super::policy::MASTERS) {
             return Ok(());
         }
@@ -77,7 +94,12 @@ impl RbacAdmission {
     }
 
     /// 403 unless the caller already holds all of the rules, where they would be granted.
-    fn confirm(&self, about: GroupName<'_>, request: &AdmissionRequest<'_>, wanted: &[Rule]) -> Result<(), Status> {
+    fn confirm(
+        &self,
+        about: GroupName<'_>,
+        request: &AdmissionRequest<'_>,
+        wanted: &[Rule],
+    ) -> Result<(), Status> {
         let (held, broken) = self.rbac.rules_for(request.user, request.namespace);
         let missing = rule::missing(&held, wanted);
         if missing.is_empty() {
@@ -119,7 +141,8 @@ impl Admission for RbacAdmission {
         object: Option<&'a Value>,
     ) -> BoxFuture<'a, Result<(), Status>> {
         Box::pin(async move {
-            let (Some(kind), Some(object)) = (Kind::from_resource(&request.resource.def.plural), object) else {
+            let (Some(kind), Some(object)) = (Kind::from_resource(&request.resource.def.plural), object)
+            else {
                 return Ok(());
             };
             let binding = matches!(kind, Kind::RoleBinding | Kind::ClusterRoleBinding);
@@ -157,13 +180,14 @@ fn escalation_text(user: &UserInfo, missing: &[Rule], broken: &[String]) -> Stri
 }
 
 fn default_binding(object: &mut Value) {
-    if object["roleRef"].is_object() && object["roleRef"]["apiGroup"].as_str().unwrap_or_default().is_empty() {
-        object["roleRef"]["apiGroup"] = GROUP.into();
+    if object["roleRef"].is_object() && object["roleRef"]["apiGroup"].as_str().unwrap_or_default().is_empty()
+    {
+        put(object, &["roleRef", "apiGroup"], GROUP);
     }
-    for subject in object["subjects"].as_array_mut().into_iter().flatten() {
+    for subject in object.get_mut("subjects").and_then(Value::as_array_mut).into_iter().flatten() {
         let named = matches!(subject["kind"].as_str(), Some("User" | "Group"));
         if named && subject["apiGroup"].as_str().unwrap_or_default().is_empty() {
-            subject["apiGroup"] = GROUP.into();
+            put(subject, &["apiGroup"], GROUP);
         }
     }
 }
@@ -177,7 +201,11 @@ fn role_errors(kind: Kind, object: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for (i, rule) in rules.iter().enumerate() {
         for (field, detail) in rule.validate(kind == Kind::Role) {
-            let class = if detail.starts_with("Required") { FieldErrorKind::Required } else { FieldErrorKind::Invalid };
+            let class = if detail.starts_with("Required") {
+                FieldErrorKind::Required
+            } else {
+                FieldErrorKind::Invalid
+            };
             errors.push(FieldError { kind: class, field: format!("rules[{i}].{field}"), detail });
         }
     }
@@ -284,8 +312,10 @@ mod tests {
 
     #[test]
     fn the_refusal_lists_what_is_missing() {
-        let user = UserInfo { name: "bob".into(), groups: vec!["a".into(), "b".into()], ..UserInfo::default() };
-        let missing = [Rule::resources(&["get"], &[""], &["pods"]), Rule::resources(&["delete"], &[""], &["pods"])];
+        let user =
+            UserInfo { name: "bob".into(), groups: vec!["a".into(), "b".into()], ..UserInfo::default() };
+        let missing =
+            [Rule::resources(&["get"], &[""], &["pods"]), Rule::resources(&["delete"], &[""], &["pods"])];
         assert_eq!(
             escalation_text(&user, &missing, &[]),
             "user \"bob\" (groups=[\"a\" \"b\"]) is attempting to grant RBAC permissions not currently held:\n\

@@ -122,7 +122,8 @@ mod tests {
                     "aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"to": "view"}}]}})),
             ),
         ]);
-        let want: Vec<Rule> = vec![Rule::resources(&["get"], &[""], &["x"]), Rule::resources(&["get"], &[""], &["y"])];
+        let want: Vec<Rule> =
+            vec![Rule::resources(&["get"], &[""], &["x"]), Rule::resources(&["get"], &[""], &["y"])];
         assert_eq!(desired_rules("view", &roles), Some(want));
         assert_eq!(desired_rules("a", &roles), None);
         roles.remove("b");

@@ -36,7 +36,8 @@ pub enum Step {
 /// Decides the step for one object.
 pub fn reconcile(live: Option<&Value>, wanted: &Value) -> Step {
     let Some(live) = live else { return Step::Create(wanted.clone()) };
-    if live.pointer("/metadata/annotations").and_then(|a| a.get(AUTOUPDATE)).and_then(Value::as_str) == Some("false")
+    if live.pointer("/metadata/annotations").and_then(|a| a.get(AUTOUPDATE)).and_then(Value::as_str)
+        == Some("false")
     {
         return Step::Keep;
     }
@@ -95,7 +96,11 @@ pub fn objects() -> Vec<Bootstrap> {
         ("system:basic-user", "system:basic-user", group("system:authenticated")),
         ("system:monitoring", "system:monitoring", group("system:monitoring")),
         ("system:node-bootstrapper", "system:node-bootstrapper", group("system:bootstrappers")),
-        ("system:kube-controller-manager", "system:kube-controller-manager", user("system:kube-controller-manager")),
+        (
+            "system:kube-controller-manager",
+            "system:kube-controller-manager",
+            user("system:kube-controller-manager"),
+        ),
         (
             "system:service-account-issuer-discovery",
             "system:service-account-issuer-discovery",
@@ -123,9 +128,21 @@ fn user_roles() -> Vec<Bootstrap> {
             &["rbac.authorization.k8s.io/aggregate-to-edit"],
             &["rbac.authorization.k8s.io/aggregate-to-view"],
         ),
-        cluster_role("system:aggregate-to-admin", &["rbac.authorization.k8s.io/aggregate-to-admin"], &to_admin()),
-        cluster_role("system:aggregate-to-edit", &["rbac.authorization.k8s.io/aggregate-to-edit"], &to_edit()),
-        cluster_role("system:aggregate-to-view", &["rbac.authorization.k8s.io/aggregate-to-view"], &to_view()),
+        cluster_role(
+            "system:aggregate-to-admin",
+            &["rbac.authorization.k8s.io/aggregate-to-admin"],
+            &to_admin(),
+        ),
+        cluster_role(
+            "system:aggregate-to-edit",
+            &["rbac.authorization.k8s.io/aggregate-to-edit"],
+            &to_edit(),
+        ),
+        cluster_role(
+            "system:aggregate-to-view",
+            &["rbac.authorization.k8s.io/aggregate-to-view"],
+            &to_view(),
+        ),
     ]
 }
 
@@ -138,7 +155,11 @@ fn to_admin() -> Vec<Rule> {
 
 fn to_edit() -> Vec<Rule> {
     vec![
-        Rule::resources(READ, &[""], &["pods/attach", "pods/proxy", "pods/exec", "pods/portforward", "secrets", "services/proxy"]),
+        Rule::resources(
+            READ,
+            &[""],
+            &["pods/attach", "pods/proxy", "pods/exec", "pods/portforward", "secrets", "services/proxy"],
+        ),
         Rule::resources(&["impersonate"], &[""], &["serviceaccounts"]),
         Rule::resources(
             WRITE,
@@ -231,20 +252,31 @@ fn to_view() -> Vec<Rule> {
                 "replicasets/scale",
             ],
         ),
-        Rule::resources(READ, &["autoscaling"], &["horizontalpodautoscalers", "horizontalpodautoscalers/status"]),
-        Rule::resources(READ, &["batch"], &["jobs", "cronjobs", "cronjobs/status", "jobs/status"]),
-        Rule::resources(READ, &["policy"], &["poddisruptionbudgets", "poddisruptionbudgets/status"]),
         Rule::resources(
             READ,
-            &["networking.k8s.io"],
-            &["networkpolicies", "ingresses", "ingresses/status"],
+            &["autoscaling"],
+            &["horizontalpodautoscalers", "horizontalpodautoscalers/status"],
         ),
+        Rule::resources(READ, &["batch"], &["jobs", "cronjobs", "cronjobs/status", "jobs/status"]),
+        Rule::resources(READ, &["policy"], &["poddisruptionbudgets", "poddisruptionbudgets/status"]),
+        Rule::resources(READ, &["networking.k8s.io"], &["networkpolicies", "ingresses", "ingresses/status"]),
     ]
 }
 
 fn system_roles() -> Vec<Bootstrap> {
-    let discovery =
-        ["/livez", "/readyz", "/healthz", "/version", "/version/", "/openapi", "/openapi/*", "/api", "/api/*", "/apis", "/apis/*"];
+    let discovery = [
+        "/livez",
+        "/readyz",
+        "/healthz",
+        "/version",
+        "/version/",
+        "/openapi",
+        "/openapi/*",
+        "/api",
+        "/api/*",
+        "/apis",
+        "/apis/*",
+    ];
     vec![
         cluster_role("system:discovery", &[], &[Rule::urls(&["get"], &discovery)]),
         cluster_role(
@@ -277,7 +309,16 @@ fn system_roles() -> Vec<Bootstrap> {
             &[],
             &[Rule::urls(
                 &["get"],
-                &["/healthz", "/healthz/*", "/livez", "/livez/*", "/metrics", "/metrics/slis", "/readyz", "/readyz/*"],
+                &[
+                    "/healthz",
+                    "/healthz/*",
+                    "/livez",
+                    "/livez/*",
+                    "/metrics",
+                    "/metrics/slis",
+                    "/readyz",
+                    "/readyz/*",
+                ],
             )],
         ),
         cluster_role(
@@ -285,7 +326,12 @@ fn system_roles() -> Vec<Bootstrap> {
             &[],
             &[Rule::urls(
                 &["get"],
-                &["/.well-known/openid-configuration", "/.well-known/openid-configuration/", "/openid/v1/jwks", "/openid/v1/jwks/"],
+                &[
+                    "/.well-known/openid-configuration",
+                    "/.well-known/openid-configuration/",
+                    "/openid/v1/jwks",
+                    "/openid/v1/jwks/",
+                ],
             )],
         ),
         cluster_role(
@@ -316,8 +362,16 @@ fn node_rules() -> Vec<Rule> {
         Rule::resources(&["create", "delete"], &[""], &["pods"]),
         Rule::resources(&["create"], &[""], &["pods/eviction", "serviceaccounts/token"]),
         Rule::resources(&["create", "patch", "update"], &["", "events.k8s.io"], &["events"]),
-        Rule::resources(&["create", "get", "list", "watch"], &["certificates.k8s.io"], &["certificatesigningrequests"]),
-        Rule::resources(&["create", "delete", "get", "patch", "update"], &["coordination.k8s.io"], &["leases"]),
+        Rule::resources(
+            &["create", "get", "list", "watch"],
+            &["certificates.k8s.io"],
+            &["certificatesigningrequests"],
+        ),
+        Rule::resources(
+            &["create", "delete", "get", "patch", "update"],
+            &["coordination.k8s.io"],
+            &["leases"],
+        ),
     ]
 }
 
@@ -325,7 +379,8 @@ fn controller_manager_rules() -> Vec<Rule> {
     vec![
         Rule::resources(&["create", "patch", "update"], &["", "events.k8s.io"], &["events"]),
         Rule::resources(&["create"], &["coordination.k8s.io"], &["leases"]),
-        Rule::resources(&["get", "update"], &["coordination.k8s.io"], &["leases"]).named(&["kube-controller-manager"]),
+        Rule::resources(&["get", "update"], &["coordination.k8s.io"], &["leases"])
+            .named(&["kube-controller-manager"]),
         Rule::resources(&["create"], &[""], &["secrets", "serviceaccounts", "serviceaccounts/token"]),
         Rule::resources(&["delete"], &[""], &["secrets"]),
         Rule::resources(&["get"], &[""], &["namespaces", "secrets", "serviceaccounts", "configmaps"]),
@@ -384,7 +439,8 @@ mod tests {
     #[test]
     fn names_are_unique_and_every_binding_finds_its_role() {
         let all = objects();
-        let names: BTreeSet<(&str, &str)> = all.iter().map(|b| (b.kind.resource(), b.name.as_str())).collect();
+        let names: BTreeSet<(&str, &str)> =
+            all.iter().map(|b| (b.kind.resource(), b.name.as_str())).collect();
         assert_eq!(names.len(), all.len());
         for b in all.iter().filter(|b| b.kind == Kind::ClusterRoleBinding) {
             let role = b.object["roleRef"]["name"].as_str().unwrap();

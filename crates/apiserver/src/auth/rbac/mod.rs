@@ -1,8 +1,8 @@
 //! Role-based access control. Start with `rule.rs` (what one rule allows), then `policy.rs` (who holds
 //! which rules), then `authorizer.rs` (how the policy follows the store).
 
-pub mod aggregation;
 mod admission;
+pub mod aggregation;
 mod authorizer;
 pub mod bootstrap;
 pub mod policy;

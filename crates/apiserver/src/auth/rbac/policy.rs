@@ -63,7 +63,9 @@ pub struct Stored {
     pub subjects: Vec<Subject>,
 }
 
-fn null_is_default<'de, D: serde::Deserializer<'de>, T: Deserialize<'de> + Default>(d: D) -> Result<T, D::Error> {
+fn null_is_default<'de, D: serde::Deserializer<'de>, T: Deserialize<'de> + Default>(
+    d: D,
+) -> Result<T, D::Error> {
     Ok(Option::<T>::deserialize(d)?.unwrap_or_default())
 }
 
@@ -229,7 +231,8 @@ impl Bindings {
             }
         }
         let Some(stored) = stored else { return };
-        let subjects: Vec<SubjectKey> = stored.subjects.into_iter().filter_map(|s| key_of(s, namespace)).collect();
+        let subjects: Vec<SubjectKey> =
+            stored.subjects.into_iter().filter_map(|s| key_of(s, namespace)).collect();
         for key in &subjects {
             self.by_subject.entry(key.clone()).or_default().insert(name.to_owned());
         }
@@ -335,7 +338,12 @@ mod tests {
     fn a_cluster_role_bound_in_a_namespace_grants_there_only() {
         let mut p = policy(&[
             (Kind::ClusterRole, "", "reader", reader()),
-            (Kind::RoleBinding, "a", "b", binding("ClusterRole", "reader", json!({"kind": "User", "name": "u"}))),
+            (
+                Kind::RoleBinding,
+                "a",
+                "b",
+                binding("ClusterRole", "reader", json!({"kind": "User", "name": "u"})),
+            ),
         ]);
         let v = get_pod(&p, "u", &[], "a");
         assert_eq!(v.reason, r#"RBAC: allowed by RoleBinding "b/a" of ClusterRole "reader" to User "u""#);
@@ -352,8 +360,18 @@ mod tests {
     fn groups_and_service_accounts_are_subjects() {
         let p = policy(&[
             (Kind::Role, "a", "reader", reader()),
-            (Kind::RoleBinding, "a", "g", binding("Role", "reader", json!({"kind": "Group", "name": "devs"}))),
-            (Kind::RoleBinding, "a", "s", binding("Role", "reader", json!({"kind": "ServiceAccount", "name": "x"}))),
+            (
+                Kind::RoleBinding,
+                "a",
+                "g",
+                binding("Role", "reader", json!({"kind": "Group", "name": "devs"})),
+            ),
+            (
+                Kind::RoleBinding,
+                "a",
+                "s",
+                binding("Role", "reader", json!({"kind": "ServiceAccount", "name": "x"})),
+            ),
             (
                 Kind::RoleBinding,
                 "a",
@@ -392,7 +410,12 @@ mod tests {
     fn masters_need_no_role_and_a_changed_subject_loses_its_rights() {
         let mut p = policy(&[
             (Kind::ClusterRole, "", "reader", reader()),
-            (Kind::ClusterRoleBinding, "", "b", binding("ClusterRole", "reader", json!({"kind": "User", "name": "u"}))),
+            (
+                Kind::ClusterRoleBinding,
+                "",
+                "b",
+                binding("ClusterRole", "reader", json!({"kind": "User", "name": "u"})),
+            ),
         ]);
         assert!(get_pod(&p, "root", &[MASTERS], "").allowed);
         let other = binding("ClusterRole", "reader", json!({"kind": "User", "name": "v"}));
@@ -404,7 +427,9 @@ mod tests {
     #[test]
     fn service_account_names_are_taken_apart_strictly() {
         assert_eq!(service_account_of("system:serviceaccount:a:b"), Some(("a", "b")));
-        for bad in ["system:serviceaccount:a", "system:serviceaccount::b", "system:serviceaccount:a:b:c", "a:b"] {
+        for bad in
+            ["system:serviceaccount:a", "system:serviceaccount::b", "system:serviceaccount:a:b:c", "a:b"]
+        {
             assert_eq!(service_account_of(bad), None, "{bad}");
         }
     }

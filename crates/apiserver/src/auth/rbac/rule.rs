@@ -10,7 +10,11 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Rule {
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_is_empty")]
     pub api_groups: Vec<String>,
-    #[serde(rename = "nonResourceURLs", skip_serializing_if = "Vec::is_empty", deserialize_with = "null_is_empty")]
+    #[serde(
+        rename = "nonResourceURLs",
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "null_is_empty"
+    )]
     pub non_resource_urls: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_is_empty")]
     pub resource_names: Vec<String>,
@@ -123,10 +127,16 @@ impl Rule {
             return errors;
         }
         if self.api_groups.is_empty() {
-            errors.push(("apiGroups", "Required value: resource rules must supply at least one api group".to_owned()));
+            errors.push((
+                "apiGroups",
+                "Required value: resource rules must supply at least one api group".to_owned(),
+            ));
         }
         if self.resources.is_empty() {
-            errors.push(("resources", "Required value: resource rules must supply at least one resource".to_owned()));
+            errors.push((
+                "resources",
+                "Required value: resource rules must supply at least one resource".to_owned(),
+            ));
         }
         errors
     }
@@ -207,7 +217,8 @@ fn covers(owner: &Rule, part: &Rule) -> bool {
     let names = if part.resource_names.is_empty() {
         owner.resource_names.is_empty()
     } else {
-        owner.resource_names.is_empty() || part.resource_names.iter().all(|n| owner.resource_names.contains(n))
+        owner.resource_names.is_empty()
+            || part.resource_names.iter().all(|n| owner.resource_names.contains(n))
     };
     all(&owner.verbs, &part.verbs)
         && all(&owner.api_groups, &part.api_groups)
@@ -274,9 +285,13 @@ mod tests {
     #[test]
     fn urls_match_exactly_or_by_trailing_star() {
         let rule = Rule::urls(&["get"], &["/healthz", "/api/*"]);
-        for (path, want) in
-            [("/healthz", true), ("/healthz/ping", false), ("/api/", true), ("/api/v1", true), ("/api", false)]
-        {
+        for (path, want) in [
+            ("/healthz", true),
+            ("/healthz/ping", false),
+            ("/api/", true),
+            ("/api/v1", true),
+            ("/api", false),
+        ] {
             assert_eq!(rule.allows(Ask::Path { verb: "get", path }), want, "{path}");
         }
         assert!(!rule.allows(Ask::Path { verb: "post", path: "/healthz" }));
@@ -307,7 +322,11 @@ mod tests {
                 r#"{APIGroups:[""], Resources:["secrets"], Verbs:["delete" "get"]}"#
             ]
         );
-        assert_eq!(wanted(Rule::resources(&["get"], &[""], &["secrets"])).len(), 1, "all names is more than two");
+        assert_eq!(
+            wanted(Rule::resources(&["get"], &[""], &["secrets"])).len(),
+            1,
+            "all names is more than two"
+        );
         assert_eq!(wanted(Rule::urls(&["get"], &["/apis"])).len(), 1);
         assert_eq!(missing(&held, &Rule::full_authority()).len(), 2);
         assert!(missing(&Rule::full_authority(), &held).is_empty());
@@ -315,7 +334,8 @@ mod tests {
 
     #[test]
     fn a_rule_reads_null_lists_and_writes_upstream_names() {
-        let rule: Rule = serde_json::from_str(r#"{"verbs":["get"],"nonResourceURLs":["/x"],"resources":null}"#).unwrap();
+        let rule: Rule =
+            serde_json::from_str(r#"{"verbs":["get"],"nonResourceURLs":["/x"],"resources":null}"#).unwrap();
         assert_eq!(serde_json::to_string(&rule).unwrap(), r#"{"nonResourceURLs":["/x"],"verbs":["get"]}"#);
     }
 

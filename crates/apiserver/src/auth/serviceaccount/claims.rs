@@ -137,7 +137,10 @@ impl Claims {
         if !self.jti.is_empty() {
             extra.insert(CREDENTIAL_ID.into(), vec![format!("JTI={}", self.jti)]);
         }
-        UserInfo { extra, ..service_account_user(&k.namespace, &k.serviceaccount.name, &k.serviceaccount.uid) }
+        UserInfo {
+            extra,
+            ..service_account_user(&k.namespace, &k.serviceaccount.name, &k.serviceaccount.uid)
+        }
     }
 }
 
@@ -204,7 +207,11 @@ mod tests {
         assert!(claims().judge("them", &aud, 50).is_err());
         assert!(claims().judge("us", &["other".to_owned()], 50).is_err());
         assert!(Claims { nbf: 500, exp: 900, ..claims() }.judge("us", &aud, 50).is_err());
-        assert!(Claims { sub: "system:serviceaccount:ns:admin".into(), ..claims() }.judge("us", &aud, 50).is_err());
+        assert!(
+            Claims { sub: "system:serviceaccount:ns:admin".into(), ..claims() }
+                .judge("us", &aud, 50)
+                .is_err()
+        );
     }
 
     #[test]

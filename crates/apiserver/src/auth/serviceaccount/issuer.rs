@@ -113,7 +113,11 @@ impl Issuer {
     }
 
     /// The user of a token and the audiences it is good for, or why it is not good.
-    pub fn authenticate(&self, token: &str, audiences: &[String]) -> Result<(UserInfo, Vec<String>), &'static str> {
+    pub fn authenticate(
+        &self,
+        token: &str,
+        audiences: &[String],
+    ) -> Result<(UserInfo, Vec<String>), &'static str> {
         match jwt::claimed_issuer(token).as_deref() {
             Some(LEGACY_ISSUER) => self.legacy(token),
             _ => self.bound(token, audiences),
@@ -130,7 +134,8 @@ impl Issuer {
             [("secrets", k.namespace.as_str(), &k.secret), ("pods", k.namespace.as_str(), &k.pod)]
         {
             if let Some(bound) = bound {
-                self.live(resource, namespace, bound).ok_or("the object that the token is bound to is gone")?;
+                self.live(resource, namespace, bound)
+                    .ok_or("the object that the token is bound to is gone")?;
             }
         }
         // A pod's token names the node for information; only a token without pod is bound to the node.
@@ -151,8 +156,10 @@ impl Issuer {
             return Err("sub does not name the service account");
         }
         let key = Key::new("", "secrets", &claims.namespace, &claims.secret);
-        let stored = self.storage.index().get(&key).filter(|v| is_live(v)).ok_or("the token's Secret is gone")?;
-        let stored: Secret = serde_json::from_slice(stored.bytes()).map_err(|_| "the token's Secret is unreadable")?;
+        let stored =
+            self.storage.index().get(&key).filter(|v| is_live(v)).ok_or("the token's Secret is gone")?;
+        let stored: Secret =
+            serde_json::from_slice(stored.bytes()).map_err(|_| "the token's Secret is unreadable")?;
         let held = stored.data.get("token").and_then(|t| STANDARD.decode(t).ok()).unwrap_or_default();
         if !same(&held, token.as_bytes()) {
             return Err("the Secret holds another token");

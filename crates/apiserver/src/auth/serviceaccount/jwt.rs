@@ -14,8 +14,8 @@ use sha2::{Digest, Sha256};
 const MAX_TOKEN: usize = 64 * 1024;
 /// SubjectPublicKeyInfo of a P-256 key up to the point itself.
 const SPKI_PREFIX: [u8; 26] = [
-    0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a, 0x86, 0x48, 0xce,
-    0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
+    0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a, 0x86,
+    0x48, 0xce, 0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
 ];
 
 /// Why a key or token is refused.
@@ -67,7 +67,9 @@ impl SigningKey {
     /// Signs the claims.
     pub fn sign(&self, claims: &impl Serialize) -> Result<String, JwtError> {
         let header = Header { alg: "ES256".into(), kid: self.id.clone() };
-        let part = |json: Result<Vec<u8>, _>| json.map(|j| B64.encode(j)).map_err(|_: serde_json::Error| JwtError::Sign);
+        let part = |json: Result<Vec<u8>, _>| {
+            json.map(|j| B64.encode(j)).map_err(|_: serde_json::Error| JwtError::Sign)
+        };
         let signed = format!("{}.{}", part(serde_json::to_vec(&header))?, part(serde_json::to_vec(claims))?);
         let signature = self.pair.sign(&self.random, signed.as_bytes()).map_err(|_| JwtError::Sign)?;
         Ok(format!("{signed}.{}", B64.encode(signature)))

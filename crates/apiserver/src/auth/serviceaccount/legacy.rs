@@ -2,9 +2,10 @@
 
 use super::claims::Ref;
 use super::{Issuer, jwt::JwtError};
+use crate::auth::fields::put;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 /// The type.
 pub const TYPE: &str = "kubernetes.io/service-account-token";
@@ -24,19 +25,21 @@ pub fn belongs_to_another(secret: &Value, uid: &str) -> bool {
 }
 
 /// The Secret with everything filled in, or `None` when nothing is missing.
-pub fn completed(secret: &Value, account: &Ref, ca_pem: &str, issuer: &Issuer) -> Result<Option<Value>, JwtError> {
+pub fn completed(
+    secret: &Value,
+    account: &Ref,
+    ca_pem: &str,
+    issuer: &Issuer,
+) -> Result<Option<Value>, JwtError> {
     let namespace = secret["metadata"]["namespace"].as_str().unwrap_or_default();
     let name = secret["metadata"]["name"].as_str().unwrap_or_default();
     let mut filled = secret.clone();
-    if !filled["data"].is_object() {
-        filled["data"] = Value::Object(Map::new());
-    }
     if filled["data"]["token"].as_str().unwrap_or_default().is_empty() {
-        filled["data"]["token"] = STANDARD.encode(issuer.mint_legacy(namespace, name, account)?).into();
+        put(&mut filled, &["data", "token"], STANDARD.encode(issuer.mint_legacy(namespace, name, account)?));
     }
-    filled["data"]["ca.crt"] = STANDARD.encode(ca_pem).into();
-    filled["data"]["namespace"] = STANDARD.encode(namespace).into();
-    filled["metadata"]["annotations"][UID_ANNOTATION] = account.uid.as_str().into();
+    put(&mut filled, &["data", "ca.crt"], STANDARD.encode(ca_pem));
+    put(&mut filled, &["data", "namespace"], STANDARD.encode(namespace));
+    put(&mut filled, &["metadata", "annotations", UID_ANNOTATION], account.uid.as_str());
     Ok((filled != *secret).then_some(filled))
 }
 

@@ -1,13 +1,15 @@
 //! ServiceAccounts as users: tokens are signed here and are good only while what they name exists.
 
-pub mod claims;
 mod authenticator;
+pub mod claims;
 pub mod discovery;
 mod issuer;
 pub mod jwt;
 pub mod legacy;
 mod token_request;
+mod token_secrets;
 
 pub use authenticator::ServiceAccountTokens;
-pub use issuer::{Binding, Issuer, IssuerOptions};
+pub use issuer::{Binding, DEFAULT_ISSUER, Issuer, IssuerOptions};
 pub use token_request::TokenRequest;
+pub use token_secrets::TokenSecrets;

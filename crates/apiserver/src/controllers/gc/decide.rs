@@ -7,7 +7,7 @@ use crate::storage::{Meta, OwnerRef};
 
 /// What is known of one owner of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Owner {
+pub(crate) enum Owner {
     /// It exists and stays.
     Solid,
     /// It does not exist, or not where the reference may point.
@@ -20,7 +20,7 @@ pub enum Owner {
 
 /// What to do with a dependent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub(crate) enum Fate {
     /// Nothing.
     Keep,
     /// Nothing until the kinds of all owners are served.
@@ -33,7 +33,7 @@ pub enum Fate {
 
 /// Decides about a dependent. `owners` goes with `meta.owner_references`; `has_dependents` and
 /// `in_circle` tell whether others depend on it, and whether one of those is in deletion and waiting.
-pub fn dependent(meta: &Meta, owners: &[Owner], has_dependents: bool, in_circle: bool) -> Fate {
+pub(crate) fn dependent(meta: &Meta, owners: &[Owner], has_dependents: bool, in_circle: bool) -> Fate {
     if meta.owner_references.is_empty() || meta.deletion_timestamp.is_some() {
         return Fate::Keep;
     }
@@ -65,7 +65,7 @@ pub fn dependent(meta: &Meta, owners: &[Owner], has_dependents: bool, in_circle:
 }
 
 /// Whether this reference keeps its owner from going.
-pub fn blocks(owner: &OwnerRef, uid: &str) -> bool {
+pub(crate) fn blocks(owner: &OwnerRef, uid: &str) -> bool {
     *owner.uid == *uid && owner.block_owner_deletion == Some(true)
 }
 
@@ -75,7 +75,8 @@ mod tests {
     use serde_json::json;
 
     fn meta(owners: usize, extra: serde_json::Value) -> Meta {
-        let owners: Vec<_> = (0..owners).map(|i| json!({"uid": i.to_string(), "name": "o", "kind": "K"})).collect();
+        let owners: Vec<_> =
+            (0..owners).map(|i| json!({"uid": i.to_string(), "name": "o", "kind": "K"})).collect();
         let mut value = json!({"uid": "me", "ownerReferences": owners});
         value.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
         serde_json::from_value(value).unwrap()
@@ -98,7 +99,10 @@ mod tests {
         for (owners, want) in table {
             assert_eq!(dependent(&plain, &owners, false, false), want, "{owners:?}");
         }
-        assert_eq!(dependent(&plain, &[Waiting, Absent], true, false), delete(Propagation::Foreground, false));
+        assert_eq!(
+            dependent(&plain, &[Waiting, Absent], true, false),
+            delete(Propagation::Foreground, false)
+        );
         assert_eq!(dependent(&plain, &[Waiting, Absent], true, true), delete(Propagation::Foreground, true));
         assert_eq!(dependent(&meta(0, json!({})), &[], false, false), Fate::Keep);
     }

@@ -6,13 +6,13 @@ use crate::storage::{Key, Meta};
 use std::collections::{BTreeSet, HashMap};
 
 /// Finalizer of an owner that goes after its dependents.
-pub const FOREGROUND: &str = "foregroundDeletion";
+pub(crate) const FOREGROUND: &str = "foregroundDeletion";
 /// Finalizer of an owner whose dependents lose their reference first.
-pub const ORPHAN: &str = "orphan";
+pub(crate) const ORPHAN: &str = "orphan";
 
 /// The index.
 #[derive(Debug, Default)]
-pub struct Graph {
+pub(crate) struct Graph {
     /// Owner uid → objects that name it.
     dependents: HashMap<Box<str>, BTreeSet<Key>>,
     /// Object → the owner uids it names.
@@ -23,7 +23,7 @@ pub struct Graph {
 
 /// Something to look at.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Work {
+pub(crate) enum Work {
     /// Does this object still have an owner?
     Dependent(Key),
     /// Can this owner, which waits for its dependents, go on?
@@ -32,7 +32,7 @@ pub enum Work {
 
 impl Graph {
     /// An object was added or changed.
-    pub fn put(&mut self, key: &Key, meta: &Meta) -> Vec<Work> {
+    pub(crate) fn put(&mut self, key: &Key, meta: &Meta) -> Vec<Work> {
         let uids: Box<[Box<str>]> = meta.owner_references.iter().map(|o| o.uid.clone()).collect();
         let mut work = Vec::new();
         let known = self.owners.get(key);
@@ -62,7 +62,7 @@ impl Graph {
     }
 
     /// An object is gone.
-    pub fn remove(&mut self, key: &Key, meta: &Meta) -> Vec<Work> {
+    pub(crate) fn remove(&mut self, key: &Key, meta: &Meta) -> Vec<Work> {
         let mut work = self.unlink(key);
         self.waiting.remove(&meta.uid);
         work.extend(self.of(&meta.uid).map(Work::Dependent));
@@ -70,18 +70,13 @@ impl Graph {
     }
 
     /// The objects that name this owner.
-    pub fn of(&self, uid: &str) -> impl Iterator<Item = Key> + '_ {
+    pub(crate) fn of(&self, uid: &str) -> impl Iterator<Item = Key> + '_ {
         self.dependents.get(uid).into_iter().flatten().cloned()
     }
 
     /// Whether any object names this owner.
-    pub fn has_dependents(&self, uid: &str) -> bool {
+    pub(crate) fn has_dependents(&self, uid: &str) -> bool {
         self.dependents.contains_key(uid)
-    }
-
-    /// Whether the owner waits for its dependents.
-    pub fn is_waiting(&self, uid: &str) -> bool {
-        self.waiting.contains_key(uid)
     }
 
     /// Forgets the object's owners; those that wait may have waited for it.
@@ -104,7 +99,7 @@ impl Graph {
 }
 
 /// Whether an object is in deletion and its dependents come first.
-pub fn waits_for_dependents(meta: &Meta) -> bool {
+pub(crate) fn waits_for_dependents(meta: &Meta) -> bool {
     meta.deletion_timestamp.is_some() && meta.finalizers.iter().any(|f| **f == *FOREGROUND || **f == *ORPHAN)
 }
 
@@ -118,7 +113,8 @@ mod tests {
     }
 
     fn meta(uid: &str, owners: &[&str], waiting: bool) -> Meta {
-        let owners: Vec<_> = owners.iter().map(|o| json!({"uid": o, "name": o, "kind": "ConfigMap"})).collect();
+        let owners: Vec<_> =
+            owners.iter().map(|o| json!({"uid": o, "name": o, "kind": "ConfigMap"})).collect();
         let mut value = json!({"name": uid, "uid": uid, "ownerReferences": owners});
         if waiting {
             value["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
@@ -151,10 +147,10 @@ mod tests {
         g.put(&key("a"), &meta("a", &["o"], false));
         let work = g.put(&key("owner"), &meta("o", &[], true));
         assert_eq!(work, [dep("a"), Work::Owner(key("owner"))]);
-        assert!(g.is_waiting("o"));
+        assert!(g.waiting.contains_key("o"));
         assert_eq!(g.remove(&key("a"), &meta("a", &["o"], false)), [Work::Owner(key("owner"))]);
         g.remove(&key("owner"), &meta("o", &[], true));
-        assert!(!g.is_waiting("o"));
+        assert!(g.waiting.is_empty());
     }
 
     #[test]

@@ -80,7 +80,8 @@ struct Served {
 
 impl Served {
     fn new(snapshot: &Arc<Snapshot>) -> Self {
-        let by_key = snapshot.stored().into_iter().map(|r| ((r.storage_group().to_owned(), r.def.plural.clone()), r));
+        let by_key =
+            snapshot.stored().into_iter().map(|r| ((r.storage_group().to_owned(), r.def.plural.clone()), r));
         Self { snapshot: snapshot.clone(), by_key: by_key.collect() }
     }
 
@@ -99,10 +100,26 @@ impl Served {
 /// One step that was decided on.
 enum Step {
     Nothing,
-    Release { resource: Arc<Resource>, version: Arc<Version>, uids: Vec<Box<str>> },
-    Delete { resource: Arc<Resource>, version: Arc<Version>, propagation: crate::registry::Propagation, unblock: bool },
-    Orphan { resource: Arc<Resource>, version: Arc<Version>, dependents: Vec<(Arc<Resource>, Key)> },
-    Finish { resource: Arc<Resource>, version: Arc<Version> },
+    Release {
+        resource: Arc<Resource>,
+        version: Arc<Version>,
+        uids: Vec<Box<str>>,
+    },
+    Delete {
+        resource: Arc<Resource>,
+        version: Arc<Version>,
+        propagation: crate::registry::Propagation,
+        unblock: bool,
+    },
+    Orphan {
+        resource: Arc<Resource>,
+        version: Arc<Version>,
+        dependents: Vec<(Arc<Resource>, Key)>,
+    },
+    Finish {
+        resource: Arc<Resource>,
+        version: Arc<Version>,
+    },
 }
 
 impl Collector {
@@ -206,7 +223,8 @@ impl Collector {
             return Step::Nothing;
         }
         let index = self.objects.storage().index();
-        let dependents: Vec<Arc<Version>> = self.graph.of(&meta.uid).filter_map(|key| index.get(&key)).collect();
+        let dependents: Vec<Arc<Version>> =
+            self.graph.of(&meta.uid).filter_map(|key| index.get(&key)).collect();
         if meta.finalizers.iter().any(|f| **f == *ORPHAN) {
             let dependents = dependents
                 .iter()
@@ -215,7 +233,8 @@ impl Collector {
                 .collect();
             return Step::Orphan { resource, version, dependents };
         }
-        let blocking = |d: &Arc<Version>| d.meta().owner_references.iter().any(|o| decide::blocks(o, &meta.uid));
+        let blocking =
+            |d: &Arc<Version>| d.meta().owner_references.iter().any(|o| decide::blocks(o, &meta.uid));
         // What nobody serves cannot be deleted by anybody and would hold its owner forever.
         if dependents.iter().any(|d| blocking(d) && self.served.resource(d.key()).is_some()) {
             return Step::Nothing;
@@ -240,16 +259,28 @@ impl Collector {
                     ..DeleteOptions::default()
                 };
                 let key = version.key();
-                self.objects.delete(&self.context, &resource, key.namespace(), key.name(), &options).await.map(drop)
+                self.objects
+                    .delete(&self.context, &resource, key.namespace(), key.name(), &options)
+                    .await
+                    .map(drop)
             }
             Step::Orphan { resource, version, dependents } => {
                 let uid = version.meta().uid.clone();
-                let releases = dependents.iter().map(|(r, key)| self.release(r, key, std::slice::from_ref(&uid)));
-                let results: Vec<_> = futures::stream::iter(releases).buffer_unordered(PARALLEL).collect().await;
-                results.into_iter().find(|r| r.as_ref().is_err_and(|e| !e.is_not_found())).unwrap_or(Ok(()))?;
+                let releases = dependents.into_iter().map(|(resource, key)| {
+                    let uid = uid.clone();
+                    async move { self.release(&resource, &key, &[uid]).await }
+                });
+                let results: Vec<_> =
+                    futures::stream::iter(releases).buffer_unordered(PARALLEL).collect().await;
+                results
+                    .into_iter()
+                    .find(|r| r.as_ref().is_err_and(|e| !e.is_not_found()))
+                    .unwrap_or(Ok(()))?;
                 self.remove_finalizer(&resource, version.key(), ORPHAN).await
             }
-            Step::Finish { resource, version } => self.remove_finalizer(&resource, version.key(), FOREGROUND).await,
+            Step::Finish { resource, version } => {
+                self.remove_finalizer(&resource, version.key(), FOREGROUND).await
+            }
         };
         match done {
             // Gone already: that is what was wanted.
@@ -278,7 +309,12 @@ impl Collector {
         .await
     }
 
-    async fn remove_finalizer(&self, resource: &Arc<Resource>, key: &Key, finalizer: &str) -> Result<(), Status> {
+    async fn remove_finalizer(
+        &self,
+        resource: &Arc<Resource>,
+        key: &Key,
+        finalizer: &str,
+    ) -> Result<(), Status> {
         self.change_meta(resource, key, |meta| {
             if let Some(Value::Array(list)) = meta.get_mut("finalizers") {
                 list.retain(|f| f.as_str() != Some(finalizer));

@@ -3,6 +3,7 @@
 
 use super::{FINALIZER, SYSTEM};
 use crate::admission::{Admission, AdmissionRequest, Operation};
+use crate::auth::fields::put;
 use crate::registry::Resource;
 use crate::status::{GroupName, Status};
 use crate::storage::{Key, Storage};
@@ -40,7 +41,9 @@ impl NamespaceLifecycle {
             return Err(Status::not_found(NAMESPACES, namespace));
         };
         if request.operation == Operation::Create && found.meta().deletion_timestamp.is_some() {
-            let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
+            let why = format!(
+                "unable to create new content in namespace {namespace} because it is being terminated"
+            );
             return Err(Status::forbidden(request.resource.group_resource(), request.name, &why).with_cause(
                 "NamespaceTerminating",
                 "metadata.namespace",
@@ -88,18 +91,18 @@ fn is_namespace(resource: &Resource) -> bool {
 
 /// The label with its name, its own finalizer from the start (kept unless `/finalize` says otherwise), its phase.
 fn own_fields(request: &AdmissionRequest<'_>, object: &mut Value) {
-    object["metadata"]["labels"][NAME_LABEL] = request.name.into();
+    put(object, &["metadata", "labels", NAME_LABEL], request.name);
     match (request.old, request.subresource) {
         (None, _) => {
             let mut finalizers = object["spec"]["finalizers"].as_array().cloned().unwrap_or_default();
             if !finalizers.iter().any(|f| f == FINALIZER) {
                 finalizers.push(FINALIZER.into());
             }
-            object["spec"]["finalizers"] = finalizers.into();
-            object["status"] = json!({"phase": "Active"});
+            put(object, &["spec", "finalizers"], finalizers);
+            put(object, &["status"], json!({"phase": "Active"}));
         }
         (Some(old), subresource) if subresource != "finalize" => {
-            object["spec"]["finalizers"] = old["spec"]["finalizers"].clone();
+            put(object, &["spec"], old["spec"].clone());
         }
         _ => {}
     }

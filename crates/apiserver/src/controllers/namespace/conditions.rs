@@ -28,7 +28,12 @@ pub(super) struct Round {
 /// The conditions after a round; those that did not change keep their transition time.
 pub(super) fn conditions(old: &Value, round: &Round, now: Timestamp) -> Vec<Value> {
     let wanted = [
-        ("NamespaceDeletionDiscoveryFailure", false, "ResourcesDiscovered", "All resources successfully discovered".into()),
+        (
+            "NamespaceDeletionDiscoveryFailure",
+            false,
+            "ResourcesDiscovered",
+            "All resources successfully discovered".into(),
+        ),
         (
             "NamespaceDeletionGroupVersionParsingFailure",
             false,
@@ -40,11 +45,13 @@ pub(super) fn conditions(old: &Value, round: &Round, now: Timestamp) -> Vec<Valu
         finalizers_remaining(round),
     ];
     let old = old.as_array().map(Vec::as_slice).unwrap_or_default();
-    let mut all: Vec<Value> = old.iter().filter(|c| !wanted.iter().any(|w| c["type"] == w.0)).cloned().collect();
+    let mut all: Vec<Value> =
+        old.iter().filter(|c| !wanted.iter().any(|w| c["type"] == w.0)).cloned().collect();
     for (kind, status, reason, message) in wanted {
         let status = if status { "True" } else { "False" };
         let before = old.iter().find(|c| c["type"] == kind && c["status"] == status);
-        let since = before.map_or_else(|| crate::clock::rfc3339_seconds(now).into(), |c| c["lastTransitionTime"].clone());
+        let since = before
+            .map_or_else(|| crate::clock::rfc3339_seconds(now).into(), |c| c["lastTransitionTime"].clone());
         all.push(json!({
             "type": kind, "status": status, "lastTransitionTime": since, "reason": reason, "message": message,
         }));
@@ -74,7 +81,8 @@ fn content_remaining(round: &Round) -> Wanted {
         *counts.entry(&r.resource).or_default() += 1;
     }
     let counts: Vec<String> = counts.iter().map(|(r, n)| format!("{r} has {n} resource instances")).collect();
-    let message = format!("Some resources are remaining: {} ({})", counts.join(", "), names(round.remaining.iter()));
+    let message =
+        format!("Some resources are remaining: {} ({})", counts.join(", "), names(round.remaining.iter()));
     (kind, true, "SomeResourcesRemain", message)
 }
 
@@ -121,8 +129,11 @@ mod tests {
 
     #[test]
     fn kubernetes_check_20_the_blocking_object_and_its_finalizer_are_named() {
-        let stuck =
-            Remaining { resource: "widgets.x".into(), name: "w".into(), finalizers: vec!["example.com/hold".into()] };
+        let stuck = Remaining {
+            resource: "widgets.x".into(),
+            name: "w".into(),
+            finalizers: vec!["example.com/hold".into()],
+        };
         let round = Round { remaining: vec![stuck], failures: Vec::new() };
         let first = conditions(&Value::Null, &round, at(100));
         let remaining = find(&first, "NamespaceContentRemaining");
@@ -133,22 +144,36 @@ mod tests {
         );
         let finalizers = find(&first, "NamespaceFinalizersRemaining");
         assert_eq!(finalizers["reason"], "SomeFinalizersRemain");
-        assert!(finalizers["message"].as_str().unwrap().contains("example.com/hold in 1 resource instances (widgets.x/w)"));
+        assert!(
+            finalizers["message"]
+                .as_str()
+                .unwrap()
+                .contains("example.com/hold in 1 resource instances (widgets.x/w)")
+        );
 
         assert_eq!(conditions(&json!(first), &round, at(200)), first, "nothing changes by time alone");
         let done = conditions(&json!(first), &Round::default(), at(300));
         assert_eq!(find(&done, "NamespaceContentRemaining")["status"], "False");
-        assert_ne!(find(&done, "NamespaceContentRemaining")["lastTransitionTime"], remaining["lastTransitionTime"]);
-        assert_eq!(find(&done, "NamespaceDeletionDiscoveryFailure"), find(&first, "NamespaceDeletionDiscoveryFailure"));
+        assert_ne!(
+            find(&done, "NamespaceContentRemaining")["lastTransitionTime"],
+            remaining["lastTransitionTime"]
+        );
+        assert_eq!(
+            find(&done, "NamespaceDeletionDiscoveryFailure"),
+            find(&first, "NamespaceDeletionDiscoveryFailure")
+        );
     }
 
     #[test]
     fn many_objects_are_counted_and_foreign_conditions_kept() {
-        let many = (0..50).map(|i| Remaining { resource: "pods".into(), name: i.to_string(), finalizers: vec![] });
+        let many =
+            (0..50).map(|i| Remaining { resource: "pods".into(), name: i.to_string(), finalizers: vec![] });
         let round = Round { remaining: many.collect(), failures: vec!["pods/1: no".into()] };
         let all = conditions(&json!([{"type": "Mine", "status": "True"}]), &round, at(1));
         assert_eq!(find(&all, "Mine")["status"], "True");
-        assert!(find(&all, "NamespaceContentRemaining")["message"].as_str().unwrap().ends_with("and 30 more)"));
+        assert!(
+            find(&all, "NamespaceContentRemaining")["message"].as_str().unwrap().ends_with("and 30 more)")
+        );
         assert_eq!(find(&all, "NamespaceDeletionContentFailure")["status"], "True");
     }
 }

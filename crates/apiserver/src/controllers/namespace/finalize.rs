@@ -1,5 +1,6 @@
 //! `PUT /api/v1/namespaces/{name}/finalize`: the only way to change `spec.finalizers`.
 
+use crate::auth::fields::put;
 use crate::objects::UpdateOptions;
 use crate::registry::{Connect, ConnectRequest};
 use crate::status::{GroupName, Status};
@@ -27,16 +28,24 @@ impl Connect for Finalize {
                 let uid = sent["metadata"]["uid"].as_str().unwrap_or_default();
                 if !uid.is_empty() && object["metadata"]["uid"] != uid {
                     let about = GroupName { group: "", name: "namespaces" };
-                    return Err(Status::conflict(about, request.name, "the UID in the request is another one"));
+                    return Err(Status::conflict(
+                        about,
+                        request.name,
+                        "the UID in the request is another one",
+                    ));
                 }
-                if let Some(revision) = sent["metadata"]["resourceVersion"].as_str().filter(|r| !r.is_empty()) {
-                    object["metadata"]["resourceVersion"] = revision.into();
+                if let Some(revision) = sent["metadata"]["resourceVersion"].as_str().filter(|r| !r.is_empty())
+                {
+                    put(&mut object, &["metadata", "resourceVersion"], revision);
                 }
-                object["spec"]["finalizers"] = sent["spec"]["finalizers"].clone();
+                let finalizers = sent["spec"]["finalizers"].as_array().cloned().unwrap_or_default();
+                put(&mut object, &["spec", "finalizers"], finalizers);
                 Ok(object)
             };
-            let outcome =
-                request.objects.update(request.context, request.resource, "", request.name, options, change).await?;
+            let outcome = request
+                .objects
+                .update(request.context, request.resource, "", request.name, options, change)
+                .await?;
             Ok((200, outcome.version.decode()))
         })
     }

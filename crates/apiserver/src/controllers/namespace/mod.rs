@@ -9,6 +9,7 @@ pub use finalize::Finalize;
 
 use super::follow::{Change, Follower, Topics};
 use super::retry::Retries;
+use crate::auth::fields::put;
 use crate::objects::{Context, DeleteOptions, Objects, UpdateOptions};
 use crate::registry::{Propagation, Resource};
 use crate::status::{GroupName, Status};
@@ -45,7 +46,8 @@ pub async fn ensure_system(objects: &Objects) -> Result<(), Status> {
 
 /// Empties and removes namespaces in deletion until the task is dropped.
 pub(super) async fn run(objects: Objects) {
-    let controller = Controller { context: Context::internal("namespace-controller"), objects: objects.clone() };
+    let controller =
+        Controller { context: Context::internal("namespace-controller"), objects: objects.clone() };
     let mut registry = objects.registry().subscribe();
     let mut namespaces = Follower::new(objects.storage().clone(), Topics::Some(&[("", "namespaces")]));
     // The content is watched only while some namespace is in deletion.
@@ -116,7 +118,9 @@ impl Controller {
     /// One round: delete what can be deleted, say what remains, or let the namespace go.
     async fn sync(&self, name: &str) -> Result<(), Status> {
         let Some(resource) = self.objects.registry().resource("", "v1", "namespaces") else { return Ok(()) };
-        let Some(namespace) = self.objects.storage().index().get(&resource.key("", name)) else { return Ok(()) };
+        let Some(namespace) = self.objects.storage().index().get(&resource.key("", name)) else {
+            return Ok(());
+        };
         if namespace.meta().deletion_timestamp.is_none() {
             return Ok(());
         }
@@ -153,7 +157,8 @@ impl Controller {
     async fn delete_content(&self, namespace: &str, kinds: &[Arc<Resource>]) -> Vec<String> {
         let mut failures = Vec::new();
         for resource in kinds {
-            let live = self.list(resource, namespace).into_iter().filter(|v| v.meta().deletion_timestamp.is_none());
+            let live =
+                self.list(resource, namespace).into_iter().filter(|v| v.meta().deletion_timestamp.is_none());
             let deletes = live.map(|version| async move {
                 let key: &Key = version.key();
                 let options = DeleteOptions {
@@ -161,9 +166,12 @@ impl Controller {
                     uid: Some(version.meta().uid.to_string()),
                     ..DeleteOptions::default()
                 };
-                let result = self.objects.delete(&self.context, resource, namespace, key.name(), &options).await;
+                let result =
+                    self.objects.delete(&self.context, resource, namespace, key.name(), &options).await;
                 match result {
-                    Err(e) if !e.is_not_found() && !e.is_conflict() => Some(format!("{}: {e}", named(resource, key.name()))),
+                    Err(e) if !e.is_not_found() && !e.is_conflict() => {
+                        Some(format!("{}: {e}", named(resource, key.name())))
+                    }
                     _ => None,
                 }
             });
@@ -188,18 +196,18 @@ impl Controller {
     async fn report(&self, resource: &Arc<Resource>, name: &str, round: &Round) -> Result<(), Status> {
         let now = self.objects.clock().now();
         self.change(resource, name, "status", |object| {
-            object["status"]["phase"] = "Terminating".into();
             let all = conditions::conditions(&object["status"]["conditions"], round, now);
-            object["status"]["conditions"] = Value::Array(all);
+            put(object, &["status", "phase"], "Terminating");
+            put(object, &["status", "conditions"], all);
         })
         .await
     }
 
     async fn finalize(&self, resource: &Arc<Resource>, name: &str) -> Result<(), Status> {
         self.change(resource, name, "finalize", |object| {
-            if let Some(Value::Array(list)) = object["spec"].get_mut("finalizers") {
-                list.retain(|f| f.as_str() != Some(FINALIZER));
-            }
+            let mut list = object["spec"]["finalizers"].as_array().cloned().unwrap_or_default();
+            list.retain(|f| f.as_str() != Some(FINALIZER));
+            put(object, &["spec", "finalizers"], list);
         })
         .await
     }

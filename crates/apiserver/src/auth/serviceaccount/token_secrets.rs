@@ -1,0 +1,84 @@
+//! Token Secrets are complete when they are written: the token is there in the answer to the create.
+
+use super::claims::Ref;
+use super::{Issuer, legacy};
+use crate::admission::{Admission, AdmissionRequest, Operation};
+use crate::object::ObjectExt;
+use crate::registry::Resource;
+use crate::status::{FieldError, Status};
+use crate::storage::{Key, Storage};
+use futures::future::BoxFuture;
+use serde_json::Value;
+use std::sync::Arc;
+
+/// Fills Secrets of type `kubernetes.io/service-account-token`.
+pub struct TokenSecrets {
+    issuer: Arc<Issuer>,
+    storage: Arc<dyn Storage>,
+    ca_pem: String,
+}
+
+impl TokenSecrets {
+    /// Tokens of this issuer; `ca_pem` goes into `ca.crt`.
+    pub fn new(issuer: Arc<Issuer>, storage: Arc<dyn Storage>, ca_pem: String) -> Self {
+        Self { issuer, storage, ca_pem }
+    }
+
+    fn fill(&self, request: &AdmissionRequest<'_>, object: &mut Value) -> Result<(), Status> {
+        let Some(name) = legacy::account_name(object) else { return Ok(()) };
+        let Some(account) =
+            self.storage.index().get(&Key::new("", "serviceaccounts", request.namespace, name))
+        else {
+            return Ok(());
+        };
+        let uid = account.meta().uid.to_string();
+        if object.is_deleting() || legacy::belongs_to_another(object, &uid) {
+            return Ok(());
+        }
+        let account = Ref { name: name.to_owned(), uid };
+        if let Some(filled) =
+            legacy::completed(object, &account, &self.ca_pem, &self.issuer).map_err(Status::internal)?
+        {
+            *object = filled;
+        }
+        Ok(())
+    }
+}
+
+impl Admission for TokenSecrets {
+    fn name(&self) -> &str {
+        "ServiceAccountTokenSecrets"
+    }
+
+    fn handles(&self, operation: Operation, resource: &Resource, subresource: &str) -> bool {
+        operation != Operation::Delete
+            && subresource.is_empty()
+            && resource.def.group.is_empty()
+            && resource.def.plural == "secrets"
+    }
+
+    fn mutate<'a>(
+        &'a self,
+        request: &'a AdmissionRequest<'a>,
+        object: &'a mut Value,
+    ) -> BoxFuture<'a, Result<(), Status>> {
+        Box::pin(std::future::ready(self.fill(request, object)))
+    }
+
+    fn validate<'a>(
+        &'a self,
+        request: &'a AdmissionRequest<'a>,
+        object: Option<&'a Value>,
+    ) -> BoxFuture<'a, Result<(), Status>> {
+        let nameless = object
+            .is_some_and(|o| o["type"].as_str() == Some(legacy::TYPE) && legacy::account_name(o).is_none());
+        let result = if nameless {
+            let field = format!("metadata.annotations[{}]", legacy::NAME_ANNOTATION);
+            let kind = request.resource.group_kind();
+            Err(Status::invalid(kind, request.name, &[FieldError::required(field, "")]))
+        } else {
+            Ok(())
+        };
+        Box::pin(std::future::ready(result))
+    }
+}

@@ -1,0 +1,70 @@
+//! `default/kubernetes`: the Service and EndpointSlice through which clients inside find this server.
+
+use crate::auth::fields::put;
+use crate::objects::{Context, Objects, UpdateOptions};
+use crate::status::Status;
+use serde_json::{Value, json};
+use std::net::{IpAddr, SocketAddr};
+
+/// Where the server can be reached.
+#[derive(Clone, Debug)]
+pub struct KubernetesService {
+    /// The address that clients reach.
+    pub advertise: SocketAddr,
+    /// `spec.clusterIP`.
+    pub cluster_ip: IpAddr,
+}
+
+/// Makes or corrects both objects; writes nothing when they are right.
+pub async fn ensure_service(objects: &Objects, service: &KubernetesService) -> Result<(), Status> {
+    let labels = json!({"component": "apiserver", "provider": "kubernetes"});
+    let port = service.advertise.port();
+    let spec = json!({
+        "type": "ClusterIP", "clusterIP": service.cluster_ip.to_string(),
+        "clusterIPs": [service.cluster_ip.to_string()], "internalTrafficPolicy": "Cluster",
+        "ipFamilies": [family(service.cluster_ip)], "ipFamilyPolicy": "SingleStack", "sessionAffinity": "None",
+        "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": port}],
+    });
+    let object = json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": {"name": "kubernetes", "namespace": "default", "labels": labels}, "spec": spec,
+    });
+    ensure(objects, ("", "services"), object, &["spec"]).await?;
+    let slice = json!({
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+        "metadata": {"name": "kubernetes", "namespace": "default", "labels": {"kubernetes.io/service-name": "kubernetes"}},
+        "addressType": family(service.advertise.ip()),
+        "endpoints": [{"addresses": [service.advertise.ip().to_string()], "conditions": {"ready": true}}],
+        "ports": [{"name": "https", "port": port, "protocol": "TCP"}],
+    });
+    ensure(objects, ("discovery.k8s.io", "endpointslices"), slice, &["endpoints", "ports"]).await
+}
+
+fn family(ip: IpAddr) -> &'static str {
+    if ip.is_ipv4() { "IPv4" } else { "IPv6" }
+}
+
+async fn ensure(
+    objects: &Objects,
+    (group, plural): (&str, &str),
+    wanted: Value,
+    fields: &[&str],
+) -> Result<(), Status> {
+    let Some(resource) = objects.registry().resource(group, "v1", plural) else { return Ok(()) };
+    let context = Context::internal("kube-apiserver");
+    if objects.get(&resource, "default", "kubernetes").is_err() {
+        return match objects.create(&context, &resource, "default", wanted).await {
+            Err(status) if !status.is_already_exists() => Err(status),
+            _ => Ok(()),
+        };
+    }
+    let options = UpdateOptions { unconditional: true, ..UpdateOptions::default() };
+    let change = |old: Option<&Value>| {
+        let mut object = old.cloned().unwrap_or_default();
+        for field in fields {
+            put(&mut object, &[field], wanted[field].clone());
+        }
+        Ok(object)
+    };
+    objects.update(&context, &resource, "default", "kubernetes", options, change).await.map(drop)
+}

@@ -1,0 +1,113 @@
+//! The controllers that make a store of objects behave as a cluster: garbage collection, namespaces,
+//! service accounts, roles, expiry of events.
+//!
+//! Each is a task that follows the commit log ([`follow`]), works on committed state only, writes through
+//! [`Objects`] like everyone else, and writes nothing while nothing changes. Each can be left out. They keep no
+//! state of their own, so a restart at any point resumes by itself.
+
+mod event_ttl;
+mod follow;
+mod gc;
+mod kubernetes_service;
+pub mod namespace;
+mod retry;
+pub mod roles;
+mod service_accounts;
+mod token_secrets;
+
+pub use kubernetes_service::{KubernetesService, ensure_service};
+
+use crate::auth::add_subresource;
+use crate::objects::Objects;
+use crate::registry::{Serve, SubresourceDef};
+use crate::status::Status;
+use jiff::SignedDuration;
+use namespace::{Finalize, NamespaceLifecycle};
+use std::sync::Arc;
+use tokio::task::JoinSet;
+
+/// Which controllers run.
+#[derive(Clone, Debug)]
+pub struct ControllerOptions {
+    /// Owner references.
+    pub garbage_collection: bool,
+    /// System namespaces, admission by namespace, orderly deletion.
+    pub namespaces: bool,
+    /// ServiceAccount `default` in each namespace, and token Secrets go with their account.
+    pub service_accounts: bool,
+    /// Content of `kube-root-ca.crt` in each namespace (only with `service_accounts`).
+    pub root_ca: Option<String>,
+    /// Bootstrap roles and aggregation.
+    pub roles: bool,
+    /// Life of events; `None` keeps them.
+    pub event_ttl: Option<SignedDuration>,
+    /// `default/kubernetes`.
+    pub kubernetes_service: Option<KubernetesService>,
+}
+
+impl Default for ControllerOptions {
+    fn default() -> Self {
+        Self {
+            garbage_collection: true,
+            namespaces: true,
+            service_accounts: true,
+            root_ca: None,
+            roles: true,
+            event_ttl: Some(SignedDuration::from_hours(1)),
+            kubernetes_service: None,
+        }
+    }
+}
+
+/// The running controllers; they end when this is dropped.
+#[derive(Debug)]
+pub struct Controllers {
+    tasks: JoinSet<()>,
+}
+
+impl Controllers {
+    /// Makes sure of what must exist before the first request, then starts the controllers.
+    pub async fn start(objects: &Objects, options: ControllerOptions) -> Result<Self, Status> {
+        let mut tasks = JoinSet::new();
+        if options.namespaces {
+            objects.add_admission(Arc::new(NamespaceLifecycle::new(objects.storage().clone())));
+            let finalize = SubresourceDef {
+                name: "finalize".into(),
+                group: String::new(),
+                version: String::new(),
+                kind: "Namespace".into(),
+                verbs: vec!["update"],
+                serve: Serve::Connect(Arc::new(Finalize)),
+            };
+            add_subresource(objects.registry(), ("", "v1", "namespaces"), finalize);
+            namespace::ensure_system(objects).await?;
+        }
+        if options.roles {
+            roles::ensure_bootstrap(objects).await?;
+            tasks.spawn(roles::run(objects.clone()));
+        }
+        if let Some(service) = &options.kubernetes_service {
+            ensure_service(objects, service).await?;
+        }
+        if options.service_accounts {
+            tasks.spawn(service_accounts::run(objects.clone(), options.root_ca));
+            tasks.spawn(token_secrets::run(objects.clone()));
+        }
+        if options.namespaces {
+            tasks.spawn(namespace::run(objects.clone()));
+        }
+        if options.garbage_collection {
+            tasks.spawn(gc::run(objects.clone()));
+        }
+        if let Some(ttl) = options.event_ttl {
+            tasks.spawn(event_ttl::run(objects.clone(), ttl));
+        }
+        Ok(Self { tasks })
+    }
+
+    /// Ends the controllers and waits until they have ended. A step in flight is cancelled between two
+    /// writes; the next start resumes.
+    pub async fn stop(mut self) {
+        self.tasks.shutdown().await;
+    }
+}
