@@ -1,0 +1,259 @@
+//! What a Job needs next. Pure: time comes in, nothing goes out.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::batch::v1::{Job, JobCondition, JobStatus};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+/// An exit that says nothing of the Job: the runner was interrupted.
+pub const REASON_INTERRUPTED: &str = "Interrupted";
+
+/// What to do with a Job.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Nothing, or nothing yet.
+    None,
+    /// Start a child, as this attempt.
+    Start,
+    /// Its child must not go on: the Job is deleted, suspended or out of time.
+    Stop,
+    /// The Job is over: write this.
+    Finish(Box<JobStatus>),
+    /// Write this: the Job goes on.
+    Status(Box<JobStatus>),
+}
+
+/// What is known of a Job's attempts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Attempts {
+    pub succeeded: i32,
+    /// Failed by themselves; interrupted ones do not count.
+    pub failed: i32,
+    /// A child of this runner is under way.
+    pub running: bool,
+}
+
+impl Attempts {
+    /// Counts the Pod records of a Job. A record that says `Running` without a child of ours is an orphan's, or its
+    /// runner died: it counts as interrupted.
+    pub fn of(pods: &[impl AsRef<Pod>], running: bool) -> Self {
+        let mut attempts = Self { running, ..Self::default() };
+        for pod in pods {
+            let status = pod.as_ref().status.as_ref();
+            let interrupted = status.and_then(|s| s.reason.as_deref()) == Some(REASON_INTERRUPTED);
+            match status.and_then(|s| s.phase.as_deref()) {
+                Some("Succeeded") => attempts.succeeded += 1,
+                Some("Failed") if !interrupted => attempts.failed += 1,
+                _ => {}
+            }
+        }
+        attempts
+    }
+}
+
+/// Whether a Job has its final condition.
+pub fn is_finished(job: &Job) -> bool {
+    let conditions = job.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.into_iter().any(|c| matches!(c.type_.as_str(), "Complete" | "Failed") && c.status == "True")
+}
+
+/// How long a Job may still run, if it has a deadline.
+pub fn time_left(job: &Job, now: Timestamp) -> Option<Duration> {
+    let limit = job.spec.as_ref()?.active_deadline_seconds?;
+    let started = job.status.as_ref()?.start_time.as_ref()?.0;
+    let left = limit.saturating_sub(now.as_second().saturating_sub(started.as_second()));
+    Some(Duration::from_secs(u64::try_from(left).unwrap_or(0)))
+}
+
+/// The next step for `job`. `message` is the last failed attempt's last words.
+pub fn decide(job: &Job, attempts: Attempts, message: &str, now: Timestamp) -> Action {
+    if is_finished(job) {
+        return Action::None;
+    }
+    let spec = job.spec.as_ref();
+    let stop = job.metadata.deletion_timestamp.is_some() || spec.and_then(|s| s.suspend) == Some(true);
+    if stop {
+        return if attempts.running { Action::Stop } else { Action::None };
+    }
+    let limit = spec.and_then(|s| s.backoff_limit).unwrap_or(6);
+    if attempts.succeeded > 0 {
+        return Action::Finish(Box::new(finished(
+            job,
+            attempts,
+            now,
+            "Complete",
+            "CompletionsReached",
+            message,
+        )));
+    }
+    if time_left(job, now).is_some_and(|left| left.is_zero()) {
+        if attempts.running {
+            return Action::Stop;
+        }
+        let text = "Job was active longer than specified deadline";
+        return Action::Finish(Box::new(finished(job, attempts, now, "Failed", "DeadlineExceeded", text)));
+    }
+    if attempts.failed > limit {
+        let text = if message.is_empty() { "Job has reached the specified backoff limit" } else { message };
+        return Action::Finish(Box::new(finished(
+            job,
+            attempts,
+            now,
+            "Failed",
+            "BackoffLimitExceeded",
+            text,
+        )));
+    }
+    if !attempts.running {
+        return Action::Start;
+    }
+    let desired = active(job, attempts, now);
+    if job.status.as_ref() == Some(&desired) { Action::None } else { Action::Status(Box::new(desired)) }
+}
+
+/// How long to wait before another attempt: 10 s, doubling, as the Job controller does, up to 6 minutes.
+pub fn backoff(failed: i32) -> Duration {
+    match u32::try_from(failed) {
+        Ok(failed) if failed > 0 => {
+            Duration::from_secs(10).saturating_mul(1 << (failed - 1).min(8)).min(Duration::from_secs(360))
+        }
+        _ => Duration::ZERO,
+    }
+}
+
+fn active(job: &Job, attempts: Attempts, now: Timestamp) -> JobStatus {
+    let started = job.status.as_ref().and_then(|status| status.start_time.clone());
+    JobStatus {
+        start_time: Some(started.unwrap_or(Time(whole(now)))),
+        active: Some(i32::from(attempts.running)),
+        ready: Some(i32::from(attempts.running)),
+        failed: (attempts.failed > 0).then_some(attempts.failed),
+        terminating: Some(0),
+        ..JobStatus::default()
+    }
+}
+
+fn finished(
+    job: &Job,
+    attempts: Attempts,
+    now: Timestamp,
+    type_: &str,
+    reason: &str,
+    message: &str,
+) -> JobStatus {
+    let now = Time(whole(now));
+    let succeeded = type_ == "Complete";
+    let condition = JobCondition {
+        type_: type_.into(),
+        status: "True".into(),
+        reason: Some(reason.into()),
+        message: (!succeeded).then(|| message.to_owned()),
+        last_probe_time: Some(now.clone()),
+        last_transition_time: Some(now.clone()),
+    };
+    JobStatus {
+        active: None,
+        ready: Some(0),
+        succeeded: (attempts.succeeded > 0).then_some(attempts.succeeded),
+        completion_time: succeeded.then(|| now.clone()),
+        conditions: Some(vec![condition]),
+        ..active(job, Attempts { running: false, ..attempts }, now.0)
+    }
+}
+
+fn whole(time: Timestamp) -> Timestamp {
+    drover_runtime::conditions::whole_seconds(time)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::api::batch::v1::JobSpec;
+    use k8s_openapi::api::core::v1::PodStatus;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn job(backoff_limit: i32) -> Job {
+        let spec = JobSpec {
+            backoff_limit: Some(backoff_limit),
+            active_deadline_seconds: Some(60),
+            ..JobSpec::default()
+        };
+        Job { spec: Some(spec), ..Job::default() }
+    }
+
+    fn running(failed: i32) -> Attempts {
+        Attempts { failed, running: true, ..Attempts::default() }
+    }
+
+    fn reason(action: &Action) -> &str {
+        let Action::Finish(status) = action else { panic!("not finished: {action:?}") };
+        status.conditions.as_ref().unwrap()[0].reason.as_deref().unwrap()
+    }
+
+    #[test]
+    fn a_new_job_is_started_then_marked_active_once() {
+        let mut job = job(0);
+        assert_eq!(decide(&job, Attempts::default(), "", at(5)), Action::Start);
+        let Action::Status(status) = decide(&job, running(0), "", at(5)) else { panic!() };
+        assert_eq!(status.start_time.as_ref().unwrap().0, at(5));
+        job.status = Some(*status);
+        assert_eq!(decide(&job, running(0), "", at(9)), Action::None);
+    }
+
+    #[test]
+    fn success_completes_and_failures_count_against_the_limit() {
+        let done = Attempts { succeeded: 1, ..Attempts::default() };
+        let action = decide(&job(0), done, "", at(5));
+        assert_eq!(reason(&action), "CompletionsReached");
+        let Action::Finish(status) = action else { panic!() };
+        assert_eq!(status.completion_time.unwrap().0, at(5));
+        let failed = |failed| Attempts { failed, ..Attempts::default() };
+        assert_eq!(reason(&decide(&job(0), failed(1), "boom", at(5))), "BackoffLimitExceeded");
+        assert_eq!(decide(&job(3), failed(3), "boom", at(5)), Action::Start);
+        assert_eq!(reason(&decide(&job(3), failed(4), "boom", at(5))), "BackoffLimitExceeded");
+    }
+
+    #[test]
+    fn a_deadline_stops_the_child_and_then_fails_the_job() {
+        let mut job = job(0);
+        job.status = Some(JobStatus { start_time: Some(Time(at(0))), ..JobStatus::default() });
+        assert_eq!(time_left(&job, at(20)), Some(Duration::from_secs(40)));
+        assert_eq!(decide(&job, running(0), "", at(60)), Action::Stop);
+        assert_eq!(reason(&decide(&job, Attempts::default(), "", at(60))), "DeadlineExceeded");
+    }
+
+    #[test]
+    fn a_deleted_or_suspended_job_is_stopped_and_a_finished_one_left_alone() {
+        let mut deleted = job(0);
+        deleted.metadata.deletion_timestamp = Some(Time(at(1)));
+        assert_eq!(decide(&deleted, running(0), "", at(5)), Action::Stop);
+        assert_eq!(decide(&deleted, Attempts::default(), "", at(5)), Action::None);
+        let mut done = job(0);
+        let Action::Finish(status) =
+            decide(&done, Attempts { succeeded: 1, ..Attempts::default() }, "", at(5))
+        else {
+            panic!()
+        };
+        done.status = Some(*status);
+        assert_eq!(decide(&done, Attempts { failed: 9, ..Attempts::default() }, "", at(5)), Action::None);
+    }
+
+    #[test]
+    fn interrupted_attempts_do_not_count() {
+        let pod = |phase: &str, reason: Option<&str>| {
+            let status = PodStatus {
+                phase: Some(phase.into()),
+                reason: reason.map(Into::into),
+                ..PodStatus::default()
+            };
+            std::sync::Arc::new(Pod { status: Some(status), ..Pod::default() })
+        };
+        let pods = [pod("Failed", Some(REASON_INTERRUPTED)), pod("Failed", None), pod("Running", None)];
+        assert_eq!(Attempts::of(&pods, false), Attempts { failed: 1, ..Attempts::default() });
+    }
+}

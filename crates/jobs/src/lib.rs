@@ -1,0 +1,20 @@
+//! Runs batch/v1 Jobs of the embedded API as child processes, where there is no kubelet to run pods.
+//!
+//! A Job that carries the chosen label is run: its Secrets become files, its ServiceAccount a kubeconfig, its
+//! container's arguments the child's. Each attempt leaves a Pod record with exit code and termination message, and
+//! the Job gets the status that the Job controller would give it, so that whoever made the Job cannot tell.
+//!
+//! * [`decide`]: what a Job needs next, pure.
+//! * [`attempt`]: one child process and everything it is given.
+//! * [`runner`]: the controller around both.
+//!
+//! Children outlive a killed runner. A lock file per Job key, inherited by the child, makes a successor wait until
+//! an orphan is gone: two never act together. The programs run must therefore be repeatable.
+//!
+//! This crate knows nothing of machines or drivers; the program to run is a parameter.
+
+pub mod attempt;
+pub mod decide;
+pub mod runner;
+
+pub use runner::{Runner, RunnerOptions};

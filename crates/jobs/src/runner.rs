@@ -1,0 +1,451 @@
+//! The controller: keeps one child per unfinished Job, and writes down what became of each.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use drover_runtime::error::{is_already_exists, is_not_found};
+use drover_runtime::{Cache, Caches, Clock, Controller, Error, Next, ObjectKey, Reconciler};
+use jiff::Timestamp;
+use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::batch::v1::{Job, JobStatus};
+use k8s_openapi::api::core::v1::{
+    ContainerState, ContainerStateTerminated, ContainerStatus, Pod, PodStatus, Secret, ServiceAccount,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use kube::{Client, ResourceExt};
+use parking_lot::Mutex;
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::attempt::{self, InheritedLock, Outcome};
+use crate::decide::{self, Action, Attempts, REASON_INTERRUPTED};
+
+const JOB_NAME: &str = "batch.kubernetes.io/job-name";
+const CONTROLLER_UID: &str = "batch.kubernetes.io/controller-uid";
+const TOKEN_SECONDS: i64 = 24 * 3600;
+
+/// What a runner runs, and with what.
+#[derive(Clone)]
+pub struct RunnerOptions {
+    /// Only Jobs with this label are run.
+    pub label: &'static str,
+    /// The program, and what comes before a container's arguments.
+    pub program: PathBuf,
+    pub leading_args: Vec<String>,
+    /// Further environment of every child.
+    pub env: Vec<(String, String)>,
+    /// For locks, logs and the files of attempts; private to this user.
+    pub dir: PathBuf,
+    /// Where a child reaches the API, and whom it trusts there.
+    pub api_url: String,
+    pub ca_pem: String,
+}
+
+/// Runs Jobs until it is stopped; children go on when it is dropped without being stopped.
+pub struct Runner {
+    options: RunnerOptions,
+    client: Client,
+    jobs: Cache<Job>,
+    pods: Cache<Pod>,
+    secrets: Cache<Secret>,
+    clock: Arc<dyn Clock>,
+    children: Arc<Mutex<HashMap<ObjectKey, Child>>>,
+    tasks: TaskTracker,
+    /// Wakes the controller when a child ended.
+    ended: tokio::sync::mpsc::UnboundedSender<ObjectKey>,
+}
+
+struct Child {
+    job_uid: String,
+    stop: CancellationToken,
+}
+
+impl Runner {
+    /// Runs until `stop`. Children are left to finish, as pods would be.
+    pub async fn run(
+        options: RunnerOptions,
+        caches: &Caches,
+        secrets: Cache<Secret>,
+        clock: Arc<dyn Clock>,
+        stop: CancellationToken,
+    ) {
+        let (ended, mut endings) = tokio::sync::mpsc::unbounded_channel();
+        let (jobs, pods) = (caches.all::<Job>(), caches.all::<Pod>());
+        pods.index_by_label(JOB_NAME);
+        let runner = Self {
+            options,
+            client: caches.client().clone(),
+            jobs: jobs.clone(),
+            pods: pods.clone(),
+            secrets,
+            clock,
+            children: Arc::default(),
+            tasks: TaskTracker::new(),
+            ended,
+        };
+        pods.synced().await;
+        let controller = Controller::new(runner).reconciles(&jobs).watches(&pods, |change| {
+            let pod = change.either();
+            pod.and_then(|pod| pod.labels().get(JOB_NAME).map(|name| change.key.sibling(name)))
+        });
+        let queue = controller.queue();
+        let wake = async {
+            while let Some(key) = endings.recv().await {
+                queue.add(key);
+            }
+        };
+        tokio::select! {
+            () = controller.run(stop) => {}
+            () = wake => {}
+        }
+    }
+
+    fn running(&self, key: &ObjectKey) -> bool {
+        self.children.lock().contains_key(key)
+    }
+
+    fn stop_child(&self, key: &ObjectKey) {
+        if let Some(child) = self.children.lock().get(key) {
+            child.stop.cancel();
+        }
+    }
+
+    async fn start_child(&self, key: &ObjectKey, job: &Arc<Job>) -> Result<(), Error> {
+        let uid = job.uid().unwrap_or_default();
+        let stop = CancellationToken::new();
+        {
+            let mut children = self.children.lock();
+            if children.contains_key(key) {
+                return Ok(());
+            }
+            children.insert(key.clone(), Child { job_uid: uid, stop: stop.clone() });
+        }
+        let run = AttemptRun {
+            options: self.options.clone(),
+            client: self.client.clone(),
+            secrets: self.secrets.clone(),
+            clock: self.clock.clone(),
+            job: job.clone(),
+            key: key.clone(),
+        };
+        let (children, ended, key) = (self.children.clone(), self.ended.clone(), key.clone());
+        self.tasks.spawn(async move {
+            if let Err(error) = run.run(stop).await {
+                tracing::warn!(job = %key, error = error.chain(), "attempt not made");
+                // Not to spin when, say, the disk is full.
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            children.lock().remove(&key);
+            // The controller may be gone already.
+            let _ = ended.send(key);
+        });
+        Ok(())
+    }
+
+    async fn write_status(&self, key: &ObjectKey, job: &Job, status: &JobStatus) -> Result<(), Error> {
+        let api: Api<Job> = Api::namespaced(self.client.clone(), &key.namespace);
+        let mut patch = json!({"metadata": {"uid": job.uid()}, "status": status});
+        if status.active.is_none() {
+            // A merge patch keeps what it does not name.
+            patch["status"]["active"] = serde_json::Value::Null;
+        }
+        let patched = api.patch_status(&key.name, &PatchParams::default(), &Patch::Merge(patch)).await;
+        match patched {
+            Err(error) if is_not_found(&error) => Ok(()),
+            other => other.map(|_| ()).map_err(Error::api(format!("write status of Job {key}"))),
+        }
+    }
+}
+
+impl Reconciler for Runner {
+    const NAME: &'static str = "jobs";
+
+    async fn reconcile(&self, key: ObjectKey) -> Result<Next, Error> {
+        let job = self.jobs.get(&key).filter(|job| job.labels().contains_key(self.options.label));
+        let Some(job) = job else {
+            self.stop_child(&key);
+            return Ok(Next::EVENT);
+        };
+        let stale =
+            self.children.lock().get(&key).is_some_and(|child| Some(&child.job_uid) != job.uid().as_ref());
+        if stale {
+            // A namesake of the Job we run: its predecessor's child must end first.
+            self.stop_child(&key);
+            return Ok(Next::EVENT);
+        }
+        let pods: Vec<_> = self
+            .pods
+            .by_label(JOB_NAME, &key.namespace, &key.name)
+            .into_iter()
+            .filter(|pod| pod.labels().get(CONTROLLER_UID) == job.uid().as_ref())
+            .collect();
+        let now = self.clock.now();
+        let attempts = Attempts::of(&pods, self.running(&key));
+        match decide::decide(&job, attempts, &last_words(&pods), now) {
+            Action::None => {}
+            Action::Start => {
+                let wait = last_failure(&pods)
+                    .map_or(Duration::ZERO, |at| remaining(decide::backoff(attempts.failed), at, now));
+                if !wait.is_zero() {
+                    return Ok(Next::after(wait));
+                }
+                self.start_child(&key, &job).await?;
+            }
+            Action::Stop => self.stop_child(&key),
+            Action::Finish(status) | Action::Status(status) => self.write_status(&key, &job, &status).await?,
+        }
+        let left = decide::time_left(&job, now).filter(|_| !decide::is_finished(&job));
+        Ok(left.map_or(Next::EVENT, |left| Next::after(left.max(Duration::from_millis(200)))))
+    }
+}
+
+fn remaining(wait: Duration, since: Timestamp, now: Timestamp) -> Duration {
+    let passed = Duration::try_from(now.duration_since(since)).unwrap_or_default();
+    wait.saturating_sub(passed)
+}
+
+fn terminated(pod: &Pod) -> Option<&ContainerStateTerminated> {
+    pod.status.as_ref()?.container_statuses.as_ref()?.first()?.state.as_ref()?.terminated.as_ref()
+}
+
+fn last_failed(pods: &[Arc<Pod>]) -> Option<&ContainerStateTerminated> {
+    let failed = pods.iter().filter_map(|pod| terminated(pod)).filter(|t| t.exit_code != 0);
+    failed.max_by_key(|t| t.finished_at.as_ref().map(|time| time.0))
+}
+
+fn last_words(pods: &[Arc<Pod>]) -> String {
+    last_failed(pods).and_then(|t| t.message.clone()).unwrap_or_default()
+}
+
+fn last_failure(pods: &[Arc<Pod>]) -> Option<Timestamp> {
+    last_failed(pods)?.finished_at.as_ref().map(|time| time.0)
+}
+
+/// Everything that one attempt needs.
+struct AttemptRun {
+    options: RunnerOptions,
+    client: Client,
+    secrets: Cache<Secret>,
+    clock: Arc<dyn Clock>,
+    job: Arc<Job>,
+    key: ObjectKey,
+}
+
+impl AttemptRun {
+    async fn run(self, stop: CancellationToken) -> Result<(), Error> {
+        let doing = || format!("run Job {}", self.key);
+        let locks = self.options.dir.join("locks");
+        private_dir(&locks).map_err(Error::other(doing()))?;
+        let lock = locks.join(format!("{}_{}", self.key.namespace, self.key.name));
+        let Some(lock) = InheritedLock::acquire(&lock, &stop).await.map_err(Error::other(doing()))? else {
+            return Ok(());
+        };
+        // With the lock in hand, no child of an earlier runner is alive: its records are history.
+        self.close_interrupted().await?;
+        let pod = self.record_start().await?;
+        let outcome = self.execute(&pod, lock, stop).await;
+        let dir = self.attempt_dir(&pod);
+        let _ = std::fs::remove_dir_all(&dir);
+        match outcome {
+            Ok(outcome) => self.record_end(&pod, &outcome).await,
+            Err(error) => {
+                let outcome = Outcome { exit_code: 128, message: error.chain(), stopped: false };
+                self.record_end(&pod, &outcome).await?;
+                Err(error)
+            }
+        }
+    }
+
+    async fn execute(
+        &self,
+        pod: &str,
+        lock: InheritedLock,
+        stop: CancellationToken,
+    ) -> Result<Outcome, Error> {
+        let doing = || format!("run Job {}", self.key);
+        let dir = self.attempt_dir(pod);
+        private_dir(&dir).map_err(Error::other(doing()))?;
+        let spec = self.job.spec.as_ref().and_then(|spec| spec.template.spec.clone());
+        let spec = spec.ok_or_else(|| Error::Invalid(format!("Job {} has no pod", self.key)))?;
+        let secret = |name: &str| self.secrets.get(&self.key.sibling(name)).map(|secret| (*secret).clone());
+        let mut invocation = attempt::prepare(&spec, &secret, &dir).map_err(Error::other(doing()))?;
+        if let Some(account) = &spec.service_account_name {
+            let kubeconfig = dir.join("kubeconfig");
+            let text = self.kubeconfig(account).await?;
+            attempt::write_private(&kubeconfig, text.as_bytes(), 0o600).map_err(Error::other(doing()))?;
+            invocation.env.insert("KUBECONFIG".into(), kubeconfig.display().to_string());
+        }
+        invocation.env.extend(self.options.env.iter().cloned());
+        invocation.args.splice(0..0, self.options.leading_args.iter().cloned());
+        let log = self.options.dir.join("logs");
+        private_dir(&log).map_err(Error::other(doing()))?;
+        let log = log.join(format!("{}_{}.log", self.key.namespace, self.key.name));
+        attempt::run(&self.options.program, &invocation, lock, &log, stop)
+            .await
+            .map_err(Error::other(doing()))
+    }
+
+    fn attempt_dir(&self, pod: &str) -> PathBuf {
+        self.options.dir.join("attempts").join(format!("{}_{pod}", self.key.namespace))
+    }
+
+    async fn kubeconfig(&self, account: &str) -> Result<String, Error> {
+        let api: Api<ServiceAccount> = Api::namespaced(self.client.clone(), &self.key.namespace);
+        let request = TokenRequest {
+            spec: Some(TokenRequestSpec {
+                expiration_seconds: Some(TOKEN_SECONDS),
+                ..TokenRequestSpec::default()
+            }),
+            ..TokenRequest::default()
+        };
+        let token = api
+            .create_token_request(account, &PostParams::default(), &request)
+            .await
+            .map_err(Error::api(format!("create a token of ServiceAccount {account}")))?;
+        let token = token.status.map(|status| status.token).unwrap_or_default();
+        let config = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "job",
+            "clusters": [{"name": "job", "cluster": {
+                "server": self.options.api_url, "certificate-authority-data": base64(&self.options.ca_pem),
+            }}],
+            "users": [{"name": "job", "user": {"token": token}}],
+            "contexts": [{"name": "job", "context": {
+                "cluster": "job", "user": "job", "namespace": self.key.namespace,
+            }}],
+        });
+        // JSON is YAML.
+        Ok(config.to_string())
+    }
+
+    async fn record_start(&self) -> Result<String, Error> {
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), &self.key.namespace);
+        let template = self.job.spec.as_ref().map(|spec| &spec.template);
+        let mut labels =
+            template.and_then(|t| t.metadata.as_ref()).and_then(|m| m.labels.clone()).unwrap_or_default();
+        let uid = self.job.uid().unwrap_or_default();
+        labels
+            .extend([(JOB_NAME.to_owned(), self.key.name.clone()), (CONTROLLER_UID.to_owned(), uid.clone())]);
+        labels.insert("job-name".into(), self.key.name.clone());
+        let owner = OwnerReference {
+            api_version: "batch/v1".into(),
+            kind: "Job".into(),
+            name: self.key.name.clone(),
+            uid,
+            controller: Some(true),
+            block_owner_deletion: Some(true),
+        };
+        let prefix: String = self.key.name.chars().take(57).collect();
+        loop {
+            let name = format!("{prefix}-{}", suffix());
+            let pod = Pod {
+                metadata: ObjectMeta {
+                    name: Some(name.clone()),
+                    namespace: Some(self.key.namespace.clone()),
+                    labels: Some(labels.clone()),
+                    owner_references: Some(vec![owner.clone()]),
+                    ..ObjectMeta::default()
+                },
+                spec: template.and_then(|t| t.spec.clone()),
+                ..Pod::default()
+            };
+            match api.create(&PostParams::default(), &pod).await {
+                Ok(_) => {}
+                Err(error) if is_already_exists(&error) => continue,
+                Err(error) => {
+                    return Err(Error::api(format!("record an attempt of Job {}", self.key))(error));
+                }
+            }
+            let status = PodStatus {
+                phase: Some("Running".into()),
+                start_time: Some(self.now()),
+                ..PodStatus::default()
+            };
+            self.write_pod_status(&api, &name, &status).await?;
+            return Ok(name);
+        }
+    }
+
+    async fn record_end(&self, pod: &str, outcome: &Outcome) -> Result<(), Error> {
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), &self.key.namespace);
+        let succeeded = outcome.exit_code == 0 && !outcome.stopped;
+        let container =
+            self.job.spec.iter().filter_map(|s| s.template.spec.as_ref()).flat_map(|s| &s.containers).next();
+        let terminated = ContainerStateTerminated {
+            exit_code: outcome.exit_code,
+            finished_at: Some(self.now()),
+            message: Some(outcome.message.clone()).filter(|message| !message.is_empty()),
+            reason: Some(if succeeded { "Completed" } else { "Error" }.into()),
+            ..ContainerStateTerminated::default()
+        };
+        let state = ContainerState { terminated: Some(terminated), ..ContainerState::default() };
+        let container = ContainerStatus {
+            name: container.map(|c| c.name.clone()).unwrap_or_default(),
+            image: container.and_then(|c| c.image.clone()).unwrap_or_default(),
+            state: Some(state),
+            ..ContainerStatus::default()
+        };
+        let status = PodStatus {
+            phase: Some(if succeeded { "Succeeded" } else { "Failed" }.into()),
+            reason: outcome.stopped.then(|| "Stopped".to_owned()),
+            container_statuses: Some(vec![container]),
+            ..PodStatus::default()
+        };
+        self.write_pod_status(&api, pod, &status).await
+    }
+
+    /// Marks records that a runner left open when it died.
+    async fn close_interrupted(&self) -> Result<(), Error> {
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), &self.key.namespace);
+        let of_job = kube::api::ListParams::default().labels(&format!("{JOB_NAME}={}", self.key.name));
+        let pods =
+            api.list(&of_job).await.map_err(Error::api(format!("list attempts of Job {}", self.key)))?;
+        for pod in pods.items {
+            if matches!(
+                pod.status.as_ref().and_then(|s| s.phase.as_deref()),
+                Some("Running" | "Pending") | None
+            ) {
+                let status = PodStatus {
+                    phase: Some("Failed".into()),
+                    reason: Some(REASON_INTERRUPTED.into()),
+                    message: Some("the manager was restarted; the attempt is made again".into()),
+                    ..PodStatus::default()
+                };
+                self.write_pod_status(&api, &pod.name_any(), &status).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn write_pod_status(&self, api: &Api<Pod>, name: &str, status: &PodStatus) -> Result<(), Error> {
+        let patch = Patch::Merge(json!({"status": status}));
+        match api.patch_status(name, &PatchParams::default(), &patch).await {
+            // Deleted with its Job: nothing is left to write to.
+            Err(error) if is_not_found(&error) => Ok(()),
+            other => other.map(|_| ()).map_err(Error::api(format!("write status of Pod {name}"))),
+        }
+    }
+
+    fn now(&self) -> Time {
+        Time(drover_runtime::conditions::whole_seconds(self.clock.now()))
+    }
+}
+
+fn private_dir(path: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt;
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+fn suffix() -> String {
+    const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+    (0..5).map(|_| char::from(ALPHABET[rand::random_range(0..ALPHABET.len())])).collect()
+}
+
+fn base64(text: &str) -> String {
+    // k8s-openapi's ByteString encodes as base64.
+    let encoded = serde_json::to_value(k8s_openapi::ByteString(text.as_bytes().to_vec())).unwrap_or_default();
+    encoded.as_str().unwrap_or_default().to_owned()
+}
