@@ -355,12 +355,13 @@ mod tests {
         let path = dir.path().join("lock");
         let never = CancellationToken::new();
         let lock = InheritedLock::acquire(&path, &never).await.unwrap().unwrap();
+        let (gate, release) = io::pipe().unwrap();
         let mut orphan = std::process::Command::new("/bin/sh")
-            .args(["-c", "read x"])
-            .stdin(Stdio::piped())
+            .args(["-c", "cat <&1 >&2"])
+            .stdin(lock.into_stdin())
+            .stdout(gate)
             .spawn()
             .unwrap();
-        drop(lock);
         let impatient =
             tokio::time::timeout(Duration::from_millis(300), InheritedLock::acquire(&path, &never)).await;
         assert!(impatient.is_err(), "the orphan holds the lock");
