@@ -13,8 +13,12 @@
 //! only through [`downstream::Downstream`], servers are made only by Jobs. Start reading at
 //! [`controlplane::planner::pass`], the heart; [`controllers`] wires everything together.
 
+pub mod bootstrap;
+pub mod cluster;
 pub mod conditions;
 pub mod controlplane;
 pub mod digest;
+pub mod init;
 pub mod keys;
+pub mod machine;
 pub mod settings;

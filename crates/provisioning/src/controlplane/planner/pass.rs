@@ -280,15 +280,15 @@ impl Pass<'_> {
         }
     }
 
-    /// Once a cluster ran, its data lives on etcd machines; if all of them are new, only a snapshot helps.
+    /// Once a cluster ran, its data lives on etcd machines; if all of them are new, only a snapshot helps. A
+    /// machine that is being deleted does not count: electing a new one would start an empty cluster.
     fn check_etcd_plane(&mut self) -> Step<()> {
         let scope = self.scope;
         let bootstrapped = super::status::is_true(&scope.status, conditions::BOOTSTRAPPED)
             || scope.entries.iter().any(|e| !e.join_url().is_empty() || !e.joined_to().is_empty());
-        let any_plan = scope
-            .entries
-            .iter()
-            .any(|e| e.is_etcd() && (!e.node.plan_bytes.is_empty() || e.node.corrupt.is_some()));
+        let any_plan = scope.entries.iter().any(|e| {
+            e.is_etcd() && !e.is_deleting() && (!e.node.plan_bytes.is_empty() || e.node.corrupt.is_some())
+        });
         if !bootstrapped || any_plan {
             return Ok(());
         }

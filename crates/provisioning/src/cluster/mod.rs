@@ -1,0 +1,3 @@
+//! Cluster infrastructure provider: RKECluster.
+
+pub mod decide;

@@ -1,0 +1,68 @@
+//! The cluster's own kubeconfig, which goes through the server.
+
+use drover_api::provisioning::v1::Cluster;
+use serde_json::{Value, json};
+
+use super::generate::owner_reference;
+use super::names::kubeconfig_user;
+use crate::controlplane::planner::node::base64_encode;
+use crate::keys::labels;
+use crate::settings::Settings;
+
+/// Name of the secret.
+pub fn secret_name(cluster: &str) -> String {
+    format!("{cluster}-kubeconfig")
+}
+
+/// `<user>:<key>`, made of a fresh random key.
+pub fn new_token(namespace: &str, cluster: &str, key: &str) -> String {
+    format!("{}:{key}", kubeconfig_user(namespace, cluster))
+}
+
+/// A token of this cluster's own user.
+pub fn is_own_token(namespace: &str, cluster: &str, token: &str) -> bool {
+    token
+        .split_once(':')
+        .is_some_and(|(user, key)| user == kubeconfig_user(namespace, cluster) && !key.is_empty())
+}
+
+/// The kubeconfig text.
+pub fn render(settings: &Settings, management_name: &str, token: &str) -> String {
+    let base = match settings.internal_server_url.as_str() {
+        "" => &settings.server_url,
+        internal => internal,
+    };
+    let mut cluster = json!({"server": format!("{base}/k8s/clusters/{management_name}")});
+    if !settings.cacerts.trim().is_empty() {
+        let pem = format!("{}\n", settings.cacerts.trim());
+        cluster["certificate-authority-data"] = json!(base64_encode(pem));
+    }
+    let config = json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "cluster", "cluster": cluster}],
+        "users": [{"name": "user", "user": {"token": token}}],
+        "contexts": [{"name": "default", "context": {"cluster": "cluster", "user": "user"}}],
+        "current-context": "default",
+    });
+    serde_json::to_string_pretty(&config).unwrap_or_default() + "\n"
+}
+
+/// The secret that holds it.
+pub fn secret(cluster: &Cluster, value: &str, token: &str) -> Value {
+    let name = cluster.metadata.name.as_deref().unwrap_or_default();
+    let mut owner = owner_reference(cluster);
+    owner["controller"] = json!(false);
+    json!({
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {
+            "namespace": cluster.metadata.namespace,
+            "name": secret_name(name),
+            "labels": {labels::capi::CLUSTER_NAME: name},
+            "ownerReferences": [owner],
+        },
+        "type": "Opaque",
+        "data": {"value": base64_encode(value), "token": base64_encode(token)},
+    })
+}

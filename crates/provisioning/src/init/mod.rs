@@ -1,0 +1,15 @@
+//! From a provisioning Cluster to its management twin and the Cluster API objects.
+
+pub mod generate;
+pub mod kubeconfig;
+pub mod log;
+pub mod names;
+pub mod objectset;
+pub mod pools;
+pub mod remove;
+pub mod status;
+pub mod template;
+pub mod twin;
+
+#[cfg(test)]
+mod tests;

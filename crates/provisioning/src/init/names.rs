@@ -1,0 +1,86 @@
+//! Names and random-looking words, derived so that a restart finds them again.
+
+use sha2::{Digest, Sha256};
+
+/// Letters and digits that cannot be mistaken or form words (rancher `wrangler/pkg/randomtoken`).
+pub const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+
+/// Length of a token.
+pub const TOKEN_LENGTH: usize = 54;
+
+/// Name of the management twin: `c-m-` and eight characters of the Cluster's UID, so that a crash between
+/// making the twin and noting its name cannot make a second one.
+pub fn management_cluster_name(uid: &str) -> String {
+    format!("c-m-{}", from_bytes(&Sha256::digest(uid.as_bytes()), 8))
+}
+
+/// `length` characters of the alphabet out of random bytes; a byte that would favour some characters is
+/// stretched by hashing.
+pub fn from_bytes(bytes: &[u8], length: usize) -> String {
+    let fair = u8::try_from(256 - 256 % ALPHABET.len()).unwrap_or(u8::MAX);
+    let mut out = String::with_capacity(length);
+    let mut block = Sha256::digest(bytes);
+    while out.len() < length {
+        for byte in block.iter().filter(|byte| **byte < fair).take(length - out.len()) {
+            out.push(ALPHABET[usize::from(*byte) % ALPHABET.len()] as char);
+        }
+        block = Sha256::digest(block);
+    }
+    out
+}
+
+/// A fresh token out of 32 random bytes.
+pub fn token(random: [u8; 32]) -> String {
+    from_bytes(&random, TOKEN_LENGTH)
+}
+
+/// Name of the user that a cluster's own kubeconfig stands for.
+pub fn kubeconfig_user(namespace: &str, name: &str) -> String {
+    let principal = format!("system://provisioning/{namespace}/{name}");
+    let digest = Sha256::digest(principal.as_bytes());
+    format!("u-{}", &base32_lower(&digest)[..10])
+}
+
+fn base32_lower(bytes: &[u8]) -> String {
+    const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
+    let mut out = String::new();
+    let (mut buffer, mut bits) = (0_u32, 0);
+    for byte in bytes {
+        buffer = (buffer << 8) | u32::from(*byte);
+        bits += 8;
+        while bits >= 5 {
+            bits -= 5;
+            out.push(LETTERS[((buffer >> bits) & 31) as usize] as char);
+        }
+        buffer &= (1 << bits) - 1;
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn provisioning_check_2_the_twin_keeps_its_name() {
+        let name = management_cluster_name("11111111-2222-3333-4444-555555555555");
+        assert_eq!(name, management_cluster_name("11111111-2222-3333-4444-555555555555"));
+        assert_ne!(name, management_cluster_name("11111111-2222-3333-4444-555555555556"));
+        let suffix = name.strip_prefix("c-m-").unwrap();
+        assert!(suffix.len() == 8 && suffix.bytes().all(|byte| ALPHABET.contains(&byte)), "{name}");
+    }
+
+    #[test]
+    fn tokens_have_54_characters_of_the_alphabet() {
+        let token = token([7; 32]);
+        assert!(token.len() == 54 && token.bytes().all(|byte| ALPHABET.contains(&byte)), "{token}");
+        assert_ne!(token, super::token([8; 32]));
+    }
+
+    #[test]
+    fn users_look_like_the_originals() {
+        assert_eq!(&base32_lower(b"fooba")[..8], "mzxw6ytb");
+        let user = kubeconfig_user("default", "demo");
+        assert!(user.starts_with("u-") && user.len() == 12, "{user}");
+    }
+}

@@ -1,0 +1,304 @@
+//! Machine pools: what is wrong with them, and the MachineDeployment and MachineHealthCheck of each.
+
+use std::collections::BTreeSet;
+
+use drover_api::names::safe_concat_name;
+use drover_api::provisioning::v1::{RKEConfig, RKEMachinePool};
+use jiff::SignedDuration;
+use serde_json::{Map, Value, json};
+
+use crate::keys::{annotations, labels};
+
+/// The quantity that was applied last, to tell a scaled MachineDeployment from a changed pool.
+pub const APPLIED_QUANTITY: &str = "drover.io/applied-quantity";
+
+/// Name of a pool's MachineDeployment.
+pub fn deployment_name(cluster: &str, pool: &str) -> String {
+    safe_concat_name(&[cluster, pool])
+}
+
+/// Refuses pools that cannot be worked with, naming the pool and the field.
+pub fn validate(config: &RKEConfig) -> Result<(), String> {
+    let mut seen = BTreeSet::new();
+    for (index, pool) in config.machine_pools.iter().enumerate() {
+        let path = format!("spec.rkeConfig.machinePools[{index}]");
+        if pool.name.is_empty() {
+            return Err(format!("{path}: name is missing"));
+        }
+        let path = format!("{path} ({})", pool.name);
+        if !seen.insert(&pool.name) {
+            return Err(format!("{path}: there is another pool of that name"));
+        }
+        if !pool.etcd_role && !pool.control_plane_role && !pool.worker_role {
+            return Err(format!(
+                "{path}: at least one of etcdRole, controlPlaneRole, workerRole must be true"
+            ));
+        }
+        let reference = &pool.machine_config_ref;
+        let empty = |field: &Option<String>| field.as_deref().unwrap_or_default().is_empty();
+        if empty(&reference.name) || empty(&reference.kind) {
+            return Err(format!("{path}: machineConfigRef must name a machine config (kind and name)"));
+        }
+        if let Some(label) = pool.labels.keys().find(|key| is_reserved(key)) {
+            return Err(format!("{path}: label {label} is set by Drover and cannot be set on a pool"));
+        }
+        for (field, value) in [
+            ("drainBeforeDeleteTimeout", &pool.drain_before_delete_timeout),
+            ("nodeStartupTimeout", &pool.node_startup_timeout),
+            ("unhealthyNodeTimeout", &pool.unhealthy_node_timeout),
+        ] {
+            if let Some(text) = value.as_deref().filter(|text| !text.is_empty()) {
+                parse_duration(text).ok_or_else(|| format!("{path}: {field} {text:?} is not a duration"))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Labels that say what a machine is; a pool's own label must not change that.
+fn is_reserved(key: &str) -> bool {
+    [
+        labels::ETCD_ROLE,
+        labels::CONTROL_PLANE_ROLE,
+        labels::WORKER_ROLE,
+        labels::CLUSTER_NAME,
+        labels::MACHINE_POOL_NAME,
+        labels::capi::CLUSTER_NAME,
+        labels::capi::DEPLOYMENT_NAME,
+        labels::capi::CONTROL_PLANE,
+        labels::OS,
+    ]
+    .contains(&key)
+}
+
+/// A Go duration (`10m`, `1h30m`, `90s`) or a bare number of seconds.
+pub fn parse_duration(text: &str) -> Option<SignedDuration> {
+    if text == "0" {
+        return Some(SignedDuration::ZERO);
+    }
+    let mut rest = text;
+    let mut total = 0.0_f64;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+        let number: f64 = rest[..digits].parse().ok()?;
+        rest = &rest[digits..];
+        let end = rest.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(rest.len());
+        total += number
+            * match &rest[..end] {
+                "h" => 3600.0,
+                "m" => 60.0,
+                "s" => 1.0,
+                "ms" => 0.001,
+                "us" | "µs" => 1e-6,
+                "ns" => 1e-9,
+                _ => return None,
+            };
+        rest = &rest[end..];
+    }
+    SignedDuration::try_from_secs_f64(total).ok()
+}
+
+fn seconds(text: Option<&str>) -> Option<i32> {
+    let duration = parse_duration(text.filter(|text| !text.is_empty())?)?;
+    Some(i32::try_from(duration.as_secs()).unwrap_or(i32::MAX))
+}
+
+/// Where a pool's machines come from.
+pub struct References {
+    pub infrastructure: Value,
+    pub bootstrap_template: String,
+}
+
+/// The MachineDeployment of a pool.
+pub fn machine_deployment(
+    namespace: &str,
+    cluster: &str,
+    pool: &RKEMachinePool,
+    defaults: Option<i64>,
+    refs: &References,
+) -> Value {
+    let name = deployment_name(cluster, &pool.name);
+    let os = if pool.machine_os.is_empty() { "linux" } else { &pool.machine_os };
+    let mut top_labels: Map<String, Value> = to_map(&pool.labels);
+    top_labels.extend(to_map(&pool.machine_deployment_labels));
+    top_labels.insert(labels::OS.into(), json!(os));
+    top_labels.insert(labels::capi::CLUSTER_NAME.into(), json!(cluster));
+    let mut notes = to_map(&pool.machine_deployment_annotations);
+    for (key, size) in [
+        (annotations::capi::AUTOSCALER_MIN_SIZE, pool.autoscaling_min_size),
+        (annotations::capi::AUTOSCALER_MAX_SIZE, pool.autoscaling_max_size),
+    ] {
+        if let Some(size) = size {
+            notes.insert(key.into(), json!(size.to_string()));
+        }
+    }
+    notes.insert(APPLIED_QUANTITY.into(), json!(pool.quantity.map(|q| q.to_string()).unwrap_or_default()));
+
+    let mut strategy = json!({"type": "RollingUpdate"});
+    if let Some(rolling) = &pool.rolling_update {
+        strategy["rollingUpdate"] = json!(rolling);
+    }
+    let mut machine_spec = json!({
+        "clusterName": cluster,
+        "bootstrap": {"configRef": {
+            "apiGroup": "rke.cattle.io", "kind": "RKEBootstrapTemplate", "name": refs.bootstrap_template,
+        }},
+        "infrastructureRef": refs.infrastructure,
+    });
+    if let Some(limit) = seconds(pool.drain_before_delete_timeout.as_deref()) {
+        machine_spec["deletion"] = json!({"nodeDrainTimeoutSeconds": limit});
+    }
+    let mut spec = json!({
+        "clusterName": cluster,
+        "selector": {"matchLabels": {
+            labels::capi::CLUSTER_NAME: cluster, labels::capi::DEPLOYMENT_NAME: name,
+        }},
+        "rollout": {"strategy": strategy},
+        "deletion": {"order": "Oldest"},
+        "template": {
+            "metadata": {
+                "labels": template_labels(cluster, &name, pool, os),
+                "annotations": template_annotations(pool, defaults),
+            },
+            "spec": machine_spec,
+        },
+    });
+    if let Some(quantity) = pool.quantity {
+        spec["replicas"] = json!(quantity);
+    }
+    if pool.paused {
+        spec["paused"] = json!(true);
+    }
+    json!({
+        "apiVersion": drover_api::capi::v1beta2::API_VERSION,
+        "kind": "MachineDeployment",
+        "metadata": {"namespace": namespace, "name": name, "labels": top_labels, "annotations": notes},
+        "spec": spec,
+    })
+}
+
+fn template_labels(cluster: &str, deployment: &str, pool: &RKEMachinePool, os: &str) -> Value {
+    let mut all = to_map(&pool.labels);
+    let mut set = |key: &str, value: &str| {
+        all.insert(key.to_owned(), json!(value));
+    };
+    set(labels::capi::CLUSTER_NAME, cluster);
+    set(labels::capi::DEPLOYMENT_NAME, deployment);
+    set(labels::CLUSTER_NAME, cluster);
+    set(labels::MACHINE_POOL_NAME, &pool.name);
+    set(labels::OS, os);
+    if pool.etcd_role {
+        set(labels::ETCD_ROLE, "true");
+    }
+    if pool.control_plane_role {
+        set(labels::CONTROL_PLANE_ROLE, "true");
+        set(labels::capi::CONTROL_PLANE, "true");
+    }
+    if pool.worker_role {
+        set(labels::WORKER_ROLE, "true");
+    }
+    Value::Object(all)
+}
+
+fn template_annotations(pool: &RKEMachinePool, default_limit: Option<i64>) -> Value {
+    let mut notes = Map::new();
+    if !pool.drain_before_delete {
+        notes.insert(annotations::capi::EXCLUDE_NODE_DRAINING.into(), json!("true"));
+    }
+    if !pool.labels.is_empty() {
+        notes.insert(annotations::LABELS.into(), json!(compact(&json!(pool.labels))));
+    }
+    if !pool.taints.is_empty() {
+        notes.insert(annotations::TAINTS.into(), json!(compact(&json!(pool.taints))));
+    }
+    let limit = Some(pool.hostname_length_limit).filter(|limit| *limit > 0).or(default_limit);
+    if let Some(limit) = limit.filter(|limit| *limit > 0) {
+        notes.insert(annotations::HOSTNAME_LENGTH_LIMIT.into(), json!(limit.to_string()));
+    }
+    Value::Object(notes)
+}
+
+/// The MachineHealthCheck of a pool, if it wants one.
+pub fn health_check(namespace: &str, cluster: &str, pool: &RKEMachinePool) -> Option<Value> {
+    let timeout = seconds(pool.unhealthy_node_timeout.as_deref()).filter(|seconds| *seconds > 0)?;
+    let name = deployment_name(cluster, &pool.name);
+    let startup = seconds(pool.node_startup_timeout.as_deref()).unwrap_or(600);
+    let mut spec = json!({
+        "clusterName": cluster,
+        "selector": {"matchLabels": {labels::capi::DEPLOYMENT_NAME: name}},
+        "checks": {
+            "nodeStartupTimeoutSeconds": startup,
+            "unhealthyNodeConditions": [
+                {"type": "Ready", "status": "Unknown", "timeoutSeconds": timeout},
+                {"type": "Ready", "status": "False", "timeoutSeconds": timeout},
+            ],
+        },
+    });
+    let mut trigger = Map::new();
+    if let Some(limit) = pool.max_unhealthy.as_deref().filter(|limit| !limit.is_empty()) {
+        let limit = limit.parse::<i32>().map_or_else(|_| json!(limit), |number| json!(number));
+        trigger.insert("unhealthyLessThanOrEqualTo".into(), limit);
+    }
+    if let Some(range) = pool.unhealthy_range.as_deref().filter(|range| !range.is_empty()) {
+        trigger.insert("unhealthyInRange".into(), json!(range));
+    }
+    if !trigger.is_empty() {
+        spec["remediation"] = json!({"triggerIf": trigger});
+    }
+    Some(json!({
+        "apiVersion": drover_api::capi::v1beta2::API_VERSION,
+        "kind": "MachineHealthCheck",
+        "metadata": {
+            "namespace": namespace, "name": name, "labels": {labels::capi::CLUSTER_NAME: cluster},
+        },
+        "spec": spec,
+    }))
+}
+
+fn to_map(map: &std::collections::BTreeMap<String, String>) -> Map<String, Value> {
+    map.iter().map(|(key, value)| (key.clone(), json!(value))).collect()
+}
+
+fn compact(value: &Value) -> String {
+    String::from_utf8_lossy(&crate::digest::go_json(value)).into_owned()
+}
+
+/// A MachineDeployment was scaled by someone (for instance by an autoscaler) while its pool stayed as it was:
+/// the pool should follow. Returns the new quantity.
+pub fn scaled_to(
+    replicas: Option<i32>,
+    applied_quantity: Option<&str>,
+    quantity: Option<i32>,
+) -> Option<i32> {
+    let applied = applied_quantity?;
+    let replicas = replicas?;
+    let unchanged_pool = applied == quantity.map(|q| q.to_string()).unwrap_or_default();
+    // A pool without a quantity stands for one machine.
+    (unchanged_pool && replicas != quantity.unwrap_or(1)).then_some(replicas)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_as_go_writes_them() {
+        assert_eq!(parse_duration("10m"), Some(SignedDuration::from_mins(10)));
+        assert_eq!(parse_duration("1h30m0s"), Some(SignedDuration::from_mins(90)));
+        assert_eq!(parse_duration("0"), Some(SignedDuration::ZERO));
+        assert_eq!(parse_duration("1.5s"), Some(SignedDuration::from_millis(1500)));
+        for bad in ["ten", "10", "5x", "m"] {
+            assert_eq!(parse_duration(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn provisioning_check_14_a_scaled_deployment_is_followed_and_a_changed_pool_wins() {
+        assert_eq!(scaled_to(Some(4), Some("2"), Some(2)), Some(4));
+        assert_eq!(scaled_to(Some(2), Some("2"), Some(2)), None);
+        assert_eq!(scaled_to(Some(4), Some("2"), Some(3)), None, "the pool changed as well");
+        assert_eq!(scaled_to(Some(3), Some(""), None), Some(3), "no quantity before");
+        assert_eq!(scaled_to(Some(1), Some(""), None), None);
+        assert_eq!(scaled_to(Some(3), None, Some(2)), None, "nothing was applied yet");
+    }
+}

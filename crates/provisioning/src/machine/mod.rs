@@ -1,0 +1,7 @@
+//! Machine provider: drivers as API kinds, a Job per server, custom machines, and their Nodes.
+
+pub mod args;
+pub mod nodelookup;
+pub mod provision;
+pub mod schema;
+pub mod unmanaged;

@@ -1,0 +1,8 @@
+//! machineprovision: one server per infra machine, made and removed by a Job.
+
+pub mod decide;
+pub mod objects;
+pub mod state;
+
+#[cfg(test)]
+mod tests;

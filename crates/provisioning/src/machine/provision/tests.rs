@@ -1,0 +1,218 @@
+//! A machine's life, and the ways it goes wrong.
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+use super::decide::{JobView, Scope, Step, decide, status};
+use super::state::Machine;
+
+/// An infra machine with its Job; steps are carried out on it.
+struct World {
+    object: Value,
+    scope: Scope,
+    now: Timestamp,
+    gone: bool,
+    leftover: Option<String>,
+    started: Vec<bool>,
+    replaced: bool,
+}
+
+impl World {
+    fn new() -> Self {
+        let object = json!({
+            "apiVersion": "rke-machine.cattle.io/v1", "kind": "LocalMachine",
+            "metadata": {"namespace": "default", "name": "m1", "labels": {"rke.cattle.io/capi-machine-name": "m1"}},
+            "spec": {},
+        });
+        let scope = Scope {
+            capi_machine: Some("m1".into()),
+            bootstrap_secret: Some("m1-machine-bootstrap".into()),
+            ..Scope::default()
+        };
+        let now = "2026-01-01T00:00:00Z".parse().unwrap();
+        Self { object, scope, now, gone: false, leftover: None, started: vec![], replaced: false }
+    }
+
+    fn run(&mut self) -> &mut Self {
+        for _ in 0..10 {
+            self.scope.machine = Machine::read(&self.object);
+            let decision = decide(&self.scope, self.now);
+            self.object["status"] = status(&self.scope.machine, &decision.progress, self.now);
+            if decision.steps.is_empty() || self.gone {
+                break;
+            }
+            for step in decision.steps {
+                self.carry_out(step);
+            }
+        }
+        self
+    }
+
+    fn carry_out(&mut self, step: Step) {
+        match step {
+            Step::AddFinalizer => {
+                self.object["metadata"]["finalizers"] =
+                    json!(["wrangler.cattle.io/machine-provision-remove"]);
+            }
+            Step::StartJob { remove, .. } => {
+                assert!(self.scope.job.is_none(), "a Job is never replaced");
+                self.started.push(remove);
+                self.scope.job = Some(JobView { remove, ..JobView::default() });
+            }
+            Step::DeleteJob | Step::CleanUp | Step::CleanUpAll => self.scope.job = None,
+            Step::DeleteCapiMachine(_) => {
+                self.replaced = true;
+                self.delete();
+            }
+            Step::DropFinalizer(left) => {
+                self.gone = true;
+                self.leftover = left;
+            }
+        }
+    }
+
+    fn delete(&mut self) {
+        self.object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    }
+
+    fn finish(&mut self) -> &mut Self {
+        self.scope.job.as_mut().unwrap().complete = true;
+        self.run()
+    }
+
+    fn fail(&mut self, message: &str) -> &mut Self {
+        self.scope.job.as_mut().unwrap().failed = Some(("Error".into(), message.into()));
+        self.run()
+    }
+
+    fn condition(&self, type_: &str) -> (String, String) {
+        let list = self.object["status"]["conditions"].as_array().unwrap();
+        let found = list.iter().find(|c| c["type"] == type_);
+        let text = |key: &str| found.and_then(|c| c[key].as_str()).unwrap_or_default().to_owned();
+        (text("status"), text("message"))
+    }
+}
+
+#[test]
+fn a_server_is_created_and_becomes_ready() {
+    let mut world = World::new();
+    world.scope.blocked = Some("waiting for bootstrap data".into());
+    world.run();
+    assert_eq!(world.condition("Ready"), ("False".into(), "waiting for bootstrap data".into()));
+    assert!(world.started.is_empty());
+    world.scope.blocked = None;
+    world.run();
+    assert_eq!(world.condition("CreateJob").0, "Unknown");
+    let text =
+        "creating server [default/m1] of kind (LocalMachine) for machine m1 in infrastructure provider";
+    assert_eq!(world.condition("Ready"), ("False".into(), text.into()));
+    world.finish();
+    assert_eq!((world.condition("CreateJob").0, world.condition("Ready").0), ("True".into(), "True".into()));
+    assert_eq!(world.object["status"]["initialization"]["provisioned"], false);
+    world.object["spec"]["providerID"] = json!("local://m1");
+    world.run();
+    assert_eq!(world.object["status"]["initialization"]["provisioned"], true);
+    assert_eq!(world.scope.job, None, "cleaned up");
+    assert_eq!(world.run().started, [false], "and never made again");
+}
+
+#[test]
+fn provisioning_check_25_a_running_or_finished_job_is_left_alone() {
+    let mut world = World::new();
+    world.run();
+    world.scope.settings.machine_provision_image = "another/image".into();
+    world.run();
+    assert_eq!(world.started, [false]);
+    world.finish().run();
+    assert_eq!(world.started, [false]);
+}
+
+#[test]
+fn provisioning_check_26_a_failed_create_is_shown_then_replaced() {
+    let mut world = World::new();
+    world.run().fail("quota exceeded");
+    assert_eq!(world.object["status"]["failureReason"], "CreateError");
+    let message = world.object["status"]["failureMessage"].as_str().unwrap();
+    assert!(
+        message.starts_with("failed creating server [default/m1]")
+            && message.ends_with("Error: quota exceeded")
+    );
+    assert!(!world.replaced, "not at once, so that a broken driver does not spin");
+    world.now += SignedDuration::from_secs(11);
+    world.run();
+    assert!(world.replaced);
+    assert_eq!(world.started, [false, true], "what was made is removed");
+    world.finish();
+    assert!(world.gone && world.leftover.is_none());
+}
+
+#[test]
+fn provisioning_check_27_deletion_cancels_a_create() {
+    let mut world = World::new();
+    world.run().delete();
+    world.run();
+    assert_eq!(world.started, [false, true]);
+    world.finish();
+    assert!(world.gone && world.leftover.is_none());
+}
+
+#[test]
+fn provisioning_check_28_a_lost_job_is_resumed_or_cleaned() {
+    let mut world = World::new();
+    world.run();
+    world.scope.job = None;
+    world.run();
+    assert_eq!(world.started, [false, false]);
+    assert_eq!(world.object["status"]["attempt"], 1, "the same attempt goes on");
+    world.scope.job = None;
+    world.delete();
+    world.run();
+    assert_eq!(world.started, [false, false, true], "without the Job the server is still removed");
+}
+
+#[test]
+fn provisioning_check_29_a_failing_removal_stays_until_forced() {
+    let mut world = World::new();
+    world.run().finish().delete();
+    world.run().fail("cloud is down");
+    assert_eq!(world.object["status"]["failureReason"], "DeleteError");
+    assert!(!world.gone);
+    world.now += SignedDuration::from_mins(6);
+    world.run();
+    assert_eq!(world.started, [false, true, true], "tried again");
+    world.object["metadata"]["annotations"] = json!({"provisioning.cattle.io/force-machine-remove": "true"});
+    world.fail("cloud is down");
+    assert!(world.gone);
+    assert!(world.leftover.as_deref().unwrap_or_default().contains("[default/m1]"));
+}
+
+#[test]
+fn provisioning_check_30_removal_needs_no_capi_machine() {
+    let mut world = World::new();
+    world.run().finish().delete();
+    world.scope.capi_machine = None;
+    world.scope.blocked = Some("no machine".into());
+    world.run();
+    assert_eq!(world.started, [false, true]);
+    world.finish();
+    assert!(world.gone);
+}
+
+#[test]
+fn nothing_made_nothing_removed() {
+    let mut world = World::new();
+    world.scope.blocked = Some("waiting".into());
+    world.run().delete();
+    world.run();
+    assert!(world.gone && world.started.is_empty() && world.leftover.is_none());
+}
+
+#[test]
+fn the_status_is_stable() {
+    let mut world = World::new();
+    world.run().finish();
+    let before = world.object.clone();
+    world.now += SignedDuration::from_hours(5);
+    world.run();
+    assert_eq!(world.object, before);
+}

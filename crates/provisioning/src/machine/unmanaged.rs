@@ -1,0 +1,165 @@
+//! Custom machines: a server that a person brought registers, and becomes Machine, RKEBootstrap and
+//! CustomMachine.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use crate::keys::{annotations, labels};
+
+/// Headers of a registration, names in lower case without `x-cattle-`.
+pub type Request = BTreeMap<String, Vec<String>>;
+
+/// Name of a request and of the machine that comes of it.
+pub fn name_of(prefix: &str, id: &str) -> String {
+    format!("{prefix}{}", &crate::digest::sha256_hex([id])[..12])
+}
+
+/// The owner of what is generated.
+pub struct Target<'a> {
+    pub namespace: &'a str,
+    /// CAPI Cluster.
+    pub cluster: &'a str,
+    /// `custom-<12 hex>`.
+    pub name: &'a str,
+}
+
+/// The three objects of a custom machine.
+pub fn objects(target: &Target<'_>, request: &Request) -> Vec<Value> {
+    let marks = machine_labels(target, request);
+    let mut notes = Map::new();
+    let user_labels = parse_labels(&all(request, "labels"));
+    if !user_labels.is_empty() {
+        notes.insert(annotations::LABELS.into(), json!(compact(&json!(user_labels))));
+    }
+    let taints = parse_taints(&all(request, "taints"));
+    if !taints.is_empty() {
+        notes.insert(annotations::TAINTS.into(), json!(compact(&json!(taints))));
+    }
+    let mut bootstrap_notes = notes.clone();
+    for (header, key) in
+        [("address", annotations::ADDRESS), ("internal-address", annotations::INTERNAL_ADDRESS)]
+    {
+        let value = all(request, header).join(",");
+        if !value.is_empty() {
+            bootstrap_notes.insert(key.into(), json!(value));
+        }
+    }
+    let meta = |notes: &Map<String, Value>| json!({"namespace": target.namespace, "name": target.name, "labels": marks, "annotations": notes});
+    let api_version = drover_api::rke::v1::API_VERSION;
+    vec![
+        json!({
+            "apiVersion": api_version, "kind": "RKEBootstrap", "metadata": meta(&bootstrap_notes),
+            "spec": {"clusterName": target.cluster},
+        }),
+        json!({"apiVersion": api_version, "kind": "CustomMachine", "metadata": meta(&notes), "spec": {}}),
+        json!({
+            "apiVersion": drover_api::capi::v1beta2::API_VERSION,
+            "kind": "Machine",
+            "metadata": meta(&notes),
+            "spec": {
+                "clusterName": target.cluster,
+                "bootstrap": {"configRef": {
+                    "apiGroup": "rke.cattle.io", "kind": "RKEBootstrap", "name": target.name,
+                }},
+                "infrastructureRef": {"apiGroup": "rke.cattle.io", "kind": "CustomMachine", "name": target.name},
+            },
+        }),
+    ]
+}
+
+fn machine_labels(target: &Target<'_>, request: &Request) -> Map<String, Value> {
+    let mut marks: Map<String, Value> =
+        parse_labels(&all(request, "labels")).into_iter().map(|(key, value)| (key, json!(value))).collect();
+    let mut set = |key: &str, value: &str| {
+        marks.insert(key.to_owned(), json!(value));
+    };
+    let has = |role: &str| all(request, role).iter().any(|value| value == "true");
+    if has("role-etcd") {
+        set(labels::ETCD_ROLE, "true");
+    }
+    if has("role-control-plane") {
+        set(labels::CONTROL_PLANE_ROLE, "true");
+        set(labels::capi::CONTROL_PLANE, "true");
+    }
+    if has("role-worker") {
+        set(labels::WORKER_ROLE, "true");
+    }
+    set(labels::capi::CLUSTER_NAME, target.cluster);
+    set(labels::CLUSTER_NAME, target.cluster);
+    if let Some(id) = all(request, "id").first() {
+        set(labels::MACHINE_ID, id);
+    }
+    if let Some(node) = all(request, "node-name").first().filter(|node| !node.is_empty()) {
+        set(labels::NODE_NAME, node);
+    }
+    marks
+}
+
+fn all(request: &Request, header: &str) -> Vec<String> {
+    request
+        .get(header)
+        .into_iter()
+        .flatten()
+        .flat_map(|value| value.split(','))
+        .map(|value| value.trim().to_owned())
+        .filter(|value| !value.is_empty())
+        .collect()
+}
+
+fn parse_labels(parts: &[String]) -> BTreeMap<String, String> {
+    parts.iter().filter_map(|part| part.split_once('=')).map(|(k, v)| (k.to_owned(), v.to_owned())).collect()
+}
+
+/// `key=value:Effect` or `key:Effect`.
+fn parse_taints(parts: &[String]) -> Vec<Value> {
+    parts
+        .iter()
+        .filter_map(|part| {
+            let (head, effect) = part.rsplit_once(':')?;
+            Some(match head.split_once('=') {
+                Some((key, value)) => json!({"key": key, "value": value, "effect": effect}),
+                None => json!({"key": head, "effect": effect}),
+            })
+        })
+        .collect()
+}
+
+fn compact(value: &Value) -> String {
+    String::from_utf8_lossy(&crate::digest::go_json(value)).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn provisioning_check_20_roles_labels_and_taints_reach_the_machine() {
+        let request: Request = [
+            ("id", "abc"),
+            ("role-etcd", "true"),
+            ("role-worker", "true"),
+            ("node-name", "n1"),
+            ("labels", "cattle.io/os=linux,zone=a,rke.cattle.io/etcd-role=false"),
+            ("taints", "k=v:NoSchedule,x:NoExecute"),
+            ("address", "1.2.3.4"),
+        ]
+        .into_iter()
+        .map(|(key, value)| (key.to_owned(), vec![value.to_owned()]))
+        .collect();
+        let name = name_of("custom-", "abc");
+        assert_eq!(name.len(), "custom-".len() + 12);
+        let objects = objects(&Target { namespace: "default", cluster: "demo", name: &name }, &request);
+        let machine = &objects[2];
+        let marks = &machine["metadata"]["labels"];
+        assert_eq!(marks[labels::ETCD_ROLE], "true", "a user's label does not override a role");
+        assert_eq!(marks.get(labels::CONTROL_PLANE_ROLE), None);
+        assert_eq!((&marks["zone"], &marks[labels::MACHINE_ID]), (&json!("a"), &json!("abc")));
+        assert_eq!(
+            machine["metadata"]["annotations"][annotations::TAINTS],
+            r#"[{"effect":"NoSchedule","key":"k","value":"v"},{"effect":"NoExecute","key":"x"}]"#
+        );
+        assert_eq!(objects[0]["metadata"]["annotations"][annotations::ADDRESS], "1.2.3.4");
+        assert_eq!(machine["spec"]["infrastructureRef"]["name"], json!(name));
+    }
+}
