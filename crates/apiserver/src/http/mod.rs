@@ -1,8 +1,20 @@
 //! HTTP: from a request to [`Objects`](crate::objects::Objects) and back.
+//!
+//! `service.rs` has the filters around every request, `handlers.rs` the verbs.
 
 mod body;
+mod decode;
 mod discovery;
+mod handlers;
+mod info;
+mod negotiate;
+mod patching;
+mod paths;
+mod query;
+mod respond;
+mod scale;
 mod service;
+mod stream;
 
 pub use body::ApiBody;
 pub use discovery::{Discovery, Document};

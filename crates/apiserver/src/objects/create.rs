@@ -42,7 +42,7 @@ impl Objects {
             return Err(Status::internal("resourceVersion should not be set on objects to be created"));
         }
         let unknown = resource.strategy.prune(&mut object);
-        self.report_unknown(context, &unknown)?;
+        self.report_fields(context, &unknown)?;
         let prefix = object.meta_str("generateName").to_owned();
         let generated = object.name().is_empty() && !prefix.is_empty();
         let mut tries = 0;
@@ -94,7 +94,7 @@ impl Objects {
         }
         resource.strategy.warnings(&object, None).into_iter().for_each(|text| context.warnings.add(text));
         self.admit(&admission, Some(&object)).await?;
-        let stored = resource.strategy.to_storage(object).await?;
+        let stored = self.stored_form(resource, object).await?;
         let key = resource.key(namespace, &name);
         if context.dry_run {
             return match self.storage().index().get(&key) {

@@ -53,6 +53,8 @@ pub struct Context {
     pub dry_run: bool,
     /// See [`FieldValidation`].
     pub field_validation: FieldValidation,
+    /// Paths that occurred twice in the body, treated as [`FieldValidation`] says.
+    pub duplicate_fields: Vec<String>,
     /// Gathers warnings for the client.
     pub warnings: Warnings,
 }
@@ -180,21 +182,29 @@ impl Objects {
         Ok(())
     }
 
-    /// Deals with fields the schema does not know.
-    fn report_unknown(&self, context: &Context, unknown: &[String]) -> Result<(), Status> {
-        match context.field_validation {
-            _ if unknown.is_empty() => Ok(()),
-            FieldValidation::Ignore => Ok(()),
-            FieldValidation::Warn => {
-                unknown.iter().for_each(|path| context.warnings.add(format!("unknown field {path:?}")));
-                Ok(())
-            }
-            FieldValidation::Strict => {
-                let list: Vec<String> =
-                    unknown.iter().map(|path| format!("unknown field {path:?}")).collect();
-                Err(Status::bad_request(format!("strict decoding error: {}", list.join(", "))))
-            }
+    /// Deals with fields that the schema does not know or that occurred twice.
+    fn report_fields(&self, context: &Context, unknown: &[String]) -> Result<(), Status> {
+        if context.field_validation == FieldValidation::Ignore {
+            return Ok(());
         }
+        let unknown = unknown.iter().map(|path| format!("unknown field {path:?}"));
+        let duplicate = context.duplicate_fields.iter().map(|path| format!("duplicate field {path:?}"));
+        let problems: Vec<String> = unknown.chain(duplicate).collect();
+        if problems.is_empty() {
+            return Ok(());
+        }
+        if context.field_validation == FieldValidation::Strict {
+            return Err(Status::bad_request(format!("strict decoding error: {}", problems.join(", "))));
+        }
+        problems.into_iter().for_each(|problem| context.warnings.add(problem));
+        Ok(())
+    }
+
+    async fn stored_form(&self, resource: &Resource, object: Value) -> Result<Value, Status> {
+        let mut stored = resource.strategy.to_storage(object).await?;
+        let version = resource.storage_api_version().into();
+        crate::object::object_mut(&mut stored).insert("apiVersion".into(), version);
+        Ok(stored)
     }
 
     /// Turns a failure of the store into a Status; conflicts are the caller's business.

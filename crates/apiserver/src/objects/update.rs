@@ -91,7 +91,7 @@ impl Objects {
         check_revision(resource, object, old, options)?;
         if options.subresource.is_empty() || options.subresource == "status" {
             let unknown = resource.strategy.prune(object);
-            self.report_unknown(context, &unknown)?;
+            self.report_fields(context, &unknown)?;
         }
         metadata::keep_system_fields(resource, object, old)?;
         restrict(resource, object, old, options.subresource);
@@ -129,7 +129,7 @@ impl Objects {
                 Outcome { version: current.clone(), created: false, changed: false, removed: false };
             return Ok(Some(outcome));
         }
-        let stored = resource.strategy.to_storage(std::mem::take(object)).await?;
+        let stored = self.stored_form(resource, std::mem::take(object)).await?;
         self.store(context, resource, current, &stored, gone).await
     }
 
