@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
@@ -30,6 +31,13 @@ type testCase struct {
 	// Schemas by name; a step says which one is in force.
 	Schemas []json.RawMessage `json:"schemas"`
 	Steps   []step            `json:"steps"`
+	// Instead of a history: a patch to one object.
+	Strategic *strategic `json:"strategic"`
+}
+
+type strategic struct {
+	Object map[string]interface{} `json:"object"`
+	Patch  map[string]interface{} `json:"patch"`
 }
 
 type step struct {
@@ -71,25 +79,37 @@ func main() {
 	encoder := json.NewEncoder(out)
 	for in.Scan() {
 		var c testCase
-		if err := json.Unmarshal(in.Bytes(), &c); err != nil {
-			fatal(err)
+		must(json.Unmarshal(in.Bytes(), &c))
+		if c.Strategic != nil {
+			must(encoder.Encode([]result{merge(c)}))
+			continue
 		}
 		results, err := play(c)
-		if err != nil {
-			fatal(err)
-		}
-		if err := encoder.Encode(results); err != nil {
-			fatal(err)
-		}
+		must(err)
+		must(encoder.Encode(results))
 	}
-	if err := in.Err(); err != nil {
-		fatal(err)
+	must(in.Err())
+}
+
+func must(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
 	}
 }
 
-func fatal(err error) {
-	fmt.Fprintln(os.Stderr, err)
-	os.Exit(1)
+// merge applies a strategic merge patch.
+func merge(c testCase) result {
+	model := &spec.Schema{}
+	must(json.Unmarshal(c.Schemas[0], model))
+	original := normalize(c.Strategic.Object).(map[string]interface{})
+	patch := normalize(c.Strategic.Patch).(map[string]interface{})
+	meta := strategicpatch.PatchMetaFromOpenAPIV3{Schema: model}
+	merged, err := strategicpatch.StrategicMergeMapPatchUsingLookupPatchMeta(original, patch, meta)
+	if err != nil {
+		return result{Error: err.Error()}
+	}
+	return result{Object: merged}
 }
 
 func play(c testCase) ([]result, error) {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Map as JsonMap, Value};
 
-use super::{Atom, Field, List, ListKind, Map, Scalar, Schema, TypeId};
+use super::{Atom, Field, List, ListKind, Map, PatchStrategy, Scalar, Schema, TypeId};
 
 impl Schema {
     /// The type of a custom resource with this `openAPIV3Schema`. `object_meta` is the type of
@@ -82,7 +82,7 @@ impl Convert<'_> {
             }
             let ty = self.atom_id(property, preserve, false);
             let default = property.get("default").filter(|default| !default.is_null()).cloned();
-            fields.push(Field { default, ..Field::new(name, ty) });
+            fields.push(Field { default, patch: patch_strategy(property), ..Field::new(name, ty) });
         }
         if resource {
             let string = self.schema.scalar(Scalar::String);
@@ -114,6 +114,18 @@ impl Convert<'_> {
             _ => ListKind::Atomic,
         };
         List { element, kind }
+    }
+}
+
+/// Only schemas of built-in kinds have one.
+fn patch_strategy(openapi: &Value) -> PatchStrategy {
+    let strategy = text(openapi, "x-kubernetes-patch-strategy");
+    let has = |name| strategy.split(',').any(|word| word == name);
+    match text(openapi, "x-kubernetes-patch-merge-key") {
+        _ if has("replace") => PatchStrategy::Replace,
+        _ if !has("merge") => PatchStrategy::Default,
+        "" => PatchStrategy::MergeSet,
+        key => PatchStrategy::MergeBy(key.into()),
     }
 }
 

@@ -125,7 +125,7 @@ fn has_duplicates(value: &Value) -> bool {
     items.iter().enumerate().any(|(at, item)| items[..at].contains(item) || item.is_object())
 }
 
-fn schema(r: &mut Random) -> Value {
+pub(crate) fn schema(r: &mut Random) -> Value {
     json!({
         "type": "object",
         "properties": {
@@ -260,7 +260,7 @@ fn untyped(r: &mut Random, depth: usize) -> Value {
 }
 
 /// A value that fits; `unique`: without duplicates in associative lists.
-fn value(r: &mut Random, schema: &Value, depth: usize, unique: bool) -> Value {
+pub(crate) fn value(r: &mut Random, schema: &Value, depth: usize, unique: bool) -> Value {
     if depth > 1 && r.percent(3) && schema.get("x-never-null").is_none() {
         return Value::Null;
     }

@@ -11,6 +11,7 @@ mod generate;
 mod peer;
 mod play;
 mod random;
+mod strategic;
 
 use serde_json::{Value, json};
 
@@ -38,6 +39,31 @@ fn random_histories_end_like_upstream() {
         }
     }
     eprintln!("{} histories, {steps} steps, equal", cases.len());
+}
+
+#[test]
+fn random_strategic_merge_patches_end_like_upstream() {
+    let Some(peer) = peer::build() else {
+        eprintln!("SKIPPED: no `go` on this machine, so nothing was compared with upstream");
+        return;
+    };
+    let patches: Vec<strategic::Case> = (1..=1500).map(strategic::case).collect();
+    let answers = peer.ask(patches.iter().map(strategic::Case::question).collect());
+    let mut applied = 0;
+    for (case, answer) in patches.iter().zip(answers) {
+        let theirs = &answer[0];
+        if theirs["error"].is_string() {
+            continue;
+        }
+        applied += 1;
+        let ours = case
+            .merged
+            .as_ref()
+            .unwrap_or_else(|error| panic!("seed {}: {error}\n{}", case.seed, case.question()));
+        assert_eq!(*ours, strategic::clean(&theirs["object"]), "seed {}: {}", case.seed, case.question());
+    }
+    eprintln!("{applied} patches, equal");
+    assert!(applied > 300, "upstream refused most of the patches; the generator is broken");
 }
 
 fn same(case: &Case, theirs: &[Value]) -> Result<(), String> {

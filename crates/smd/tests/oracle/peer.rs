@@ -47,11 +47,16 @@ pub(crate) fn build() -> Option<Peer> {
 impl Peer {
     /// For each case the state after each step.
     pub(crate) fn play(&self, cases: &[Case]) -> Vec<Vec<Value>> {
+        self.ask(cases.iter().map(|case| json!({"schemas": case.schemas, "steps": case.steps})).collect())
+    }
+
+    /// An answer to each question.
+    pub(crate) fn ask(&self, questions: Vec<Value>) -> Vec<Vec<Value>> {
         let mut child =
             Command::new(&self.program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut input = String::new();
-        for case in cases {
-            input += &json!({"schemas": case.schemas, "steps": case.steps}).to_string();
+        for question in &questions {
+            input += &question.to_string();
             input.push('\n');
         }
         let mut stdin = child.stdin.take().unwrap();
@@ -64,7 +69,7 @@ impl Peer {
             .lines()
             .map(|line| serde_json::from_str(line).unwrap())
             .collect();
-        assert_eq!(outcomes.len(), cases.len());
+        assert_eq!(outcomes.len(), questions.len());
         outcomes
     }
 }
