@@ -1,1 +1,29 @@
 //! The node agent.
+//!
+//! It watches one Secret, the machine plan, makes the machine look like that plan, and reports in the same Secret. It
+//! never gives up: a lost API server, a failed instruction or a full disk is something to wait for and to tell.
+//!
+//! It must not know who made the plan, nor which Kubernetes distribution the plan installs.
+//!
+//! Start with [`sentinel`], which puts the parts together; then [`remote`] (watch, decide, report), [`apply`] (files
+//! and instructions), [`image`], [`probe`] and [`local`]. All of them touch the machine only through [`host::Host`].
+
+pub mod apply;
+pub mod cli;
+pub mod config;
+pub mod host;
+pub mod http;
+pub mod image;
+pub mod kubeconfig;
+pub mod local;
+pub mod log;
+pub mod probe;
+pub mod redact;
+pub mod remote;
+pub mod sentinel;
+pub mod status;
+pub mod uninstall;
+pub mod unix_date;
+
+/// The install script, served by the management plane and embedded in bootstrap data.
+pub const INSTALL_SCRIPT: &str = include_str!("../assets/system-agent-install.sh");

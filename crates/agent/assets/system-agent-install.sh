@@ -1,0 +1,474 @@
+#!/bin/sh
+# Installs the node agent of Drover and connects it to the management plane.
+#
+#   curl -fL https://SERVER/system-agent-install.sh | sudo sh -s - --server https://SERVER --token TOKEN \
+#       --ca-checksum SUM --worker
+#
+# It takes the arguments and environment variables of Rancher's system-agent installer, uses its paths, and installs the
+# agent under its name, so that either can replace the other. Needs a POSIX shell and curl or wget.
+#
+# Arguments (each also by the variable in brackets):
+#   --all-roles, -a | --controlplane, -p | --etcd, -e | --worker, -w | --no-roles   [CATTLE_ROLE_CONTROLPLANE, _ETCD, _WORKER, _NONE]
+#   --node-name, -n NAME          [CATTLE_NODE_NAME]
+#   --address ADDR                [CATTLE_ADDRESS]            an address, an interface, or a metadata keyword
+#   --internal-address, -i ADDR   [CATTLE_INTERNAL_ADDRESS]
+#   --label, -l KEY=VALUE         [CATTLE_LABELS]             may be repeated
+#   --taint, --taints K=V:EFFECT  [CATTLE_TAINTS]             may be repeated
+#   --server, -s URL              [CATTLE_SERVER]
+#   --token, -t TOKEN             [CATTLE_TOKEN]
+#   --ca-checksum, -c SHA256      [CATTLE_CA_CHECKSUM]
+#   --insecure                    accepted for compatibility: without a checksum nothing is pinned anyway
+# Further variables:
+#   CATTLE_REMOTE_ENABLED=true, CATTLE_LOCAL_ENABLED=false, CATTLE_PRESERVE_WORKDIR=false, CATTLE_ID,
+#   CATTLE_AGENT_LOGLEVEL=info, CATTLE_AGENT_CONFIG_DIR=/etc/rancher/agent, CATTLE_AGENT_VAR_DIR=/var/lib/rancher/agent,
+#   CATTLE_AGENT_BIN_PREFIX=/usr/local, CATTLE_AGENT_BINARY_BASE_URL=<server>/assets, CATTLE_AGENT_BINARY_URL,
+#   CATTLE_AGENT_BINARY_CHECKSUM, CATTLE_AGENT_BINARY_LOCAL=true + CATTLE_AGENT_BINARY_LOCAL_LOCATION,
+#   CATTLE_AGENT_STRICT_VERIFY or STRICT_VERIFY, CATTLE_AGENT_RETRIES=4500, CATTLE_AGENT_RETRY_PAUSE=5
+
+# Everything is in functions and called by the last line: half a script that arrived through a pipe does nothing.
+
+UNIT=rancher-system-agent
+SYSTEMD_DIR=/etc/systemd/system
+
+info() { echo "[INFO]  $*"; }
+warn() { echo "[WARN]  $*" >&2; }
+fatal() {
+    echo "[FATAL] $*" >&2
+    exit 1
+}
+
+need_value() {
+    [ $# -ge 2 ] && [ -n "$2" ] || fatal "argument $1 needs a value"
+}
+
+# join LIST ITEM: a comma-separated list with one more item.
+join() {
+    if [ -n "$1" ]; then printf '%s,%s' "$1" "$2"; else printf '%s' "$2"; fi
+}
+
+parse_args() {
+    while [ $# -gt 0 ]; do
+        case "$1" in
+        --all-roles | -a)
+            CATTLE_ROLE_CONTROLPLANE=true CATTLE_ROLE_ETCD=true CATTLE_ROLE_WORKER=true
+            shift
+            ;;
+        --controlplane | -p) CATTLE_ROLE_CONTROLPLANE=true && shift ;;
+        --etcd | -e) CATTLE_ROLE_ETCD=true && shift ;;
+        --worker | -w) CATTLE_ROLE_WORKER=true && shift ;;
+        --no-roles) CATTLE_ROLE_NONE=true && shift ;;
+        --insecure) shift ;;
+        --node-name | -n) need_value "$@" && CATTLE_NODE_NAME=$2 && shift 2 ;;
+        --address) need_value "$@" && CATTLE_ADDRESS=$2 && shift 2 ;;
+        --internal-address | -i) need_value "$@" && CATTLE_INTERNAL_ADDRESS=$2 && shift 2 ;;
+        --label | -l) need_value "$@" && CATTLE_LABELS=$(join "$CATTLE_LABELS" "$2") && shift 2 ;;
+        --taint | --taints) need_value "$@" && CATTLE_TAINTS=$(join "$CATTLE_TAINTS" "$2") && shift 2 ;;
+        --server | -s) need_value "$@" && CATTLE_SERVER=$2 && shift 2 ;;
+        --token | -t) need_value "$@" && CATTLE_TOKEN=$2 && shift 2 ;;
+        --ca-checksum | -c) need_value "$@" && CATTLE_CA_CHECKSUM=$2 && shift 2 ;;
+        *) fatal "unknown argument $1" ;;
+        esac
+    done
+}
+
+is_true() {
+    case "$1" in
+    true | TRUE | True | 1 | yes) return 0 ;;
+    *) return 1 ;;
+    esac
+}
+
+setup_arch() {
+    case "${CATTLE_AGENT_ARCH:-$(uname -m)}" in
+    x86_64 | amd64) ARCH=amd64 ;;
+    aarch64 | arm64) ARCH=arm64 ;;
+    *) fatal "architecture $(uname -m) is not supported" ;;
+    esac
+}
+
+# The prefix must be writable and no mount of its own: an agent on it would be gone when the mount is.
+setup_prefix() {
+    [ -z "$CATTLE_AGENT_BIN_PREFIX" ] || return 0
+    CATTLE_AGENT_BIN_PREFIX=/usr/local
+    if command -v mountpoint >/dev/null 2>&1 && mountpoint -q /usr/local; then
+        CATTLE_AGENT_BIN_PREFIX=/opt/rancher-system-agent
+    elif ! (mkdir -p /usr/local/bin && : >/usr/local/bin/.drover-write-test) 2>/dev/null; then
+        CATTLE_AGENT_BIN_PREFIX=/opt/rancher-system-agent
+        if [ -x /usr/sbin/transactional-update ] && (: >/usr/.drover-write-test) 2>/dev/null; then
+            CATTLE_AGENT_BIN_PREFIX=/usr
+        fi
+    fi
+    rm -f /usr/local/bin/.drover-write-test /usr/.drover-write-test 2>/dev/null
+    return 0
+}
+
+setup_env() {
+    CATTLE_REMOTE_ENABLED=${CATTLE_REMOTE_ENABLED:-true}
+    CATTLE_LOCAL_ENABLED=${CATTLE_LOCAL_ENABLED:-false}
+    CATTLE_PRESERVE_WORKDIR=${CATTLE_PRESERVE_WORKDIR:-false}
+    CATTLE_AGENT_LOGLEVEL=${CATTLE_AGENT_LOGLEVEL:-info}
+    CATTLE_AGENT_CONFIG_DIR=${CATTLE_AGENT_CONFIG_DIR:-/etc/rancher/agent}
+    CATTLE_AGENT_VAR_DIR=${CATTLE_AGENT_VAR_DIR:-/var/lib/rancher/agent}
+    CATTLE_AGENT_STRICT_VERIFY=${CATTLE_AGENT_STRICT_VERIFY:-${STRICT_VERIFY:-false}}
+    RETRIES=${CATTLE_AGENT_RETRIES:-4500}
+    RETRY_PAUSE=${CATTLE_AGENT_RETRY_PAUSE:-5}
+    CATTLE_SERVER=${CATTLE_SERVER%/}
+    case "$CATTLE_LOCAL_ENABLED$CATTLE_REMOTE_ENABLED$CATTLE_PRESERVE_WORKDIR" in
+    *[!a-z]*) fatal "CATTLE_REMOTE_ENABLED, CATTLE_LOCAL_ENABLED and CATTLE_PRESERVE_WORKDIR must be true or false" ;;
+    esac
+    is_true "$CATTLE_REMOTE_ENABLED" || is_true "$CATTLE_LOCAL_ENABLED" ||
+        fatal "CATTLE_REMOTE_ENABLED and CATTLE_LOCAL_ENABLED are both false: the agent would have nothing to do"
+    is_true "$CATTLE_REMOTE_ENABLED" || return 0
+    [ -n "$CATTLE_TOKEN" ] || fatal "--token (or CATTLE_TOKEN) is required"
+    [ -n "$CATTLE_SERVER" ] || fatal "--server (or CATTLE_SERVER) is required"
+    if ! is_true "$CATTLE_ROLE_CONTROLPLANE" && ! is_true "$CATTLE_ROLE_ETCD" &&
+        ! is_true "$CATTLE_ROLE_WORKER" && ! is_true "$CATTLE_ROLE_NONE"; then
+        fatal "at least one of --controlplane, --etcd, --worker, --all-roles or --no-roles is required"
+    fi
+    if is_true "$CATTLE_AGENT_STRICT_VERIFY" && [ -z "$CATTLE_CA_CHECKSUM" ]; then
+        fatal "strict verification needs --ca-checksum (or CATTLE_CA_CHECKSUM)"
+    fi
+    if [ -z "$CATTLE_AGENT_BINARY_BASE_URL" ]; then
+        CATTLE_AGENT_BINARY_BASE_URL=$CATTLE_SERVER/assets
+    fi
+}
+
+sha256_of() {
+    if command -v sha256sum >/dev/null 2>&1; then
+        sha256sum "$1" | cut -d ' ' -f 1
+    elif command -v openssl >/dev/null 2>&1; then
+        openssl dgst -sha256 "$1" | sed 's/^.*= *//'
+    else
+        fatal "sha256sum or openssl is required"
+    fi
+}
+
+setup_client() {
+    if command -v curl >/dev/null 2>&1; then
+        CLIENT=curl
+    elif command -v wget >/dev/null 2>&1; then
+        CLIENT=wget
+    else
+        fatal "curl or wget is required"
+    fi
+    TMP=$(mktemp -d) || fatal "cannot create a temporary directory"
+    trap 'rm -rf "$TMP"' EXIT
+    trap 'exit 1' HUP INT TERM
+    CA_FILE=
+}
+
+# fetch TRUST URL FILE TIMEOUT [HEADER...]: one try. TRUST is ca (the pinned authority, if there is one), system or none.
+# The headers go through a file: arguments of a process can be read by everybody.
+fetch() {
+    trust=$1 url=$2 file=$3 timeout=$4
+    shift 4
+    : >"$TMP/headers"
+    if [ "$trust" = ca ] && [ -z "$CA_FILE" ]; then trust=system; fi
+    if [ "$CLIENT" = curl ]; then
+        for header in "$@"; do
+            printf 'header = "%s"\n' "$(printf '%s' "$header" | sed 's/[\\"]/\\&/g')" >>"$TMP/headers"
+        done
+        case "$trust" in
+        ca) set -- --cacert "$CA_FILE" ;;
+        none) set -- --insecure ;;
+        *) set -- ;;
+        esac
+        curl -fsSL --connect-timeout 30 --max-time "$timeout" --config "$TMP/headers" "$@" -o "$file" "$url" 2>"$TMP/error"
+    else
+        printf '' >"$TMP/wgetrc"
+        for header in "$@"; do
+            printf 'header = %s\n' "$header" >>"$TMP/wgetrc"
+        done
+        case "$trust" in
+        ca) set -- --ca-certificate="$CA_FILE" ;;
+        none) set -- --no-check-certificate ;;
+        *) set -- ;;
+        esac
+        WGETRC="$TMP/wgetrc" wget -q --tries=1 --timeout="$timeout" "$@" -O "$file" "$url" 2>"$TMP/error"
+    fi
+}
+
+# retry WHAT COMMAND...: until it works.
+retry() {
+    what=$1
+    shift
+    try=1
+    until "$@"; do
+        [ "$try" -lt "$RETRIES" ] || fatal "$what: failed $try times, giving up: $(cat "$TMP/error" 2>/dev/null)"
+        [ "$try" -gt 1 ] || warn "$what: $(cat "$TMP/error" 2>/dev/null); trying again every $RETRY_PAUSE s"
+        try=$((try + 1))
+        sleep "$RETRY_PAUSE"
+    done
+}
+
+# Trust is settled before anything else is downloaded: what cacerts serves must have the checksum that the person who
+# runs this was given, unless the system trusts the server anyway.
+verify_ca() {
+    [ -n "$CATTLE_CA_CHECKSUM" ] || return 0
+    if ! is_true "$CATTLE_AGENT_STRICT_VERIFY" && fetch system "$CATTLE_SERVER/healthz" "$TMP/healthz" 30; then
+        info "the server's certificate is trusted by this system; the CA checksum is not needed"
+        CATTLE_CA_CHECKSUM=
+        return 0
+    fi
+    retry "downloading the CA of $CATTLE_SERVER" fetch none "$CATTLE_SERVER/cacerts" "$TMP/cacerts" 60
+    found=$(sha256_of "$TMP/cacerts")
+    if [ "$found" != "$CATTLE_CA_CHECKSUM" ]; then
+        fatal "the CA of $CATTLE_SERVER has checksum $found, but $CATTLE_CA_CHECKSUM was given; nothing was installed"
+    fi
+    CA_FILE=$TMP/cacerts
+    info "the CA of $CATTLE_SERVER has the given checksum"
+}
+
+check_server() {
+    retry "reaching $CATTLE_SERVER" fetch ca "$CATTLE_SERVER/healthz" "$TMP/healthz" 60
+}
+
+metadata() {
+    url=$1
+    shift
+    fetch none "$url" "$TMP/metadata" 60 "$@" && cat "$TMP/metadata"
+}
+
+# resolve_address WHAT: an address for a keyword or an interface; anything else stays as it is.
+resolve_address() {
+    case "$1" in
+    awslocal) metadata http://169.254.169.254/latest/meta-data/local-ipv4 ;;
+    awspublic) metadata http://169.254.169.254/latest/meta-data/public-ipv4 ;;
+    doprivate) metadata http://169.254.169.254/metadata/v1/interfaces/private/0/ipv4/address ;;
+    dopublic) metadata http://169.254.169.254/metadata/v1/interfaces/public/0/ipv4/address ;;
+    azprivate) metadata "http://169.254.169.254/metadata/instance/network/interface/0/ipv4/ipAddress/0/privateIpAddress?api-version=2017-08-01&format=text" "Metadata: true" ;;
+    azpublic) metadata "http://169.254.169.254/metadata/instance/network/interface/0/ipv4/ipAddress/0/publicIpAddress?api-version=2017-08-01&format=text" "Metadata: true" ;;
+    gceinternal) metadata http://metadata.google.internal/computeMetadata/v1/instance/network-interfaces/0/ip "Metadata-Flavor: Google" ;;
+    gceexternal) metadata http://metadata.google.internal/computeMetadata/v1/instance/network-interfaces/0/access-configs/0/external-ip "Metadata-Flavor: Google" ;;
+    packetlocal) metadata https://metadata.packet.net/2009-04-04/meta-data/local-ipv4 ;;
+    packetpublic) metadata https://metadata.packet.net/2009-04-04/meta-data/public-ipv4 ;;
+    ipify) metadata https://api.ipify.org ;;
+    *)
+        if command -v ip >/dev/null 2>&1 && ip link show dev "$1" >/dev/null 2>&1; then
+            ip -4 -o addr show dev "$1" | sed -n '1s/.*inet \([0-9.]*\).*/\1/p'
+        else
+            printf '%s' "$1"
+        fi
+        ;;
+    esac
+}
+
+resolve_addresses() {
+    if [ -n "$CATTLE_ADDRESS" ]; then
+        given=$CATTLE_ADDRESS
+        CATTLE_ADDRESS=$(resolve_address "$given")
+        [ -n "$CATTLE_ADDRESS" ] || fatal "--address $given: no such address was found"
+    fi
+    if [ -n "$CATTLE_INTERNAL_ADDRESS" ]; then
+        given=$CATTLE_INTERNAL_ADDRESS
+        CATTLE_INTERNAL_ADDRESS=$(resolve_address "$given")
+        [ -n "$CATTLE_INTERNAL_ADDRESS" ] || fatal "--internal-address $given: no such address was found"
+    fi
+}
+
+create_directories() {
+    for directory in "$CATTLE_AGENT_CONFIG_DIR" "$CATTLE_AGENT_VAR_DIR" "$CATTLE_AGENT_VAR_DIR/interlock"; do
+        mkdir -p "$directory" && chmod 0700 "$directory" || fatal "cannot create $directory"
+    done
+    mkdir -p "$CATTLE_AGENT_BIN_PREFIX/bin" || fatal "cannot create $CATTLE_AGENT_BIN_PREFIX/bin"
+}
+
+# An agent that runs finishes its pass first, and starts no other.
+take_interlock() {
+    : >"$CATTLE_AGENT_VAR_DIR/interlock/restart-pending"
+    chmod 0600 "$CATTLE_AGENT_VAR_DIR/interlock/restart-pending"
+    waited=0
+    while [ -e "$CATTLE_AGENT_VAR_DIR/interlock/applyinator-active" ]; do
+        [ "$waited" -gt 0 ] || info "waiting for the running agent to finish its plan"
+        if [ "$waited" -ge 300 ]; then
+            warn "the running agent did not finish its plan in 5 minutes; going on"
+            break
+        fi
+        sleep 1
+        waited=$((waited + 1))
+    done
+}
+
+stop_agent() {
+    if [ -e "$SYSTEMD_DIR/$UNIT.service" ]; then
+        systemctl stop $UNIT.service 2>/dev/null || true
+    fi
+}
+
+# The base URL serves the original's file name; ours is asked for first, so that a server may offer both.
+download_binary() {
+    BINARY=$CATTLE_AGENT_BIN_PREFIX/bin/rancher-system-agent
+    if is_true "$CATTLE_AGENT_BINARY_LOCAL"; then
+        [ -n "$CATTLE_AGENT_BINARY_LOCAL_LOCATION" ] || fatal "CATTLE_AGENT_BINARY_LOCAL_LOCATION is required"
+        cp "$CATTLE_AGENT_BINARY_LOCAL_LOCATION" "$TMP/agent" || fatal "cannot copy $CATTLE_AGENT_BINARY_LOCAL_LOCATION"
+    elif [ -n "$CATTLE_AGENT_BINARY_URL" ]; then
+        retry "downloading $CATTLE_AGENT_BINARY_URL" fetch ca "$CATTLE_AGENT_BINARY_URL" "$TMP/agent" 600
+    else
+        retry "downloading the agent from $CATTLE_AGENT_BINARY_BASE_URL" fetch_binary
+    fi
+    if [ -n "$CATTLE_AGENT_BINARY_CHECKSUM" ]; then
+        found=$(sha256_of "$TMP/agent")
+        [ "$found" = "$CATTLE_AGENT_BINARY_CHECKSUM" ] ||
+            fatal "the agent's binary has checksum $found, but $CATTLE_AGENT_BINARY_CHECKSUM was expected"
+    fi
+    # Beside its place, then renamed: a running binary cannot be written to, and a reader must never see half of it.
+    cp "$TMP/agent" "$BINARY.tmp" && chmod 0755 "$BINARY.tmp" && mv -f "$BINARY.tmp" "$BINARY" ||
+        fatal "cannot install $BINARY"
+    "$BINARY" --version >"$TMP/version" 2>&1 || fatal "$BINARY does not run on this machine: $(cat "$TMP/version")"
+    info "installed $(cat "$TMP/version") as $BINARY"
+}
+
+fetch_binary() {
+    fetch ca "$CATTLE_AGENT_BINARY_BASE_URL/drover-agent-$ARCH" "$TMP/agent" 600 ||
+        fetch ca "$CATTLE_AGENT_BINARY_BASE_URL/rancher-system-agent-$ARCH" "$TMP/agent" 600
+}
+
+write_uninstaller() {
+    uninstaller=$CATTLE_AGENT_BIN_PREFIX/bin/rancher-system-agent-uninstall.sh
+    cat >"$uninstaller.tmp" <<EOF
+#!/bin/sh
+# Removes the node agent from this machine. Kubernetes stays.
+CATTLE_AGENT_CONFIG='$CATTLE_AGENT_CONFIG_DIR/config.yaml' '$CATTLE_AGENT_BIN_PREFIX/bin/rancher-system-agent' uninstall
+status=\$?
+rm -rf '$CATTLE_AGENT_VAR_DIR' '$CATTLE_AGENT_CONFIG_DIR'
+rm -f '$CATTLE_AGENT_BIN_PREFIX/bin/rancher-system-agent' '$uninstaller'
+exit \$status
+EOF
+    chmod 0755 "$uninstaller.tmp" && mv -f "$uninstaller.tmp" "$uninstaller" || fatal "cannot install $uninstaller"
+}
+
+# private FILE: standard input becomes the file, readable by root alone from its first byte on.
+private() {
+    (umask 077 && cat >"$1.tmp") && mv -f "$1.tmp" "$1" || fatal "cannot write $1"
+}
+
+write_config() {
+    {
+        echo "workDirectory: $CATTLE_AGENT_VAR_DIR/work"
+        echo "appliedPlanDirectory: $CATTLE_AGENT_VAR_DIR/applied"
+        echo "localPlanDirectory: $CATTLE_AGENT_VAR_DIR/plans"
+        echo "interlockDirectory: $CATTLE_AGENT_VAR_DIR/interlock"
+        echo "imagesDirectory: $CATTLE_AGENT_VAR_DIR/images"
+        echo "remoteEnabled: $CATTLE_REMOTE_ENABLED"
+        echo "localEnabled: $CATTLE_LOCAL_ENABLED"
+        echo "preserveWorkDirectory: $CATTLE_PRESERVE_WORKDIR"
+        if is_true "$CATTLE_REMOTE_ENABLED"; then
+            echo "connectionInfoFile: $CATTLE_AGENT_VAR_DIR/rancher2_connection_info.json"
+        fi
+    } | private "$CATTLE_AGENT_CONFIG_DIR/config.yaml"
+    "$BINARY" validate-config "$CATTLE_AGENT_CONFIG_DIR/config.yaml" || fatal "the agent refuses its configuration"
+}
+
+# The machine's identity: made once and kept, so that a second run is the same machine.
+machine_id() {
+    id_file=$CATTLE_AGENT_CONFIG_DIR/cattle-id
+    if [ -n "$CATTLE_ID" ]; then
+        :
+    elif [ -s "$id_file" ]; then
+        CATTLE_ID=$(cat "$id_file")
+    else
+        CATTLE_ID=$(dd if=/dev/urandom bs=64 count=1 2>/dev/null | od -An -v -tx1 | tr -d ' \n' | cut -c 1-63)
+        [ ${#CATTLE_ID} -eq 63 ] || fatal "cannot make a machine id"
+    fi
+    printf '%s\n' "$CATTLE_ID" | private "$id_file"
+}
+
+role() { if is_true "$1"; then echo true; else echo false; fi; }
+
+fetch_connection() {
+    # The server may keep us waiting while it makes the machine's objects.
+    fetch ca "$CATTLE_SERVER/v3/connect/agent" "$TMP/connection.json" 60 \
+        "Authorization: Bearer $CATTLE_TOKEN" \
+        "X-Cattle-Id: $CATTLE_ID" \
+        "X-Cattle-Role-Etcd: $(role "$CATTLE_ROLE_ETCD")" \
+        "X-Cattle-Role-Control-Plane: $(role "$CATTLE_ROLE_CONTROLPLANE")" \
+        "X-Cattle-Role-Worker: $(role "$CATTLE_ROLE_WORKER")" \
+        "X-Cattle-Node-Name: $CATTLE_NODE_NAME" \
+        "X-Cattle-Address: $CATTLE_ADDRESS" \
+        "X-Cattle-Internal-Address: $CATTLE_INTERNAL_ADDRESS" \
+        "X-Cattle-Labels: $CATTLE_LABELS" \
+        "X-Cattle-Taints: $CATTLE_TAINTS" || return 1
+    chmod 0600 "$TMP/connection.json"
+    "$BINARY" validate-connection "$TMP/connection.json" 2>"$TMP/error"
+}
+
+connect() {
+    is_true "$CATTLE_REMOTE_ENABLED" || return 0
+    (umask 077 && : >"$TMP/connection.json")
+    retry "registering with $CATTLE_SERVER" fetch_connection
+    private "$CATTLE_AGENT_VAR_DIR/rancher2_connection_info.json" <"$TMP/connection.json"
+    info "registered with $CATTLE_SERVER"
+}
+
+write_unit() {
+    mkdir -p "$SYSTEMD_DIR" || fatal "cannot create $SYSTEMD_DIR"
+    cat >"$SYSTEMD_DIR/$UNIT.service.tmp" <<EOF
+[Unit]
+Description=Drover node agent
+Wants=network-online.target
+After=network-online.target
+StartLimitIntervalSec=0
+
+[Install]
+WantedBy=multi-user.target
+
+[Service]
+EnvironmentFile=-/etc/default/$UNIT
+EnvironmentFile=-/etc/sysconfig/$UNIT
+EnvironmentFile=-$SYSTEMD_DIR/$UNIT.env
+Type=simple
+Restart=always
+RestartSec=5s
+Environment=CATTLE_LOGLEVEL=$CATTLE_AGENT_LOGLEVEL
+Environment=CATTLE_AGENT_CONFIG=$CATTLE_AGENT_CONFIG_DIR/config.yaml
+Environment=CATTLE_AGENT_STRICT_VERIFY=$(role "$CATTLE_AGENT_STRICT_VERIFY")
+ExecStart=$CATTLE_AGENT_BIN_PREFIX/bin/rancher-system-agent sentinel
+EOF
+    chmod 0644 "$SYSTEMD_DIR/$UNIT.service.tmp" && mv -f "$SYSTEMD_DIR/$UNIT.service.tmp" "$SYSTEMD_DIR/$UNIT.service" ||
+        fatal "cannot write $SYSTEMD_DIR/$UNIT.service"
+    {
+        for name in HTTP_PROXY HTTPS_PROXY NO_PROXY http_proxy https_proxy no_proxy; do
+            eval "value=\${$name:-}"
+            # shellcheck disable=SC2154 # set by eval
+            [ -z "$value" ] || echo "$name=$value"
+        done
+        # Programs that instructions install go beside the agent when /usr/local cannot be used.
+        if [ "$CATTLE_AGENT_BIN_PREFIX" != /usr/local ]; then
+            echo "PATH=$PATH:$CATTLE_AGENT_BIN_PREFIX/bin"
+        fi
+    } | private "$SYSTEMD_DIR/$UNIT.env"
+}
+
+start_agent() {
+    systemctl daemon-reload || fatal "systemctl daemon-reload failed"
+    systemctl enable $UNIT.service || fatal "systemctl enable $UNIT failed"
+    systemctl restart $UNIT.service || fatal "systemctl restart $UNIT failed"
+    rm -f "$CATTLE_AGENT_VAR_DIR/interlock/restart-pending"
+    info "started $UNIT.service"
+}
+
+main() {
+    parse_args "$@"
+    [ "$(id -u)" -eq 0 ] || fatal "this must be run as root"
+    setup_arch
+    setup_env
+    setup_client
+    if is_true "$CATTLE_REMOTE_ENABLED"; then
+        verify_ca
+        check_server
+    fi
+    setup_prefix
+    resolve_addresses
+    create_directories
+    take_interlock
+    stop_agent
+    download_binary
+    write_uninstaller
+    write_config
+    machine_id
+    connect
+    write_unit
+    start_agent
+}
+
+main "$@"

@@ -1,0 +1,159 @@
+//! Running one instruction.
+
+use std::path::{Path, PathBuf};
+
+use drover_plan::{OneTimeInstruction, PeriodicInstruction};
+
+use super::{Applier, output::Capture};
+use crate::{
+    host::{Attr, Exec, Exit, offload},
+    image,
+    redact::Redactor,
+};
+
+/// What one-time and periodic instructions have in common.
+pub(super) struct Instruction<'a> {
+    name: &'a str,
+    image: &'a str,
+    env: &'a [String],
+    args: &'a [String],
+    command: &'a str,
+    script: &'a str,
+}
+
+impl<'a> Instruction<'a> {
+    pub(super) fn one_time(from: &'a OneTimeInstruction) -> Self {
+        let OneTimeInstruction { name, image, env, args, command, script, save_output: _ } = from;
+        Self { name, image, env, args, command, script }
+    }
+
+    pub(super) fn periodic(from: &'a PeriodicInstruction) -> Self {
+        let PeriodicInstruction { name, image, env, args, command, script, .. } = from;
+        Self { name, image, env, args, command, script }
+    }
+
+    pub(super) fn quoted_name(&self) -> String {
+        if self.name.is_empty() { String::new() } else { format!(" ({})", self.name) }
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Ran {
+    pub(super) error: Option<String>,
+    pub(super) exit_code: i64,
+    pub(super) stdout: Vec<u8>,
+    pub(super) stderr: Vec<u8>,
+    pub(super) combined: Vec<u8>,
+}
+
+impl Applier {
+    pub(super) async fn instruction(
+        &self,
+        instruction: &Instruction<'_>,
+        label: &str,
+        dir: PathBuf,
+        attempt: i64,
+    ) -> Ran {
+        match self.execute(instruction, label, dir, attempt).await {
+            Ok(ran) => ran,
+            // Not even started: the message is all the output there is.
+            Err(error) => Ran {
+                combined: format!("{error}\n").into_bytes(),
+                stderr: format!("{error}\n").into_bytes(),
+                error: Some(error),
+                exit_code: -1,
+                ..Ran::default()
+            },
+        }
+    }
+
+    async fn execute(
+        &self,
+        instruction: &Instruction<'_>,
+        label: &str,
+        dir: PathBuf,
+        attempt: i64,
+    ) -> Result<Ran, String> {
+        self.stage(instruction, &dir).await?;
+        let redactor = Redactor::of_env(instruction.env.iter().map(String::as_str));
+        let exec = self.command(instruction, &dir, attempt)?;
+        tracing::info!("[{label}]: running {}{}, attempt {attempt}", exec.program, instruction.quoted_name());
+        let mut capture = Capture::new(label, &redactor);
+        let exit = self.host.run(&exec, &mut capture).await;
+        capture.finish();
+        let (exit_code, error) = match exit {
+            Ok(Exit::Code(0)) => (0, None),
+            Ok(Exit::Code(code)) => (i64::from(code), Some(format!("exited with {code}"))),
+            Ok(Exit::TimedOut) => {
+                let limit = exec.timeout.unwrap_or_default().as_secs();
+                (-1, Some(format!("was killed after {limit} seconds, the time limit of an instruction")))
+            }
+            Err(error) => (-1, Some(format!("cannot start {}: {error}", exec.program))),
+        };
+        Ok(Ran {
+            error,
+            exit_code,
+            stdout: capture.stdout.into_bytes(),
+            stderr: capture.stderr.into_bytes(),
+            combined: capture.combined.into_bytes(),
+        })
+    }
+
+    /// The folder in which the instruction runs: empty, or the image's content; plus its script.
+    async fn stage(&self, instruction: &Instruction<'_>, dir: &Path) -> Result<(), String> {
+        let host = self.host.clone();
+        let (dir, images) = (dir.to_owned(), self.images.clone());
+        let (image, script) = (instruction.image.to_owned(), instruction.script.to_owned());
+        let staged = offload(&*self.host, move || {
+            if host.stat(&dir).is_ok() {
+                // Only with preserveWorkDirectory, when two passes share a second.
+                host.remove_tree(&dir).map_err(|error| format!("cannot empty {}: {error}", dir.display()))?;
+            }
+            host.make_dirs(&dir, 0o755)
+                .map_err(|error| format!("cannot create {}: {error}", dir.display()))?;
+            if !image.is_empty() {
+                image::stage(&*host, &images, &image, &dir).map_err(|error| error.to_string())?;
+            }
+            if !script.is_empty() {
+                let path = dir.join(SCRIPT);
+                host.replace(&path, script.as_bytes(), Attr { mode: 0o700, owner: None })
+                    .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+            }
+            Ok(())
+        });
+        staged.await.unwrap_or_else(|| Err("staging broke off".into()))
+    }
+
+    fn command(&self, instruction: &Instruction<'_>, dir: &Path, attempt: i64) -> Result<Exec, String> {
+        let dir_text = dir.to_str().ok_or("the work directory's path is not UTF-8")?.to_owned();
+        let mut env = self.host.env();
+        let path = env.iter().rev().find(|(name, _)| name == "PATH").map(|(_, value)| value.clone());
+        for entry in instruction.env {
+            let (name, value) = entry.split_once('=').unwrap_or((entry, ""));
+            if name.is_empty() || name.contains('\0') || value.contains('\0') {
+                return Err("an entry of env has no name, or contains a zero byte".to_owned());
+            }
+            env.push((name.to_owned(), value.to_owned()));
+        }
+        // Last, so that no plan can take them away from the instruction.
+        env.push(("CATTLE_AGENT_EXECUTION_PWD".into(), dir_text.clone()));
+        env.push(("CATTLE_AGENT_ATTEMPT_NUMBER".into(), attempt.to_string()));
+        env.push(("PATH".into(), format!("{}:{dir_text}", path.unwrap_or_default())));
+        let mut args = instruction.args.to_vec();
+        let program = if !instruction.script.is_empty() && instruction.command.is_empty() {
+            if instruction.script.starts_with("#!") {
+                format!("{dir_text}/{SCRIPT}")
+            } else {
+                args.insert(0, format!("{dir_text}/{SCRIPT}"));
+                "sh".into()
+            }
+        } else if instruction.command.is_empty() {
+            format!("{dir_text}/run.sh")
+        } else {
+            instruction.command.to_owned()
+        };
+        Ok(Exec { program, args, env, dir: dir.to_owned(), timeout: self.timeout })
+    }
+}
+
+const SCRIPT: &str = "drover-script.sh";

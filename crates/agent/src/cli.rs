@@ -1,0 +1,132 @@
+//! The commands of `drover-agent`.
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::Arc,
+};
+
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::{
+    config::{self, Config, Connection},
+    host::{Host, RealHost},
+    log,
+    sentinel::Sentinel,
+    status, uninstall,
+};
+
+const HELP: &str = "\
+The node agent of Drover. It applies the machine plan of this node and reports.
+
+Usage: drover-agent COMMAND
+
+Commands:
+  sentinel                    run the agent (this is what the systemd unit does)
+  validate-config FILE        check a configuration file
+  validate-connection FILE    check a connection file
+  status                      tell what the running agent is doing
+  uninstall                   remove the agent from this machine; Kubernetes stays
+  --version, --help
+
+Environment:
+  CATTLE_AGENT_CONFIG         configuration file (default /etc/rancher/agent/config.yaml)
+  CATTLE_LOGLEVEL             trace, debug, info, warn or error (default info)
+  CATTLE_AGENT_STRICT_VERIFY  true: trust only the authority in the connection file
+";
+
+/// Runs a command line (without the program's name).
+pub fn main(args: &[String]) -> ExitCode {
+    match run(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("drover-agent: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &[String]) -> Result<(), String> {
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    match args[..] {
+        ["--help" | "-h" | "help"] | [] => {
+            print!("{HELP}");
+            return if args.is_empty() { Err("a command is missing".into()) } else { Ok(()) };
+        }
+        ["--version" | "-v" | "version"] => {
+            println!("drover-agent {}", env!("CARGO_PKG_VERSION"));
+            return Ok(());
+        }
+        _ => {}
+    }
+    let host = RealHost::new();
+    if host.identity().0 != 0 {
+        return Err("must be run as root (uid 0)".into());
+    }
+    let level = env::var("CATTLE_LOGLEVEL").unwrap_or_default();
+    log::init(
+        log::parse_level(&level).ok_or_else(|| format!("CATTLE_LOGLEVEL: {level:?} is not a log level"))?,
+    );
+    let config_path = env::var("CATTLE_AGENT_CONFIG").ok().filter(|path| !path.is_empty());
+    let config_path = PathBuf::from(config_path.unwrap_or_else(|| config::DEFAULT_PATH.into()));
+    match args[..] {
+        ["sentinel"] => sentinel(host, &config_path),
+        ["validate-config", file] => {
+            Config::load(&host, Path::new(file)).map(drop).map_err(|error| error.to_string())
+        }
+        ["validate-connection", file] => {
+            let connection = Connection::load(&host, Path::new(file)).map_err(|error| error.to_string())?;
+            crate::kubeconfig::parse(&connection.kube_config).map(drop).map_err(|error| error.to_string())
+        }
+        ["status"] => show_status(&host, &config_path),
+        ["uninstall"] => match uninstall::run(&host, &config_path)[..] {
+            [] => Ok(()),
+            ref failed => Err(format!("could not remove {}", failed.join("; "))),
+        },
+        _ => Err(format!("unknown command line {args:?}; see drover-agent --help")),
+    }
+}
+
+fn sentinel(host: RealHost, config_path: &Path) -> Result<(), String> {
+    let config = Config::load(&host, config_path).map_err(|error| error.to_string())?;
+    let strict = env::var("CATTLE_AGENT_STRICT_VERIFY").is_ok_and(|value| value.eq_ignore_ascii_case("true"));
+    // One thread does everything but what blocks; its helpers leave as soon as they have nothing to do.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(2)
+        .thread_keep_alive(std::time::Duration::from_secs(2))
+        .build()
+        .map_err(|error| format!("cannot start: {error}"))?;
+    runtime.block_on(async {
+        let mut terminate = signal(SignalKind::terminate()).map_err(|error| error.to_string())?;
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| error.to_string())?;
+        tracing::info!("drover-agent {} starts", env!("CARGO_PKG_VERSION"));
+        let sentinel = Sentinel::start(Arc::new(host), config, strict).map_err(|error| error.to_string())?;
+        sentinel
+            .run(async {
+                tokio::select! {
+                    _ = terminate.recv() => {}
+                    _ = interrupt.recv() => {}
+                }
+            })
+            .await;
+        tracing::info!("drover-agent ends");
+        Ok(())
+    })
+}
+
+fn show_status(host: &RealHost, config_path: &Path) -> Result<(), String> {
+    let config = Config::load(host, config_path).map_err(|error| error.to_string())?;
+    let path = status::path(&config.var_dir());
+    let bytes = host
+        .read(&path)
+        .map_err(|error| format!("the agent has not run yet: {}: {error}", path.display()))?;
+    let status: status::Status =
+        serde_json::from_slice(&bytes).map_err(|error| format!("{}: {error}", path.display()))?;
+    print!("{}", status::render(&status));
+    if !Path::new("/proc").join(status.pid.to_string()).exists() {
+        println!("The agent is not running; this is what it said last.");
+    }
+    Ok(())
+}

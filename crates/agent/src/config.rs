@@ -1,0 +1,281 @@
+//! The agent's two files: its configuration and its connection to the management plane.
+//!
+//! Both hold or lead to a credential, so on Linux they must be readable by nobody but the agent.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use serde::{Deserialize, de::DeserializeOwned};
+
+use crate::host::Host;
+
+/// Where the configuration lies unless `CATTLE_AGENT_CONFIG` says otherwise.
+pub const DEFAULT_PATH: &str = "/etc/rancher/agent/config.yaml";
+/// Where the agent keeps its things unless the configuration says otherwise.
+pub const DEFAULT_VAR_DIR: &str = "/var/lib/rancher/agent";
+/// Where image tarballs lie unless the configuration says otherwise.
+pub const DEFAULT_IMAGES_DIR: &str = "/var/lib/rancher/agent/images";
+
+/// Why a file of the agent was refused.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The file could not be looked at.
+    #[error("cannot read {path}: {source}")]
+    Read {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Others could read the file.
+    #[error("{path} has mode {found:04o}, but must have mode 0600")]
+    Mode {
+        /// Which file.
+        path: PathBuf,
+        /// Its mode.
+        found: u32,
+    },
+    /// The file is someone else's.
+    #[error("{path} is owned by {}:{}, but must be owned by {}:{} (0600, uid:gid of the agent)",
+        found.0, found.1, expected.0, expected.1)]
+    Owner {
+        /// Which file.
+        path: PathBuf,
+        /// Its uid and gid.
+        found: (u32, u32),
+        /// The agent's.
+        expected: (u32, u32),
+    },
+    /// The name says neither JSON nor YAML.
+    #[error("{0}: the file name must contain .json, .yaml or .yml")]
+    Extension(PathBuf),
+    /// The content is not what the name says.
+    #[error("cannot parse {path}: {message}")]
+    Parse {
+        /// Which file.
+        path: PathBuf,
+        /// Where and why.
+        message: String,
+    },
+    /// A field that must be there is empty.
+    #[error("{path}: field {field} is missing or empty")]
+    Missing {
+        /// Which file.
+        path: PathBuf,
+        /// Which field.
+        field: &'static str,
+    },
+    /// The agent would have nothing to do.
+    #[error("{0}: neither localEnabled nor remoteEnabled is true; the agent would have nothing to do")]
+    NothingEnabled(PathBuf),
+}
+
+/// `config.yaml`, with the original's keys.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Config {
+    /// Scratch space of instructions; emptied before each pass.
+    pub work_directory: PathBuf,
+    /// Watch a directory for plans.
+    pub local_enabled: bool,
+    /// That directory.
+    pub local_plan_directory: PathBuf,
+    /// Copies of the plans applied last; empty for none.
+    pub applied_plan_directory: PathBuf,
+    /// Watch the plan secret.
+    pub remote_enabled: bool,
+    /// The connection file.
+    pub connection_info_file: PathBuf,
+    /// Do not empty the scratch space.
+    pub preserve_work_directory: bool,
+    /// Image tarballs.
+    pub images_directory: PathBuf,
+    /// registries.yaml of the agent.
+    pub agent_registries_file: PathBuf,
+    /// Configuration of credential provider plugins.
+    pub image_credential_provider_config: PathBuf,
+    /// Folder of credential provider plugins.
+    pub image_credential_provider_bin_directory: PathBuf,
+    /// Where installer and agent tell each other to wait; empty for nowhere.
+    pub interlock_directory: PathBuf,
+    /// Ours: how long one instruction may run; 0 for ever. Default one hour.
+    pub instruction_timeout_seconds: Option<u64>,
+}
+
+const CONFIG_KEYS: &[&str] = &[
+    "workDirectory",
+    "localEnabled",
+    "localPlanDirectory",
+    "appliedPlanDirectory",
+    "remoteEnabled",
+    "connectionInfoFile",
+    "preserveWorkDirectory",
+    "imagesDirectory",
+    "agentRegistriesFile",
+    "imageCredentialProviderConfig",
+    "imageCredentialProviderBinDirectory",
+    "interlockDirectory",
+    "instructionTimeoutSeconds",
+];
+
+impl Config {
+    /// Reads and checks the file.
+    pub fn load(host: &dyn Host, path: &Path) -> Result<Self, Error> {
+        let (mut config, keys): (Self, Vec<String>) = read(host, path)?;
+        for key in keys.iter().filter(|key| !CONFIG_KEYS.contains(&key.as_str())) {
+            tracing::warn!("{}: unknown key {key} is ignored", path.display());
+        }
+        if !config.local_enabled && !config.remote_enabled {
+            return Err(Error::NothingEnabled(path.to_owned()));
+        }
+        let missing = |field| Error::Missing { path: path.to_owned(), field };
+        if config.remote_enabled && config.connection_info_file.as_os_str().is_empty() {
+            return Err(missing("connectionInfoFile"));
+        }
+        if config.local_enabled && config.local_plan_directory.as_os_str().is_empty() {
+            return Err(missing("localPlanDirectory"));
+        }
+        if config.work_directory.as_os_str().is_empty() {
+            config.work_directory = Path::new(DEFAULT_VAR_DIR).join("work");
+        }
+        if config.images_directory.as_os_str().is_empty() {
+            config.images_directory = DEFAULT_IMAGES_DIR.into();
+        }
+        Ok(config)
+    }
+
+    /// Where what must survive a restart lies: beside the scratch space, never in it.
+    pub fn var_dir(&self) -> PathBuf {
+        self.work_directory.parent().unwrap_or(Path::new(DEFAULT_VAR_DIR)).to_owned()
+    }
+
+    /// The limit for one instruction.
+    pub fn instruction_timeout(&self) -> Option<Duration> {
+        match self.instruction_timeout_seconds.unwrap_or(3600) {
+            0 => None,
+            seconds => Some(Duration::from_secs(seconds)),
+        }
+    }
+}
+
+/// The connection file, as `/v3/connect/agent` answers.
+#[derive(Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Connection {
+    /// Text of a kubeconfig.
+    pub kube_config: String,
+    /// Namespace of the plan secret.
+    pub namespace: String,
+    /// Name of the plan secret.
+    pub secret_name: String,
+}
+
+impl Connection {
+    /// Reads and checks the file.
+    pub fn load(host: &dyn Host, path: &Path) -> Result<Self, Error> {
+        let (connection, _): (Self, _) = read(host, path)?;
+        for (field, value) in [
+            ("kubeConfig", &connection.kube_config),
+            ("namespace", &connection.namespace),
+            ("secretName", &connection.secret_name),
+        ] {
+            if value.is_empty() {
+                return Err(Error::Missing { path: path.to_owned(), field });
+            }
+        }
+        Ok(connection)
+    }
+}
+
+fn read<T: DeserializeOwned>(host: &dyn Host, path: &Path) -> Result<(T, Vec<String>), Error> {
+    let unreadable = |source| Error::Read { path: path.to_owned(), source };
+    let stat = host.stat(path).map_err(unreadable)?;
+    if stat.mode != 0o600 {
+        return Err(Error::Mode { path: path.to_owned(), found: stat.mode });
+    }
+    let (found, expected) = ((stat.uid, stat.gid), host.identity());
+    if found != expected {
+        return Err(Error::Owner { path: path.to_owned(), found, expected });
+    }
+    let text = host.read(path).map_err(unreadable)?;
+    let unparsable = |message: String| Error::Parse { path: path.to_owned(), message };
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let value: serde_json::Value = if name.contains(".json") {
+        // The original's decoder takes the first value and never looks at what follows.
+        let mut values = serde_json::Deserializer::from_slice(&text).into_iter();
+        values
+            .next()
+            .ok_or_else(|| unparsable("the file is empty".into()))?
+            .map_err(|e| unparsable(e.to_string()))?
+    } else if name.contains(".yaml") || name.contains(".yml") {
+        let text = std::str::from_utf8(&text).map_err(|e| unparsable(e.to_string()))?;
+        serde_saphyr::from_str(text).map_err(|_| unparsable("not valid YAML".into()))?
+    } else {
+        return Err(Error::Extension(path.to_owned()));
+    };
+    let keys = value.as_object().map(|object| object.keys().cloned().collect()).unwrap_or_default();
+    // Neither message repeats a value: the connection file holds a token.
+    let typed = serde_json::from_value(value)
+        .map_err(|_| unparsable("the content is not an object with the expected fields and types".into()))?;
+    Ok((typed, keys))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::{Attr, MemoryHost, testing::NoProgram};
+
+    fn host() -> MemoryHost {
+        MemoryHost::new(jiff::Timestamp::UNIX_EPOCH, 1, NoProgram)
+    }
+
+    fn put(host: &MemoryHost, path: &str, text: &str, mode: u32, owner: (u32, u32)) {
+        host.make_dirs(Path::new(path).parent().unwrap(), 0o755).unwrap();
+        host.replace(Path::new(path), text.as_bytes(), Attr { mode, owner: Some(owner) }).unwrap();
+    }
+
+    #[tokio::test]
+    async fn agent_check_1_mode_and_owner_are_named() {
+        let host = host();
+        put(&host, "/e/config.yaml", "remoteEnabled: true\nconnectionInfoFile: /x", 0o644, (0, 0));
+        let error = Config::load(&host, Path::new("/e/config.yaml")).unwrap_err().to_string();
+        assert_eq!(error, "/e/config.yaml has mode 0644, but must have mode 0600");
+        put(&host, "/e/config.yaml", "remoteEnabled: true\nconnectionInfoFile: /x", 0o600, (7, 8));
+        let error = Config::load(&host, Path::new("/e/config.yaml")).unwrap_err().to_string();
+        assert!(error.contains("owned by 7:8") && error.contains("0:0"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn agent_check_2_the_missing_field_is_named() {
+        let host = host();
+        put(&host, "/c.json", r#"{"kubeConfig":"x","namespace":"y"} trailing"#, 0o600, (0, 0));
+        let error = Connection::load(&host, Path::new("/c.json")).err().unwrap().to_string();
+        assert!(error.contains("secretName"), "{error}");
+        put(&host, "/c.json", "<html>", 0o600, (0, 0));
+        assert!(
+            Connection::load(&host, Path::new("/c.json")).err().unwrap().to_string().contains("cannot parse")
+        );
+        put(&host, "/c.txt", "{}", 0o600, (0, 0));
+        assert!(matches!(Connection::load(&host, Path::new("/c.txt")).err(), Some(Error::Extension(_))));
+    }
+
+    #[tokio::test]
+    async fn agent_check_3_nothing_enabled_is_an_error() {
+        let host = host();
+        put(&host, "/config.yml", "workDirectory: /w", 0o600, (0, 0));
+        assert!(matches!(Config::load(&host, Path::new("/config.yml")), Err(Error::NothingEnabled(_))));
+        put(
+            &host,
+            "/config.yml",
+            "workDirectory: /v/work\nremoteEnabled: true\nconnectionInfoFile: /c",
+            0o600,
+            (0, 0),
+        );
+        let config = Config::load(&host, Path::new("/config.yml")).unwrap();
+        assert_eq!(config.var_dir(), Path::new("/v"));
+        assert_eq!(config.images_directory, Path::new(DEFAULT_IMAGES_DIR));
+    }
+}

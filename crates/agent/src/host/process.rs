@@ -1,0 +1,94 @@
+//! Running one program: own process group, chunked output, an end that a stray grandchild cannot delay.
+
+use std::{io, path::PathBuf, process::Stdio, time::Duration};
+
+use nix::{sys::signal, unistd::Pid};
+use tokio::{io::AsyncReadExt as _, process::Command, time};
+
+use super::{Exec, Exit, Sink, Source};
+
+/// How long output is still collected after the program itself ended. What it printed is in the pipe by then; only a
+/// process that it left behind can still hold the pipe open, and nobody waits for that.
+const DRAIN: Duration = Duration::from_millis(250);
+/// Between the polite and the final signal.
+const GRACE: Duration = Duration::from_secs(2);
+
+pub(super) async fn run(exec: &Exec, dir: PathBuf, sink: &mut dyn Sink) -> io::Result<Exit> {
+    let mut child = Command::new(&exec.program)
+        .args(&exec.args)
+        .env_clear()
+        .envs(exec.env.iter().map(|(name, value)| (name, value)))
+        .current_dir(dir)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .spawn()?;
+    let mut group = Group(child.id().map(|pid| Pid::from_raw(pid.cast_signed())));
+    let (Some(mut stdout), Some(mut stderr)) = (child.stdout.take(), child.stderr.take()) else {
+        return Err(io::Error::other("pipes of the program are missing"));
+    };
+
+    let mut out = vec![0; 16 * 1024];
+    let mut err = vec![0; 16 * 1024];
+    let (mut out_open, mut err_open) = (true, true);
+    let mut exit = None;
+    let mut timed_out = false;
+    // Far away when there is no limit; tokio clamps it.
+    let deadline = time::sleep(exec.timeout.unwrap_or(Duration::from_secs(u64::from(u32::MAX))));
+    tokio::pin!(deadline);
+    while exit.is_none() || out_open || err_open {
+        tokio::select! {
+            read = stdout.read(&mut out), if out_open => match read {
+                Ok(n) if n > 0 => sink.write(Source::Stdout, &out[..n]),
+                _ => out_open = false,
+            },
+            read = stderr.read(&mut err), if err_open => match read {
+                Ok(n) if n > 0 => sink.write(Source::Stderr, &err[..n]),
+                _ => err_open = false,
+            },
+            status = child.wait(), if exit.is_none() => {
+                exit = Some(status?);
+                // The group may live on (a daemon the instruction started): it is no longer ours to kill.
+                if !timed_out {
+                    group.0 = None;
+                }
+                deadline.as_mut().reset(time::Instant::now() + DRAIN);
+            }
+            () = &mut deadline => {
+                if exit.is_some() {
+                    break;
+                }
+                group.signal(if timed_out { signal::Signal::SIGKILL } else { signal::Signal::SIGTERM });
+                timed_out = true;
+                deadline.as_mut().reset(time::Instant::now() + GRACE);
+            }
+        }
+    }
+    if timed_out {
+        return Ok(Exit::TimedOut);
+    }
+    let code = exit.map_or(-1, |status| {
+        use std::os::unix::process::ExitStatusExt as _;
+        status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(-1)
+    });
+    Ok(Exit::Code(code))
+}
+
+/// Kills the process group when the run is abandoned.
+struct Group(Option<Pid>);
+
+impl Group {
+    fn signal(&self, signal: signal::Signal) {
+        if let Some(pid) = self.0 {
+            // Already gone is fine.
+            let _ = signal::killpg(pid, signal);
+        }
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.signal(signal::Signal::SIGKILL);
+    }
+}

@@ -1,0 +1,219 @@
+//! The machine this process runs on, or a directory that stands for one.
+
+use std::{
+    fs,
+    hash::{BuildHasher as _, Hasher as _},
+    io::{self, Read, Write},
+    os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _},
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
+
+use jiff::Timestamp;
+
+use super::{Attr, BoxFuture, BoxIo, Exec, Exit, Host, Kind, Sink, Stat, process};
+
+/// How long a TCP connection may take to open.
+const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// See the module.
+pub struct RealHost {
+    root: PathBuf,
+}
+
+impl RealHost {
+    /// The machine itself.
+    pub fn new() -> Self {
+        Self::at("/")
+    }
+
+    /// A machine whose `/` is a directory. Programs still run as ordinary processes, with paths as the machine sees
+    /// them, so this suits tests and simulations that do not name absolute paths in commands.
+    pub fn at(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+
+    fn path(&self, path: &Path) -> PathBuf {
+        match path.strip_prefix("/") {
+            Ok(relative) => self.root.join(relative),
+            Err(_) => self.root.join(path),
+        }
+    }
+}
+
+impl Default for RealHost {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Host for RealHost {
+    fn now(&self) -> Timestamp {
+        Timestamp::now()
+    }
+
+    fn random(&self) -> u64 {
+        // Each RandomState is seeded by the kernel; good enough for jitter, and no further dependency.
+        std::hash::RandomState::new().build_hasher().finish()
+    }
+
+    fn env(&self) -> Vec<(String, String)> {
+        // Names and values that are not UTF-8 cannot be named in a plan either.
+        std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+            .collect()
+    }
+
+    fn identity(&self) -> (u32, u32) {
+        (nix::unistd::getuid().as_raw(), nix::unistd::getgid().as_raw())
+    }
+
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+        fs::read(self.path(path))
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Box<dyn Read + Send>> {
+        Ok(Box::new(fs::File::open(self.path(path))?))
+    }
+
+    fn create(&self, path: &Path, mode: u32) -> io::Result<Box<dyn Write + Send>> {
+        let file = fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(self.path(path))?;
+        file.set_permissions(fs::Permissions::from_mode(mode))?;
+        Ok(Box::new(io::BufWriter::with_capacity(64 * 1024, file)))
+    }
+
+    fn stat(&self, path: &Path) -> io::Result<Stat> {
+        let found = fs::symlink_metadata(self.path(path))?;
+        let kind = match found.file_type() {
+            t if t.is_file() => Kind::File,
+            t if t.is_dir() => Kind::Directory,
+            t if t.is_symlink() => Kind::Symlink,
+            _ => Kind::Other,
+        };
+        Ok(Stat { kind, mode: found.mode() & 0o7777, uid: found.uid(), gid: found.gid(), len: found.len() })
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(self.path(path))? {
+            if let Ok(name) = entry?.file_name().into_string() {
+                names.push(name);
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    fn make_dirs(&self, path: &Path, mode: u32) -> io::Result<()> {
+        let path = self.path(path);
+        if let Some(parent) = path.parent() {
+            fs::DirBuilder::new().recursive(true).mode(0o755).create(parent)?;
+        }
+        match fs::DirBuilder::new().mode(mode).create(&path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
+            other => other,
+        }
+    }
+
+    fn replace(&self, path: &Path, content: &[u8], attr: Attr) -> io::Result<()> {
+        let path = self.path(path);
+        let parent = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
+        let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+        static COUNTER: AtomicU64 = AtomicU64::new(0);
+        let mut temporary = std::ffi::OsString::from(".");
+        temporary.push(name);
+        temporary.push(format!(
+            ".{}-{}.drover-tmp",
+            std::process::id(),
+            COUNTER.fetch_add(1, Ordering::Relaxed)
+        ));
+        let temporary = parent.join(temporary);
+        let written = (|| {
+            let mut file =
+                fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
+            file.write_all(content)?;
+            if let Some((uid, gid)) = attr.owner {
+                own(&temporary, uid, gid, &file.metadata()?)?;
+            }
+            // After the owner: chown clears bits.
+            file.set_permissions(fs::Permissions::from_mode(attr.mode))?;
+            file.sync_all()?;
+            fs::rename(&temporary, &path)?;
+            fs::File::open(parent)?.sync_all()
+        })();
+        if written.is_err() {
+            let _ = fs::remove_file(&temporary);
+        }
+        written
+    }
+
+    fn set_attr(&self, path: &Path, attr: Attr) -> io::Result<()> {
+        let path = self.path(path);
+        let found = fs::symlink_metadata(&path)?;
+        if let Some((uid, gid)) = attr.owner {
+            own(&path, uid, gid, &found)?;
+        }
+        if !found.file_type().is_symlink() && fs::symlink_metadata(&path)?.mode() & 0o7777 != attr.mode {
+            fs::set_permissions(&path, fs::Permissions::from_mode(attr.mode))?;
+        }
+        Ok(())
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(self.path(path))
+    }
+
+    fn remove_tree(&self, path: &Path) -> io::Result<()> {
+        fs::remove_dir_all(self.path(path))
+    }
+
+    fn symlink(&self, target: &Path, path: &Path) -> io::Result<()> {
+        std::os::unix::fs::symlink(target, self.path(path))
+    }
+
+    fn hard_link(&self, existing: &Path, path: &Path) -> io::Result<()> {
+        fs::hard_link(self.path(existing), self.path(path))
+    }
+
+    fn run<'a>(&'a self, exec: &'a Exec, sink: &'a mut dyn Sink) -> BoxFuture<'a, io::Result<Exit>> {
+        Box::pin(process::run(exec, self.path(&exec.dir), sink))
+    }
+
+    fn dial<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, io::Result<BoxIo>> {
+        Box::pin(async move {
+            let host = host.trim_start_matches('[').trim_end_matches(']');
+            let stream = tokio::time::timeout(DIAL_TIMEOUT, tokio::net::TcpStream::connect((host, port)))
+                .await
+                .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "connection attempt timed out"))??;
+            stream.set_nodelay(true)?;
+            // A watch can be silent for minutes: without keep-alive a dead path would go unnoticed as long.
+            let keepalive = socket2::TcpKeepalive::new()
+                .with_time(Duration::from_secs(20))
+                .with_interval(Duration::from_secs(5))
+                .with_retries(4);
+            let _ = socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive);
+            Ok(Box::new(stream) as BoxIo)
+        })
+    }
+
+    fn blocking<'a>(&'a self, job: Box<dyn FnOnce() + Send + 'static>) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            // A panic is seen by the caller as a missing result.
+            let _ = tokio::task::spawn_blocking(job).await;
+        })
+    }
+}
+
+fn own(path: &Path, uid: u32, gid: u32, found: &fs::Metadata) -> io::Result<()> {
+    if (found.uid(), found.gid()) == (uid, gid) {
+        return Ok(());
+    }
+    std::os::unix::fs::lchown(path, Some(uid), Some(gid)).map_err(|error| match error.raw_os_error() {
+        Some(code) if code == nix::errno::Errno::EINVAL as i32 => io::Error::new(
+            error.kind(),
+            format!("uid {uid} or gid {gid} does not exist on this machine (it runs in a user namespace without it)"),
+        ),
+        _ => error,
+    })
+}

@@ -1,0 +1,205 @@
+//! A small HTTP client: one origin, HTTP/1.1, one idle connection kept, every connection dialled through the host.
+
+mod proxy;
+pub mod tls;
+mod url;
+
+use std::{
+    io,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::{Request, Response, header};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::{body::Incoming, client::conn::http1};
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::ServerName;
+
+pub use url::{Url, UrlError};
+
+use crate::host::{BoxIo, Host};
+
+/// How long until the head of an answer must be there.
+pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long TLS and proxy may take once TCP is up.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No TCP connection.
+    #[error("cannot connect to {to}: {source}")]
+    Dial {
+        /// host:port.
+        to: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// TLS failed, most often because the certificate is not trusted.
+    #[error("TLS with {to}: {source}")]
+    Tls {
+        /// host:port.
+        to: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// The proxy refused.
+    #[error("proxy {proxy}: {message}")]
+    Proxy {
+        /// host:port of the proxy.
+        proxy: String,
+        /// What it said.
+        message: String,
+    },
+    /// The connection broke.
+    #[error("{0}")]
+    Http(#[from] hyper::Error),
+    /// Nothing came in time.
+    #[error("no answer within {0:?}")]
+    Timeout(Duration),
+    /// More came than can be of use.
+    #[error("the answer is broken off or larger than {0} bytes")]
+    Body(usize),
+    /// A request that cannot be written.
+    #[error("bad request: {0}")]
+    Request(#[from] http::Error),
+}
+
+impl Error {
+    /// The server's certificate was issued by nobody we trust.
+    pub fn is_unknown_issuer(&self) -> bool {
+        matches!(self, Self::Tls { source, .. } if tls::is_unknown_issuer(source))
+    }
+}
+
+/// A client of one origin.
+pub struct Client {
+    host: Arc<dyn Host>,
+    url: Url,
+    tls: Option<(Arc<rustls::ClientConfig>, ServerName<'static>)>,
+    use_proxy: bool,
+    idle: Mutex<Option<http1::SendRequest<Full<Bytes>>>>,
+}
+
+impl Client {
+    /// `tls` is used iff the URL is https.
+    pub fn new(
+        host: Arc<dyn Host>,
+        url: Url,
+        server_name: Option<&str>,
+        tls: Option<Arc<rustls::ClientConfig>>,
+    ) -> Result<Self, UrlError> {
+        let tls = match (url.https, tls) {
+            (true, Some(config)) => {
+                let name = server_name.unwrap_or(url.bare_host()).to_owned();
+                Some((config, ServerName::try_from(name).map_err(|_| UrlError(url.host.clone()))?))
+            }
+            (true, None) => return Err(UrlError("an https URL needs a TLS configuration".into())),
+            (false, _) => None,
+        };
+        Ok(Self { host, url, tls, use_proxy: true, idle: Mutex::new(None) })
+    }
+
+    /// Ignore the proxy variables, as probes do.
+    pub fn without_proxy(mut self) -> Self {
+        self.use_proxy = false;
+        self
+    }
+
+    /// The origin.
+    pub fn url(&self) -> &Url {
+        &self.url
+    }
+
+    /// Sends a request whose URI is a path. `Host` is filled in. A kept connection that turns out to be dead is
+    /// replaced once, provided that the request was not sent on it.
+    pub async fn send(&self, mut request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Error> {
+        let authority = self.url.authority().parse().map_err(http::Error::from)?;
+        request.headers_mut().insert(header::HOST, authority);
+        let kept = self.idle.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let mut sender = match kept {
+            Some(sender) if sender.is_ready() => sender,
+            _ => self.connect().await?,
+        };
+        let answer = match tokio::time::timeout(ANSWER_TIMEOUT, sender.try_send_request(request)).await {
+            Err(_) => return Err(Error::Timeout(ANSWER_TIMEOUT)),
+            Ok(Ok(answer)) => answer,
+            Ok(Err(mut failed)) => match failed.take_message() {
+                None => return Err(failed.into_error().into()),
+                Some(request) => {
+                    sender = self.connect().await?;
+                    tokio::time::timeout(ANSWER_TIMEOUT, sender.send_request(request))
+                        .await
+                        .map_err(|_| Error::Timeout(ANSWER_TIMEOUT))??
+                }
+            },
+        };
+        *self.idle.lock().unwrap_or_else(PoisonError::into_inner) = Some(sender);
+        Ok(answer)
+    }
+
+    /// Like [`Client::send`], on a connection of its own: for watches, which occupy it.
+    pub async fn send_alone(&self, mut request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Error> {
+        let authority = self.url.authority().parse().map_err(http::Error::from)?;
+        request.headers_mut().insert(header::HOST, authority);
+        let mut sender = self.connect().await?;
+        tokio::time::timeout(ANSWER_TIMEOUT, sender.send_request(request))
+            .await
+            .map_err(|_| Error::Timeout(ANSWER_TIMEOUT))?
+            .map_err(Error::Http)
+    }
+
+    async fn connect(&self) -> Result<http1::SendRequest<Full<Bytes>>, Error> {
+        let io = tokio::time::timeout(HANDSHAKE_TIMEOUT * 2, self.open())
+            .await
+            .map_err(|_| Error::Timeout(HANDSHAKE_TIMEOUT * 2))??;
+        let (sender, connection) =
+            http1::Builder::new().max_buf_size(64 * 1024).handshake(TokioIo::new(io)).await?;
+        // Ends by itself when the sender or the peer goes.
+        tokio::spawn(async move {
+            let _ = connection.await;
+        });
+        Ok(sender)
+    }
+
+    async fn open(&self) -> Result<BoxIo, Error> {
+        let to = self.url.authority();
+        let proxy = if self.use_proxy { proxy::pick(&self.host.env(), &self.url) } else { None };
+        let tcp = match proxy {
+            None => self
+                .host
+                .dial(&self.url.host, self.url.port)
+                .await
+                .map_err(|source| Error::Dial { to: to.clone(), source })?,
+            Some(proxy) => {
+                let name = format!("{}:{}", proxy.url.host, proxy.url.port);
+                let mut tcp = self
+                    .host
+                    .dial(&proxy.url.host, proxy.url.port)
+                    .await
+                    .map_err(|source| Error::Dial { to: name.clone(), source })?;
+                proxy::connect(&mut tcp, &proxy, &format!("{}:{}", self.url.host, self.url.port))
+                    .await
+                    .map_err(|message| Error::Proxy { proxy: name, message })?;
+                tcp
+            }
+        };
+        let Some((config, name)) = &self.tls else { return Ok(tcp) };
+        let tls = tokio_rustls::TlsConnector::from(config.clone())
+            .connect(name.clone(), tcp)
+            .await
+            .map_err(|source| Error::Tls { to, source })?;
+        Ok(Box::new(tls))
+    }
+}
+
+/// Reads a whole body of at most `limit` bytes.
+pub async fn read_body(body: Incoming, limit: usize, within: Duration) -> Result<Bytes, Error> {
+    tokio::time::timeout(within, Limited::new(body, limit).collect())
+        .await
+        .map_err(|_| Error::Timeout(within))?
+        .map(|collected| collected.to_bytes())
+        .map_err(|_| Error::Body(limit))
+}

@@ -1,0 +1,100 @@
+//! One layer on top of what is there: whiteouts applied, nothing written outside.
+
+use std::{
+    io::{self, Read},
+    path::{Path, PathBuf},
+};
+
+use super::{Error, tarball::clean};
+use crate::host::{Attr, Host, Kind};
+
+const WHITEOUT: &str = ".wh.";
+const OPAQUE: &str = ".wh..wh..opq";
+
+pub(super) fn layer(host: &dyn Host, reader: impl Read, into: &Path) -> Result<(), Error> {
+    let mut archive = tar::Archive::new(reader);
+    let broken = |source| Error::Unpack { path: into.to_owned(), source };
+    for entry in archive.entries().map_err(broken)? {
+        let mut entry = entry.map_err(broken)?;
+        let raw = entry.path().map_err(broken)?.into_owned();
+        let relative = clean(&raw).ok_or_else(|| Error::Escape(raw.clone()))?;
+        let failed = |source| Error::Unpack { path: raw.clone(), source };
+        let Some(name) = relative.file_name().and_then(|name| name.to_str()) else { continue };
+        let parent = relative.parent().unwrap_or(Path::new(""));
+        folders(host, into, parent, &raw)?;
+        let path = into.join(&relative);
+        if name == OPAQUE {
+            let directory = into.join(parent);
+            for name in host.list(&directory).map_err(failed)? {
+                remove(host, &directory.join(name)).map_err(failed)?;
+            }
+            continue;
+        }
+        if let Some(hidden) = name.strip_prefix(WHITEOUT) {
+            if matches!(hidden, "" | "." | "..") {
+                return Err(Error::Escape(raw));
+            }
+            remove(host, &into.join(parent).join(hidden)).map_err(failed)?;
+            continue;
+        }
+        let kind = entry.header().entry_type();
+        if kind.is_dir() {
+            if host.stat(&path).is_ok_and(|stat| stat.kind != Kind::Directory) {
+                remove(host, &path).map_err(failed)?;
+            }
+            host.make_dirs(&path, 0o755).map_err(failed)?;
+        } else if kind.is_file() || kind.is_contiguous() {
+            remove(host, &path).map_err(failed)?;
+            // Ownership is ignored and writing is for the owner alone; a mode of zero means that nobody set one.
+            let mode = match entry.header().mode().map_err(failed)? & 0o755 {
+                0 => 0o755,
+                mode => mode,
+            };
+            let mut writer = host.create(&path, mode).map_err(failed)?;
+            io::copy(&mut entry, &mut writer).map_err(failed)?;
+            io::Write::flush(&mut writer).map_err(failed)?;
+        } else if kind.is_symlink() {
+            let target = link(&entry).map_err(failed)?;
+            remove(host, &path).map_err(failed)?;
+            host.symlink(&target, &path).map_err(failed)?;
+        } else if kind.is_hard_link() {
+            let target = link(&entry).map_err(failed)?;
+            let target = clean(&target).ok_or_else(|| Error::Escape(target.clone()))?;
+            folders(host, into, target.parent().unwrap_or(Path::new("")), &raw)?;
+            remove(host, &path).map_err(failed)?;
+            host.hard_link(&into.join(target), &path).map_err(failed)?;
+        }
+    }
+    Ok(())
+}
+
+fn link<R: Read>(entry: &tar::Entry<'_, R>) -> io::Result<PathBuf> {
+    Ok(entry.link_name()?.ok_or(io::ErrorKind::InvalidData)?.into_owned())
+}
+
+/// Makes the folders above an entry, and refuses to walk through a symlink: an earlier entry may have pointed it
+/// anywhere.
+fn folders(host: &dyn Host, into: &Path, relative: &Path, entry: &Path) -> Result<(), Error> {
+    let mut at = into.to_owned();
+    for part in relative.components() {
+        at.push(part);
+        let made = match host.stat(&at) {
+            Ok(stat) if stat.kind == Kind::Directory => Ok(()),
+            Ok(stat) if stat.kind == Kind::Symlink => return Err(Error::Escape(entry.to_owned())),
+            Ok(_) => Err(io::ErrorKind::NotADirectory.into()),
+            Err(_) => host
+                .make_dirs(&at, 0o755)
+                .and_then(|()| host.set_attr(&at, Attr { mode: 0o755, owner: None })),
+        };
+        made.map_err(|source| Error::Unpack { path: entry.to_owned(), source })?;
+    }
+    Ok(())
+}
+
+fn remove(host: &dyn Host, path: &Path) -> io::Result<()> {
+    match host.stat(path).map(|stat| stat.kind) {
+        Ok(Kind::Directory) => host.remove_tree(path),
+        Ok(_) => host.remove_file(path),
+        Err(_) => Ok(()),
+    }
+}

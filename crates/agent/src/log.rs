@@ -1,0 +1,91 @@
+//! Log lines in the original's format, on standard output, where systemd collects them.
+
+use std::{
+    fmt::{self, Write as _},
+    io::Write as _,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use tracing::{
+    Event, Level, Metadata, Subscriber,
+    field::{Field, Visit},
+    level_filters::LevelFilter,
+    span,
+};
+
+/// Reads `CATTLE_LOGLEVEL`; `None` for a word that is none of the original's levels.
+pub fn parse_level(text: &str) -> Option<LevelFilter> {
+    Some(match text.to_ascii_lowercase().as_str() {
+        "trace" => LevelFilter::TRACE,
+        "debug" => LevelFilter::DEBUG,
+        "" | "info" => LevelFilter::INFO,
+        "warn" | "warning" => LevelFilter::WARN,
+        "error" | "fatal" | "panic" => LevelFilter::ERROR,
+        _ => return None,
+    })
+}
+
+/// Starts logging; only the first call counts.
+pub fn init(level: LevelFilter) {
+    // A second call finds the first one's logger, which is as good.
+    let _ = tracing::subscriber::set_global_default(Logger { level, spans: AtomicU64::new(1) });
+}
+
+/// A hand-written subscriber: what a full-blown one offers costs more memory than the rest of the agent.
+struct Logger {
+    level: LevelFilter,
+    spans: AtomicU64,
+}
+
+impl Subscriber for Logger {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        // Libraries below speak of requests, and requests carry credentials.
+        *metadata.level() <= self.level && metadata.target().starts_with("drover")
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        Some(self.level)
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(self.spans.fetch_add(1, Ordering::Relaxed).max(1))
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+    fn enter(&self, _: &span::Id) {}
+    fn exit(&self, _: &span::Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let level = match *event.metadata().level() {
+            Level::TRACE => "trace",
+            Level::DEBUG => "debug",
+            Level::INFO => "info",
+            Level::WARN => "warning",
+            Level::ERROR => "error",
+        };
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        let now = jiff::Timestamp::now();
+        let line = format!("time=\"{now:.3}\" level={level} msg={:?}{}\n", fields.message, fields.rest);
+        // Nobody is left to be told when standard output is gone.
+        let _ = std::io::stdout().lock().write_all(line.as_bytes());
+    }
+}
+
+#[derive(Default)]
+struct Fields {
+    message: String,
+    rest: String,
+}
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        // Writing into a string cannot fail.
+        let _ = if field.name() == "message" {
+            write!(self.message, "{value:?}")
+        } else {
+            write!(self.rest, " {}={value:?}", field.name())
+        };
+    }
+}

@@ -1,0 +1,158 @@
+//! One question of one probe.
+
+use std::{path::Path, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use drover_plan::HttpGetAction;
+use http::{Request, header};
+use http_body_util::Full;
+
+use crate::{
+    host::Host,
+    http::{Client, Error, Url, read_body, tls},
+};
+
+/// Without an answer by then, a probe failed. The original waits for ever if the plan does not say.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
+const REDIRECTS: usize = 10;
+const BODY: usize = 10 * 1024;
+
+pub(super) enum Outcome {
+    Healthy,
+    Unhealthy(String),
+    /// The question makes no sense; the status stays as it is.
+    Unusable(String),
+}
+
+pub(super) struct Check<'a> {
+    host: Arc<dyn Host>,
+    action: &'a HttpGetAction,
+    /// Kept while the files stay the same, so that TLS sessions are resumed and nothing is parsed every few seconds.
+    tls: Option<Tls>,
+}
+
+struct Tls {
+    files: [Option<Vec<u8>>; 3],
+    system: bool,
+    config: Arc<rustls::ClientConfig>,
+}
+
+impl<'a> Check<'a> {
+    pub(super) fn new(host: Arc<dyn Host>, action: &'a HttpGetAction) -> Self {
+        Self { host, action, tls: None }
+    }
+
+    pub(super) async fn run(&mut self, timeout_seconds: i64) -> Outcome {
+        let timeout = match u64::try_from(timeout_seconds) {
+            Ok(seconds) if seconds > 0 => Duration::from_secs(seconds),
+            _ => DEFAULT_TIMEOUT,
+        };
+        let url = match Url::parse(&self.action.url) {
+            Ok(url) => url,
+            Err(error) => return Outcome::Unusable(error.to_string()),
+        };
+        match tokio::time::timeout(timeout, self.ask(url)).await {
+            Err(_) => Outcome::Unhealthy(format!("no answer within {} s", timeout.as_secs())),
+            Ok(Err(error)) => Outcome::Unhealthy(error),
+            Ok(Ok(())) => Outcome::Healthy,
+        }
+    }
+
+    async fn ask(&mut self, mut url: Url) -> Result<(), String> {
+        for _ in 0..=REDIRECTS {
+            let answer = match self.get(&url, false).await {
+                // Trusting the system's roots too means to load them all; most nodes never need that.
+                Err(error) if error.is_unknown_issuer() => self.get(&url, true).await,
+                other => other,
+            };
+            let answer = answer.map_err(|error| error.to_string())?;
+            let status = answer.status();
+            if status.is_success() {
+                return Ok(());
+            }
+            let location = answer.headers().get(header::LOCATION).and_then(|value| value.to_str().ok());
+            match location {
+                Some(location) if status.is_redirection() => {
+                    let next = resolve(&url, location).ok_or_else(|| format!("redirect to {location}"))?;
+                    if next.host != url.host {
+                        return Err(format!("redirect to another host, {}", next.host));
+                    }
+                    url = next;
+                }
+                _ => return Err(format!("status {}", status.as_u16())),
+            }
+        }
+        Err(format!("more than {REDIRECTS} redirects"))
+    }
+
+    async fn get(&mut self, url: &Url, system: bool) -> Result<http::Response<()>, Error> {
+        let failed = |source| Error::Tls { to: url.authority(), source };
+        let tls = if url.https {
+            Some(self.config(system).map_err(|error| failed(std::io::Error::other(error)))?)
+        } else {
+            None
+        };
+        let client = Client::new(self.host.clone(), url.clone(), None, tls)
+            .map_err(|error| failed(std::io::Error::other(error)))?
+            .without_proxy();
+        let request = Request::get(&url.path)
+            .header(header::USER_AGENT, "kube-probe/1.36")
+            .header(header::ACCEPT, "*/*")
+            .header(header::CONNECTION, "close")
+            .body(Full::new(Bytes::new()))?;
+        let (head, body) = client.send_alone(request).await?.into_parts();
+        // Read what a handler may want to get rid of; a longer body is nobody's failure.
+        let _ = read_body(body, BODY, Duration::from_secs(1)).await;
+        Ok(http::Response::from_parts(head, ()))
+    }
+
+    fn config(&mut self, system: bool) -> Result<Arc<rustls::ClientConfig>, tls::Error> {
+        let read = |path: &str| {
+            if path.is_empty() {
+                return None;
+            }
+            // As in the original, a file that cannot be read is logged and the probe goes on without.
+            self.host
+                .read(Path::new(path))
+                .map_err(|error| tracing::debug!("probe: cannot read {path}: {error}"))
+                .ok()
+        };
+        let files =
+            [read(&self.action.ca_cert), read(&self.action.client_cert), read(&self.action.client_key)];
+        if let Some(known) = &self.tls
+            && known.files == files
+            && known.system >= system
+        {
+            return Ok(known.config.clone());
+        }
+        let ca = files[0].as_deref().unwrap_or_default();
+        let trust = match () {
+            () if self.action.insecure => tls::Trust::Anything,
+            () if system || ca.is_empty() => tls::Trust::System(ca),
+            () => tls::Trust::Only(ca),
+        };
+        let client = files[1].as_deref().zip(files[2].as_deref());
+        let config = tls::client_config(trust, client).or_else(|error| {
+            tracing::debug!("probe: {error}");
+            tls::client_config(
+                if self.action.insecure { tls::Trust::Anything } else { tls::Trust::System(ca) },
+                None,
+            )
+        })?;
+        self.tls = Some(Tls { files, system, config: config.clone() });
+        Ok(config)
+    }
+}
+
+fn resolve(from: &Url, location: &str) -> Option<Url> {
+    if location.contains("://") {
+        return Url::parse(location).ok();
+    }
+    let path = if location.starts_with('/') {
+        location.to_owned()
+    } else {
+        let base = from.path.split('?').next().unwrap_or("/");
+        format!("{}/{location}", base.rsplit_once('/').map_or("", |(head, _)| head))
+    };
+    if location.starts_with("//") { None } else { Some(Url { path, ..from.clone() }) }
+}

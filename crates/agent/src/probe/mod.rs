@@ -1,0 +1,146 @@
+//! Probes on their own schedule: no instruction and no other probe delays one.
+
+mod check;
+mod status;
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use drover_plan::{Probe, ProbeStatus};
+use tokio::{sync::Notify, task::JoinSet, time};
+
+use crate::host::Host;
+
+/// Statuses by probe.
+pub type Statuses = BTreeMap<String, ProbeStatus>;
+
+/// Seconds between two rounds unless the secret says otherwise.
+const DEFAULT_PERIOD: u64 = 5;
+
+/// Runs the probes of one plan.
+pub struct Prober {
+    host: Arc<dyn Host>,
+    probes: BTreeMap<String, Probe>,
+    shared: Arc<Shared>,
+    tasks: JoinSet<()>,
+}
+
+struct Shared {
+    statuses: Mutex<Statuses>,
+    period: AtomicU64,
+    changed: Notify,
+}
+
+impl Shared {
+    fn statuses(&self) -> std::sync::MutexGuard<'_, Statuses> {
+        // Nothing panics while it is held.
+        self.statuses.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Prober {
+    /// Without probes yet.
+    pub fn new(host: Arc<dyn Host>) -> Self {
+        let shared = Shared {
+            statuses: Mutex::default(),
+            period: AtomicU64::new(DEFAULT_PERIOD),
+            changed: Notify::new(),
+        };
+        Self { host, probes: BTreeMap::new(), shared: Arc::new(shared), tasks: JoinSet::new() }
+    }
+
+    /// Seconds between two rounds; sticky.
+    pub fn set_period(&self, seconds: u64) {
+        if seconds > 0 {
+            self.shared.period.store(seconds, Ordering::Relaxed);
+        }
+    }
+
+    /// Follows another set of probes, starting from known statuses. The same set is left running.
+    pub fn follow(&mut self, probes: &BTreeMap<String, Probe>, known: &Statuses) {
+        if self.probes == *probes {
+            return;
+        }
+        self.probes.clone_from(probes);
+        let statuses = probes.keys().map(|name| (name.clone(), known.get(name).copied().unwrap_or_default()));
+        *self.shared.statuses() = statuses.collect();
+        self.start(false);
+    }
+
+    /// Starts over after a plan was applied: initial delays count again, and what was healthy before has to prove it
+    /// anew if `forget`.
+    pub fn restart(&mut self, forget: bool) {
+        if forget {
+            self.shared.statuses().values_mut().for_each(|status| *status = ProbeStatus::default());
+        }
+        self.start(true);
+    }
+
+    /// The statuses now.
+    pub fn statuses(&self) -> Statuses {
+        self.shared.statuses().clone()
+    }
+
+    /// Waits for a change. Cancel-safe.
+    pub async fn changed(&self) {
+        self.shared.changed.notified().await;
+    }
+
+    fn start(&mut self, delay: bool) {
+        // Ends what ran for the set before.
+        self.tasks = JoinSet::new();
+        for (name, probe) in &self.probes {
+            let (name, probe) = (name.clone(), probe.clone());
+            let (host, shared) = (self.host.clone(), self.shared.clone());
+            self.tasks.spawn(async move {
+                if delay {
+                    time::sleep(Duration::from_secs(u64::try_from(probe.initial_delay_seconds).unwrap_or(0)))
+                        .await;
+                }
+                watch(host, &name, &probe, &shared).await;
+            });
+        }
+    }
+}
+
+async fn watch(host: Arc<dyn Host>, name: &str, probe: &Probe, shared: &Shared) {
+    let mut check = check::Check::new(host, &probe.http_get);
+    loop {
+        let started = time::Instant::now();
+        let outcome = check.run(probe.timeout_seconds).await;
+        let changed = {
+            let mut statuses = shared.statuses();
+            let Some(status) = statuses.get_mut(name) else { return };
+            let next = match &outcome {
+                check::Outcome::Unusable(_) => *status,
+                check::Outcome::Healthy => status::next(*status, probe, true),
+                check::Outcome::Unhealthy(_) => status::next(*status, probe, false),
+            };
+            let changed = next != *status;
+            if next.healthy != status.healthy || (changed && next.failure_count == 1) {
+                match &outcome {
+                    check::Outcome::Healthy => tracing::info!("probe {name} is healthy"),
+                    check::Outcome::Unhealthy(why) | check::Outcome::Unusable(why) => {
+                        tracing::info!("probe {name} fails: {why}");
+                    }
+                }
+            }
+            *status = next;
+            changed
+        };
+        if changed {
+            shared.changed.notify_one();
+        }
+        let period = Duration::from_secs(shared.period.load(Ordering::Relaxed));
+        time::sleep_until(started + period).await;
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,40 @@
+//! How an answer changes a status. Pure.
+
+use drover_plan::{Probe, ProbeStatus};
+
+/// Counts saturate at the thresholds, so a steady state writes nothing.
+pub(super) fn next(status: ProbeStatus, probe: &Probe, success: bool) -> ProbeStatus {
+    let threshold = |value: i64, default| if value > 0 { value } else { default };
+    if success {
+        let enough = threshold(probe.success_threshold, 1);
+        let count = (status.success_count + 1).min(enough);
+        ProbeStatus { healthy: status.healthy || count >= enough, success_count: count, failure_count: 0 }
+    } else {
+        let enough = threshold(probe.failure_threshold, 3);
+        let count = (status.failure_count + 1).min(enough);
+        ProbeStatus { healthy: status.healthy && count < enough, success_count: 0, failure_count: count }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn agent_check_26_thresholds_turn_the_status() {
+        let probe = Probe { success_threshold: 2, ..Probe::default() };
+        let mut status = ProbeStatus::default();
+        status = next(status, &probe, true);
+        assert_eq!(status, ProbeStatus { healthy: false, success_count: 1, failure_count: 0 });
+        status = next(status, &probe, true);
+        assert_eq!(status, ProbeStatus { healthy: true, success_count: 2, failure_count: 0 });
+        assert_eq!(next(status, &probe, true), status, "saturated");
+        for failures in 1..=2 {
+            status = next(status, &probe, false);
+            assert_eq!(status, ProbeStatus { healthy: true, success_count: 0, failure_count: failures });
+        }
+        status = next(status, &probe, false);
+        assert_eq!(status, ProbeStatus { healthy: false, success_count: 0, failure_count: 3 });
+        assert_eq!(next(status, &probe, false), status, "saturated");
+    }
+}

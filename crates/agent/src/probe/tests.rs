@@ -1,0 +1,139 @@
+use std::{
+    io,
+    sync::atomic::{AtomicU16, AtomicUsize},
+};
+
+use drover_plan::HttpGetAction;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use super::*;
+use crate::host::{BoxFuture, BoxIo, Exec, Exit, MemoryHost, Program, Sink};
+
+/// Port 1 answers with the status set, 2 never answers, 3 redirects to another host, 4 to a path that answers 200.
+#[derive(Clone, Default)]
+struct Net {
+    status: Arc<AtomicU16>,
+    asked: Arc<AtomicUsize>,
+}
+
+impl Program for Net {
+    fn run<'a>(
+        &'a self,
+        _: &'a MemoryHost,
+        _: &'a Exec,
+        _: &'a mut dyn Sink,
+    ) -> BoxFuture<'a, io::Result<Exit>> {
+        Box::pin(async { Ok(Exit::Code(0)) })
+    }
+
+    fn dial<'a>(&'a self, _: &'a str, port: u16) -> BoxFuture<'a, io::Result<BoxIo>> {
+        let net = self.clone();
+        Box::pin(async move {
+            let (client, mut server) = tokio::io::duplex(4096);
+            tokio::spawn(async move {
+                let mut head = vec![0; 4096];
+                let n = server.read(&mut head).await.unwrap_or(0);
+                net.asked.fetch_add(1, Ordering::SeqCst);
+                let text = String::from_utf8_lossy(&head[..n]).into_owned();
+                assert!(text.to_ascii_lowercase().contains("user-agent: kube-probe/"), "{text}");
+                let answer = match port {
+                    2 => {
+                        std::future::pending::<()>().await;
+                        return;
+                    }
+                    3 => "HTTP/1.1 302 Found\r\nLocation: http://elsewhere/\r\nContent-Length: 0\r\n\r\n"
+                        .to_owned(),
+                    4 if text.starts_with("GET /ok ") => {
+                        "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n".to_owned()
+                    }
+                    4 => "HTTP/1.1 301 Moved\r\nLocation: /ok\r\nContent-Length: 0\r\n\r\n".to_owned(),
+                    _ => format!(
+                        "HTTP/1.1 {} X\r\nContent-Length: 0\r\n\r\n",
+                        net.status.load(Ordering::SeqCst)
+                    ),
+                };
+                let _ = server.write_all(answer.as_bytes()).await;
+            });
+            Ok(Box::new(client) as BoxIo)
+        })
+    }
+}
+
+fn probe(port: u16) -> Probe {
+    let url = format!("http://127.0.0.1:{port}/healthz");
+    Probe { http_get: HttpGetAction { url, ..HttpGetAction::default() }, ..Probe::default() }
+}
+
+fn prober(net: &Net, ports: &[u16]) -> Prober {
+    let host = Arc::new(MemoryHost::new(jiff::Timestamp::UNIX_EPOCH, 1, net.clone()));
+    let mut prober = Prober::new(host);
+    let probes = ports.iter().map(|port| (port.to_string(), probe(*port))).collect();
+    prober.follow(&probes, &Statuses::new());
+    prober
+}
+
+async fn until(prober: &Prober, port: u16, wanted: impl Fn(&ProbeStatus) -> bool) {
+    time::timeout(Duration::from_secs(300), async {
+        while !wanted(&prober.statuses()[&port.to_string()]) {
+            prober.changed().await;
+        }
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn agent_check_26_only_2xx_of_the_same_host_is_healthy() {
+    let net = Net::default();
+    net.status.store(200, Ordering::SeqCst);
+    let prober = prober(&net, &[1, 3, 4]);
+    until(&prober, 1, |status| status.healthy).await;
+    until(&prober, 4, |status| status.healthy).await;
+    until(&prober, 3, |status| !status.healthy && status.failure_count == 3).await;
+    net.status.store(404, Ordering::SeqCst);
+    until(&prober, 1, |status| !status.healthy).await;
+    assert_eq!(prober.statuses()["1"], ProbeStatus { healthy: false, success_count: 0, failure_count: 3 });
+}
+
+#[tokio::test(start_paused = true)]
+async fn agent_check_27_a_probe_that_hangs_delays_no_other_and_fails_in_time() {
+    let net = Net::default();
+    net.status.store(200, Ordering::SeqCst);
+    let prober = prober(&net, &[1, 2]);
+    let start = time::Instant::now();
+    until(&prober, 1, |status| status.healthy).await;
+    assert!(start.elapsed() < Duration::from_secs(1));
+    until(&prober, 2, |status| status.failure_count == 3).await;
+    assert!(start.elapsed() < Duration::from_secs(20));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_forgets_and_waits_for_the_initial_delay() {
+    let net = Net::default();
+    net.status.store(200, Ordering::SeqCst);
+    let host = Arc::new(MemoryHost::new(jiff::Timestamp::UNIX_EPOCH, 1, net.clone()));
+    let mut prober = Prober::new(host);
+    let known =
+        Statuses::from([("1".to_owned(), ProbeStatus { healthy: true, success_count: 1, failure_count: 0 })]);
+    prober
+        .follow(&BTreeMap::from([("1".to_owned(), Probe { initial_delay_seconds: 60, ..probe(1) })]), &known);
+    assert!(prober.statuses()["1"].healthy, "an agent that restarts does not make healthy nodes unhealthy");
+    prober.restart(true);
+    assert!(!prober.statuses()["1"].healthy);
+    let start = time::Instant::now();
+    until(&prober, 1, |status| status.healthy).await;
+    assert!(start.elapsed() >= Duration::from_secs(60));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_url_that_makes_no_sense_leaves_the_status() {
+    let net = Net::default();
+    let host = Arc::new(MemoryHost::new(jiff::Timestamp::UNIX_EPOCH, 1, net.clone()));
+    let mut prober = Prober::new(host);
+    let mut bad = probe(1);
+    bad.http_get.url = "no url".into();
+    prober.follow(&BTreeMap::from([("bad".to_owned(), bad)]), &Statuses::new());
+    time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(prober.statuses()["bad"], ProbeStatus::default());
+    assert_eq!(net.asked.load(Ordering::SeqCst), 0);
+}

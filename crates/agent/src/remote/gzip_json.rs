@@ -1,0 +1,53 @@
+//! The compressed maps in the secret: gzip around JSON, with nothing in the header that changes by itself.
+
+use std::io::{Read as _, Write as _};
+
+use flate2::{Compression, bufread::GzDecoder, write::GzEncoder};
+use serde::{Serialize, de::DeserializeOwned};
+
+/// A map that grew beyond this is not one of ours.
+const LIMIT: u64 = 16 * 1024 * 1024;
+
+/// Compresses. The header carries no time, so equal values give equal bytes.
+pub fn encode<T: Serialize>(value: &T) -> Vec<u8> {
+    let compress = || -> std::io::Result<Vec<u8>> {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+        encoder.write_all(&drover_plan::to_vec(value)?)?;
+        encoder.finish()
+    };
+    // Writing into memory cannot fail, nor can our maps.
+    compress().unwrap_or_default()
+}
+
+/// Reads a map. Absent, empty or broken is an empty map: earlier output must not stop a plan.
+pub fn decode<T: DeserializeOwned + Default>(bytes: Option<&Vec<u8>>) -> T {
+    let Some(bytes) = bytes.filter(|bytes| !bytes.is_empty()) else { return T::default() };
+    let mut text = Vec::new();
+    let read = GzDecoder::new(&bytes[..]).take(LIMIT).read_to_end(&mut text);
+    match read
+        .map_err(|error| error.to_string())
+        .and_then(|_| serde_json::from_slice(&text).map_err(|error| error.to_string()))
+    {
+        Ok(value) => value,
+        Err(error) => {
+            tracing::warn!("earlier output in the plan secret is unreadable and is replaced: {error}");
+            T::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn equal_maps_give_equal_bytes_and_broken_ones_are_empty() {
+        let map = BTreeMap::from([("b".to_owned(), 1), ("a".to_owned(), 2)]);
+        assert_eq!(encode(&map), encode(&map));
+        assert_eq!(encode(&map)[4..8], [0; 4], "no time in the header");
+        assert_eq!(decode::<BTreeMap<String, i32>>(Some(&encode(&map))), map);
+        assert!(decode::<BTreeMap<String, i32>>(Some(&b"nonsense".to_vec())).is_empty());
+        assert!(decode::<BTreeMap<String, i32>>(None).is_empty());
+    }
+}

@@ -1,0 +1,206 @@
+//! Keeps the connection to the management plane: connects, lists, watches, and starts over for ever.
+
+use std::{
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use tokio::{sync::Notify, time};
+
+use super::{
+    api::{Api, Error, Event},
+    secret::Secret,
+};
+use crate::{
+    config::{self, Connection},
+    host::Host,
+};
+
+/// How long one watch may last, before jitter.
+const WATCH_SECONDS: u64 = 300;
+const FIRST_BACKOFF: Duration = Duration::from_millis(250);
+const LAST_BACKOFF: Duration = Duration::from_secs(30);
+
+/// The latest word on the secret.
+pub enum Word {
+    /// It is like this. `authoritative` when it comes from a list and not from a watch, which may lag behind.
+    Secret {
+        /// The secret.
+        secret: Box<Secret>,
+        /// See above.
+        authoritative: bool,
+    },
+    /// It does not exist.
+    Gone,
+}
+
+/// State shared between the task that keeps the connection and the one that uses it.
+pub struct Link {
+    host: Arc<dyn Host>,
+    file: PathBuf,
+    strict: bool,
+    shared: Mutex<Shared>,
+    /// Woken when there is a word, or when the connection is up again.
+    pub news: Notify,
+}
+
+#[derive(Default)]
+struct Shared {
+    word: Option<Word>,
+    api: Option<Arc<Api>>,
+    connected: bool,
+    trouble: Option<String>,
+}
+
+impl Link {
+    /// Checks the connection file, so that a wrong one is told at start.
+    pub fn new(host: Arc<dyn Host>, file: PathBuf, strict: bool) -> Result<Self, LinkError> {
+        let connection = Connection::load(&*host, &file)?;
+        let api = Api::new(host.clone(), &connection, strict, false)?;
+        let shared = Shared { api: Some(Arc::new(api)), ..Shared::default() };
+        Ok(Self { host, file, strict, shared: Mutex::new(shared), news: Notify::new() })
+    }
+
+    fn shared(&self) -> std::sync::MutexGuard<'_, Shared> {
+        // Nothing panics while it is held.
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The latest word, once.
+    pub fn take(&self) -> Option<Word> {
+        self.shared().word.take()
+    }
+
+    /// To get and put.
+    pub fn api(&self) -> Option<Arc<Api>> {
+        self.shared().api.clone()
+    }
+
+    /// Whether list and watch work at the moment, and what is wrong if not.
+    pub fn state(&self) -> (bool, Option<String>, Option<String>) {
+        let shared = self.shared();
+        (shared.connected, shared.trouble.clone(), shared.api.as_ref().map(|api| api.server()))
+    }
+
+    fn tell(&self, word: Word) {
+        self.shared().word = Some(word);
+        self.news.notify_one();
+    }
+
+    /// Runs for ever.
+    pub async fn run(&self) {
+        let mut backoff = FIRST_BACKOFF;
+        loop {
+            let error = match self.session(&mut backoff).await {
+                Ok(()) => continue,
+                Err(error) => error,
+            };
+            self.down(&error);
+            // Half fixed, half random: many agents must not come back in one wave.
+            let half = backoff / 2;
+            time::sleep(half + half.mul_f64(self.host.random() as f64 / u64::MAX as f64)).await;
+            backoff = (backoff * 2).min(LAST_BACKOFF);
+        }
+    }
+
+    /// Connects, lists, and watches until something breaks.
+    async fn session(&self, backoff: &mut Duration) -> Result<(), LinkError> {
+        // Read anew each time: the token may have been renewed.
+        let connection = Connection::load(&*self.host, &self.file)?;
+        let api = Arc::new(self.connect(&connection).await?);
+        self.shared().api = Some(api.clone());
+        let (secret, mut revision) = api.list().await?;
+        self.tell(match secret {
+            Some(secret) => Word::Secret { secret: Box::new(secret), authoritative: true },
+            None => Word::Gone,
+        });
+        self.up(&api.server());
+        loop {
+            let seconds = WATCH_SECONDS + self.host.random() % WATCH_SECONDS;
+            let mut watch = match api.watch(&revision, seconds).await {
+                Err(Error::Expired) => return Ok(()),
+                other => other?,
+            };
+            let started = time::Instant::now();
+            loop {
+                match watch.next().await {
+                    Ok(Some(Event::Changed(secret))) => {
+                        *backoff = FIRST_BACKOFF;
+                        self.tell(Word::Secret { secret: Box::new(secret), authoritative: false });
+                    }
+                    Ok(Some(Event::Deleted)) => self.tell(Word::Gone),
+                    Ok(None) => break,
+                    Err(Error::Expired) => return Ok(()),
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            watch.revision().clone_into(&mut revision);
+            if started.elapsed() < Duration::from_secs(1) {
+                // A server that ends watches at once is in trouble; do not add to it.
+                time::sleep(FIRST_BACKOFF).await;
+            } else {
+                *backoff = FIRST_BACKOFF;
+            }
+        }
+    }
+
+    /// With the kubeconfig's authority; if that did not issue the server's certificate, with the system's, unless
+    /// verification is strict.
+    async fn connect(&self, connection: &Connection) -> Result<Api, LinkError> {
+        let api = Api::new(self.host.clone(), connection, self.strict, false)?;
+        match api.version().await {
+            Ok(()) => Ok(api),
+            Err(Error::Client(error)) if error.is_unknown_issuer() && !self.strict => {
+                let fallback = Api::new(self.host.clone(), connection, self.strict, true)?;
+                match fallback.version().await {
+                    Ok(()) => {
+                        tracing::warn!(
+                            "the server's certificate is not issued by the authority in {}, but is trusted by this system",
+                            self.file.display()
+                        );
+                        Ok(fallback)
+                    }
+                    Err(_) => Err(Error::Client(error).into()),
+                }
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn up(&self, server: &str) {
+        let mut shared = self.shared();
+        let was = std::mem::replace(&mut shared.connected, true);
+        shared.trouble = None;
+        drop(shared);
+        if !was {
+            tracing::info!("connected to {server}");
+        }
+        self.news.notify_one();
+    }
+
+    fn down(&self, error: &LinkError) {
+        let text = error.to_string();
+        let mut shared = self.shared();
+        let was = std::mem::replace(&mut shared.connected, false);
+        let new = shared.trouble.as_ref() != Some(&text);
+        shared.trouble = Some(text.clone());
+        drop(shared);
+        // One line per change of state, not per attempt.
+        if was || new {
+            tracing::warn!("not connected to the management plane, retrying: {text}");
+        }
+        self.news.notify_one();
+    }
+}
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub enum LinkError {
+    /// The connection file.
+    #[error("{0}")]
+    Config(#[from] config::Error),
+    /// A request.
+    #[error("{0}")]
+    Api(#[from] Error),
+}

@@ -1,0 +1,382 @@
+//! What the agent has to say, and how it is laid onto the secret. Pure.
+//!
+//! A report holds absolute values, so laying it onto the secret twice changes nothing the second time: that is what
+//! makes it safe to retry after an answer that never came, or after a crash.
+
+use std::collections::BTreeMap;
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use drover_plan::{PlanState, ProbeStatus, keys};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    decide::{gives_up, number, state_bytes, text},
+    gzip_json,
+    secret::Data,
+};
+use crate::{
+    apply::{Done, ERROR_OUTPUT, Outputs, PeriodicOutputs, truncate},
+    unix_date,
+};
+
+/// All values of a secret together may be 1 MiB; metadata and the server's own keys need room too.
+const SECRET_LIMIT: usize = 1_000_000;
+
+/// Unpublished results.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Report {
+    /// The secret it belongs to.
+    pub uid: String,
+    /// The plan it is about.
+    pub checksum: String,
+    /// Keys to set.
+    pub set: BTreeMap<String, String>,
+    /// Saved outputs of a success, by instruction; base64.
+    pub applied_output: BTreeMap<String, String>,
+    /// Saved outputs of a failure.
+    pub failed_output: Option<BTreeMap<String, String>>,
+    /// Results of periodic instructions.
+    pub periodic: PeriodicOutputs,
+}
+
+impl Report {
+    /// Before the first instruction of a plan that the server asks for.
+    pub fn commit(uid: &str, checksum: &str, data: &Data) -> Self {
+        let mut report = Self { uid: uid.into(), checksum: checksum.into(), ..Self::default() };
+        report.put(keys::PLAN_STATE, PlanState::InProgress.as_str());
+        report.put(keys::PLAN_REVISION, (number(data, keys::PLAN_REVISION) + 1).to_string());
+        if text(data, keys::FAILED_CHECKSUM) != checksum && data.contains_key(keys::FAILURE_COUNT) {
+            // The count belongs to an earlier plan; taken for this one's, it would raise the attempt number.
+            report.put(keys::FAILURE_COUNT, "0");
+        }
+        report
+    }
+
+    /// After a pass.
+    pub fn outcome(
+        uid: &str,
+        checksum: &str,
+        attempt: Option<i64>,
+        done: Done,
+        data: &Data,
+        now: Timestamp,
+    ) -> Self {
+        let mut report = Self { uid: uid.into(), checksum: checksum.into(), ..Self::default() };
+        report.periodic = done.periodic;
+        let Some(attempt) = attempt else { return report };
+        let by_state = state_bytes(data).is_some();
+        report.put(keys::LAST_APPLY_TIME, unix_date::format(now));
+        match done.error {
+            None => {
+                report.put(keys::APPLIED_CHECKSUM, checksum);
+                report.put(keys::FAILED_CHECKSUM, "");
+                report.put(keys::FAILURE_COUNT, "0");
+                report.put(keys::SUCCESS_COUNT, (number(data, keys::SUCCESS_COUNT) + 1).to_string());
+                report.put(keys::FAILED_OUTPUT, "");
+                report.applied_output = encode(done.outputs);
+                if by_state {
+                    report.put(keys::PLAN_STATE, PlanState::Succeeded.as_str());
+                }
+            }
+            Some(error) => {
+                report.put(keys::FAILED_CHECKSUM, checksum);
+                report.put(keys::FAILURE_COUNT, attempt.to_string());
+                report.put(keys::SUCCESS_COUNT, "0");
+                if text(data, keys::APPLIED_CHECKSUM) == checksum {
+                    // It was applied once, but is no longer.
+                    report.put(keys::APPLIED_CHECKSUM, "");
+                }
+                let mut outputs = done.outputs;
+                outputs.insert(ERROR_OUTPUT.into(), error.into_bytes());
+                report.failed_output = Some(encode(outputs));
+                if by_state && gives_up(data, attempt) {
+                    report.put(keys::PLAN_STATE, PlanState::Failed.as_str());
+                }
+            }
+        }
+        report
+    }
+
+    fn put(&mut self, key: &str, value: impl Into<String>) {
+        self.set.insert(key.to_owned(), value.into());
+    }
+
+    /// Nothing to say.
+    pub fn is_empty(&self) -> bool {
+        self.set.is_empty()
+            && self.applied_output.is_empty()
+            && self.failed_output.is_none()
+            && self.periodic.is_empty()
+    }
+
+    /// Adds a later report. What an earlier plan set is superseded; what was printed is kept.
+    pub fn absorb(&mut self, later: Self) {
+        if self.uid != later.uid {
+            *self = later;
+            return;
+        }
+        if self.checksum != later.checksum {
+            self.set.clear();
+            self.failed_output = None;
+        }
+        self.checksum = later.checksum;
+        if later.set.contains_key(keys::FAILED_OUTPUT) {
+            self.failed_output = None;
+        }
+        if later.failed_output.is_some() {
+            self.set.remove(keys::FAILED_OUTPUT);
+            self.failed_output = later.failed_output;
+        }
+        self.set.extend(later.set);
+        self.applied_output.extend(later.applied_output);
+        self.periodic.extend(later.periodic);
+    }
+
+    /// Lays the report onto data whose plan has the given checksum.
+    ///
+    /// If the server replaced the plan meanwhile, only what stays true is written: what was printed, and that the other
+    /// plan was applied. If it asks for the same plan again (`pending`), that request is left standing.
+    pub fn lay_onto(&self, data: &mut Data, checksum: Option<&str>) {
+        let same = checksum == Some(self.checksum.as_str());
+        let asked_again = data.get(keys::PLAN_STATE).is_some_and(|state| state == b"pending")
+            && self.set.get(keys::PLAN_STATE).is_none_or(|state| state != "in-progress");
+        for (key, value) in &self.set {
+            let about_state = key == keys::PLAN_STATE || key == keys::PLAN_REVISION;
+            let write = match (same, about_state) {
+                (true, true) => !asked_again && state_bytes(data).is_some(),
+                (true, false) => true,
+                (false, _) => key == keys::APPLIED_CHECKSUM && !value.is_empty(),
+            };
+            if write {
+                data.insert(key.clone(), value.clone().into_bytes());
+            }
+        }
+        if !self.applied_output.is_empty()
+            || (same && self.succeeded() && !data.contains_key(keys::APPLIED_OUTPUT))
+        {
+            merge(data, keys::APPLIED_OUTPUT, &self.applied_output);
+        }
+        if let (true, Some(output)) = (same, &self.failed_output) {
+            let mut now: BTreeMap<String, String> = gzip_json::decode(data.get(keys::FAILED_OUTPUT));
+            if now != *output {
+                now.clone_from(output);
+                data.insert(keys::FAILED_OUTPUT.into(), gzip_json::encode(&now));
+            }
+        }
+        if !self.periodic.is_empty()
+            || (same && self.succeeded() && !data.contains_key(keys::APPLIED_PERIODIC_OUTPUT))
+        {
+            merge(data, keys::APPLIED_PERIODIC_OUTPUT, &self.periodic);
+        }
+        fit(data);
+    }
+
+    fn succeeded(&self) -> bool {
+        self.set.get(keys::APPLIED_CHECKSUM) == Some(&self.checksum)
+    }
+}
+
+/// Lays probe statuses onto the data, if they changed.
+pub fn lay_probes(data: &mut Data, statuses: &BTreeMap<String, ProbeStatus>) {
+    let known = data.get(keys::PROBE_STATUSES).map(|bytes| drover_plan::from_slice(bytes).ok());
+    if known != Some(Some(statuses.clone())) {
+        data.insert(keys::PROBE_STATUSES.into(), drover_plan::to_vec(statuses).unwrap_or_default());
+    }
+}
+
+fn encode(outputs: Outputs) -> BTreeMap<String, String> {
+    outputs.into_iter().map(|(name, bytes)| (name, STANDARD.encode(bytes))).collect()
+}
+
+/// Adds to a compressed map, writing only if something changed or the key is missing.
+fn merge<T>(data: &mut Data, key: &str, more: &BTreeMap<String, T>)
+where
+    T: Clone + PartialEq + Serialize + for<'de> Deserialize<'de>,
+{
+    let before: BTreeMap<String, T> = gzip_json::decode(data.get(key));
+    let mut after = before.clone();
+    after.extend(more.clone());
+    if after != before || !data.contains_key(key) {
+        data.insert(key.to_owned(), gzip_json::encode(&after));
+    }
+}
+
+/// Shortens saved outputs, tail kept, until the secret can be stored.
+fn fit(data: &mut Data) {
+    let mut limit = 32 * 1024;
+    while data.iter().map(|(key, value)| key.len() + value.len()).sum::<usize>() > SECRET_LIMIT && limit >= 64
+    {
+        for key in [keys::APPLIED_OUTPUT, keys::FAILED_OUTPUT] {
+            let mut map: BTreeMap<String, String> = gzip_json::decode(data.get(key));
+            if map.is_empty() {
+                continue;
+            }
+            for value in map.values_mut() {
+                let bytes = STANDARD.decode(value.as_bytes()).unwrap_or_default();
+                *value = STANDARD.encode(truncate(bytes, limit, 0));
+            }
+            data.insert(key.to_owned(), gzip_json::encode(&map));
+        }
+        let mut map: PeriodicOutputs = gzip_json::decode(data.get(keys::APPLIED_PERIODIC_OUTPUT));
+        if !map.is_empty() {
+            for output in map.values_mut() {
+                output.stdout = truncate(std::mem::take(&mut output.stdout), limit, 0);
+                output.stderr = truncate(std::mem::take(&mut output.stderr), limit, 0);
+            }
+            data.insert(keys::APPLIED_PERIODIC_OUTPUT.to_owned(), gzip_json::encode(&map));
+        }
+        limit /= 2;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn data(entries: &[(&str, &str)]) -> Data {
+        entries.iter().map(|(key, value)| ((*key).to_owned(), value.as_bytes().to_vec())).collect()
+    }
+
+    fn now() -> Timestamp {
+        "2026-01-01T15:04:05Z".parse().unwrap()
+    }
+
+    fn done(error: Option<&str>) -> Done {
+        Done {
+            error: error.map(str::to_owned),
+            outputs: Outputs::from([("install".to_owned(), b"text".to_vec())]),
+            ..Done::default()
+        }
+    }
+
+    #[test]
+    fn a_success_clears_the_failure_and_is_stable() {
+        let mut secret =
+            data(&[("plan-state", "in-progress"), ("failure-count", "2"), ("failed-checksum", "c")]);
+        let report = Report::outcome("u", "c", Some(3), done(None), &secret, now());
+        report.lay_onto(&mut secret, Some("c"));
+        for (key, value) in [
+            ("plan-state", "succeeded"),
+            ("applied-checksum", "c"),
+            ("failed-checksum", ""),
+            ("failed-output", ""),
+            ("failure-count", "0"),
+            ("success-count", "1"),
+            ("last-apply-time", "Thu Jan  1 15:04:05 UTC 2026"),
+        ] {
+            assert_eq!(text(&secret, key), value, "{key}");
+        }
+        let output: BTreeMap<String, String> = gzip_json::decode(secret.get("applied-output"));
+        assert_eq!(output["install"], "dGV4dA==");
+        assert!(secret.contains_key("applied-periodic-output"), "an empty map, as the original writes");
+        let once = secret.clone();
+        report.lay_onto(&mut secret, Some("c"));
+        assert_eq!(secret, once, "laying it on again changes nothing");
+    }
+
+    #[test]
+    fn agent_check_11_a_failure_stays_told_and_nothing_false_is_claimed() {
+        let mut secret =
+            data(&[("plan-state", "in-progress"), ("max-failures", "1"), ("applied-checksum", "old")]);
+        let report = Report::outcome("u", "c", Some(1), done(Some("boom")), &secret, now());
+        report.lay_onto(&mut secret, Some("c"));
+        assert_eq!(text(&secret, "plan-state"), "failed");
+        assert_eq!(text(&secret, "failed-checksum"), "c");
+        assert_eq!(text(&secret, "failure-count"), "1");
+        assert_eq!(text(&secret, "applied-checksum"), "old");
+        let output: BTreeMap<String, String> = gzip_json::decode(secret.get("failed-output"));
+        assert_eq!(output[ERROR_OUTPUT], STANDARD.encode("boom"));
+        assert!(output.contains_key("install"));
+    }
+
+    #[test]
+    fn without_a_limit_a_failing_plan_stays_in_progress() {
+        let mut secret = data(&[("plan-state", "in-progress")]);
+        Report::outcome("u", "c", Some(9), done(Some("boom")), &secret, now())
+            .lay_onto(&mut secret, Some("c"));
+        assert_eq!(text(&secret, "plan-state"), "in-progress");
+        assert_eq!(text(&secret, "failure-count"), "9");
+    }
+
+    #[test]
+    fn agent_check_28_a_replaced_plan_gets_only_what_stays_true() {
+        let ran = data(&[("plan-state", "in-progress")]);
+        let report = Report::outcome("u", "c", Some(1), done(None), &ran, now());
+        let mut replaced = data(&[("plan-state", "pending"), ("plan-revision", "1")]);
+        report.lay_onto(&mut replaced, Some("new"));
+        assert_eq!(text(&replaced, "plan-state"), "pending");
+        assert_eq!(text(&replaced, "applied-checksum"), "c");
+        assert!(replaced.contains_key("applied-output"));
+        assert!(!replaced.contains_key("success-count") && !replaced.contains_key("last-apply-time"));
+        let mut asked_again = data(&[("plan-state", "pending")]);
+        report.lay_onto(&mut asked_again, Some("c"));
+        assert_eq!(text(&asked_again, "plan-state"), "pending", "the request for another run stands");
+        assert_eq!(text(&asked_again, "applied-checksum"), "c");
+    }
+
+    #[test]
+    fn a_commit_counts_the_revision_and_resets_a_foreign_count() {
+        let mut secret = data(&[
+            ("plan-state", "pending"),
+            ("plan-revision", "4"),
+            ("failure-count", "3"),
+            ("failed-checksum", "x"),
+        ]);
+        Report::commit("u", "c", &secret).lay_onto(&mut secret, Some("c"));
+        assert_eq!(text(&secret, "plan-state"), "in-progress");
+        assert_eq!(text(&secret, "plan-revision"), "5");
+        assert_eq!(text(&secret, "failure-count"), "0");
+    }
+
+    #[test]
+    fn agent_check_16_outputs_are_shortened_until_the_secret_fits() {
+        // Not compressible, like a log full of hashes.
+        let mut seed = 1_u64;
+        let noise: Vec<u8> = (0..200 * 1024)
+            .map(|_| {
+                seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                (seed >> 33) as u8
+            })
+            .collect();
+        let outputs = (0..20).map(|index| (format!("i{index}"), noise.clone())).collect();
+        let mut secret = data(&[]);
+        let done = Done { outputs, ..Done::default() };
+        Report::outcome("u", "c", Some(1), done, &secret, now()).lay_onto(&mut secret, Some("c"));
+        assert!(secret.values().map(Vec::len).sum::<usize>() <= SECRET_LIMIT);
+        let output: BTreeMap<String, String> = gzip_json::decode(secret.get("applied-output"));
+        assert_eq!(output.len(), 20);
+        assert!(
+            STANDARD.decode(&output["i0"]).unwrap().ends_with(&noise[noise.len() - 100..]),
+            "the tail is kept"
+        );
+    }
+
+    #[test]
+    fn agent_check_25_equal_probe_statuses_write_nothing() {
+        let statuses = BTreeMap::from([(
+            "a".to_owned(),
+            ProbeStatus { healthy: true, success_count: 1, failure_count: 0 },
+        )]);
+        let mut secret = data(&[("probe-statuses", r#"{"a":{"successCount":1,"healthy":true}}"#)]);
+        let before = secret.clone();
+        lay_probes(&mut secret, &statuses);
+        assert_eq!(secret, before, "another order of keys is no change");
+        lay_probes(&mut secret, &BTreeMap::new());
+        assert_eq!(text(&secret, "probe-statuses"), "{}");
+    }
+
+    #[test]
+    fn later_reports_win() {
+        let secret = data(&[]);
+        let mut report = Report::outcome("u", "c", Some(1), done(Some("boom")), &secret, now());
+        report.absorb(Report::outcome("u", "c", Some(2), done(None), &secret, now()));
+        let mut target = data(&[]);
+        report.lay_onto(&mut target, Some("c"));
+        assert_eq!(text(&target, "failed-output"), "");
+        assert_eq!(text(&target, "applied-checksum"), "c");
+        report.absorb(Report::outcome("u", "d", None, Done::default(), &secret, now()));
+        assert!(report.set.is_empty() && !report.applied_output.is_empty());
+    }
+}

@@ -1,0 +1,105 @@
+//! The plan secret as the API gives it, with its data decoded.
+
+use std::collections::BTreeMap;
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use drover_plan::keys;
+use serde_json::{Map, Value};
+
+/// Decoded data of a secret.
+pub type Data = BTreeMap<String, Vec<u8>>;
+
+/// Not a secret.
+#[derive(Debug, thiserror::Error)]
+#[error("the API server's answer is not a Secret: {0}")]
+pub struct NotASecret(&'static str);
+
+/// The plan secret. Everything the agent does not know about is kept for the way back.
+#[derive(Clone)]
+pub struct Secret {
+    rest: Map<String, Value>,
+    /// `metadata.uid`.
+    pub uid: String,
+    /// `metadata.resourceVersion`.
+    pub resource_version: String,
+    /// `data`, decoded.
+    pub data: Data,
+}
+
+impl Secret {
+    /// Reads an object of the API.
+    pub fn from_value(value: Value) -> Result<Self, NotASecret> {
+        let Value::Object(mut rest) = value else { return Err(NotASecret("no object")) };
+        let metadata = |field: &str| {
+            rest.get("metadata")
+                .and_then(|metadata| metadata.get(field))
+                .and_then(Value::as_str)
+                .map(str::to_owned)
+        };
+        let uid = metadata("uid").unwrap_or_default();
+        let resource_version = metadata("resourceVersion").ok_or(NotASecret("no resourceVersion"))?;
+        let mut data = Data::new();
+        match rest.remove("data") {
+            None | Some(Value::Null) => {}
+            Some(Value::Object(entries)) => {
+                for (key, value) in entries {
+                    let Value::String(text) = value else { return Err(NotASecret("data is no text")) };
+                    let bytes = STANDARD.decode(text).map_err(|_| NotASecret("data is not base64"))?;
+                    data.insert(key, bytes);
+                }
+            }
+            Some(_) => return Err(NotASecret("data is no object")),
+        }
+        Ok(Self { rest, uid, resource_version, data })
+    }
+
+    /// The object for an update.
+    pub fn to_json(&self) -> Vec<u8> {
+        #[derive(serde::Serialize)]
+        struct Body<'a> {
+            #[serde(flatten)]
+            rest: &'a Map<String, Value>,
+            data: Encoded<'a>,
+        }
+        struct Encoded<'a>(&'a Data);
+        impl serde::Serialize for Encoded<'_> {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_map(self.0.iter().map(|(key, value)| (key, STANDARD.encode(value))))
+            }
+        }
+        // Only keys that are not strings can fail, and there are none.
+        serde_json::to_vec(&Body { rest: &self.rest, data: Encoded(&self.data) }).unwrap_or_default()
+    }
+
+    /// The resource version as a number, to tell older from newer.
+    pub fn revision(&self) -> Option<u64> {
+        self.resource_version.parse().ok()
+    }
+
+    /// The checksum of its plan, if it has one.
+    pub fn plan_checksum(&self) -> Option<String> {
+        self.data.get(keys::PLAN).filter(|plan| !plan.is_empty()).map(|plan| drover_plan::checksum(plan))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unknown_parts_survive_the_way_there_and_back() {
+        let object = serde_json::json!({
+            "apiVersion": "v1", "kind": "Secret", "type": "rke.cattle.io/machine-plan", "immutable": false,
+            "metadata": {"name": "n", "uid": "u", "resourceVersion": "7", "labels": {"a": "b"}},
+            "data": {"plan": "e30=", "x": ""},
+        });
+        let secret = Secret::from_value(object.clone()).unwrap();
+        assert_eq!((secret.uid.as_str(), secret.revision()), ("u", Some(7)));
+        assert_eq!(secret.plan_checksum(), Some(drover_plan::checksum(b"{}")));
+        assert_eq!(serde_json::from_slice::<Value>(&secret.to_json()).unwrap(), object);
+        assert!(
+            Secret::from_value(serde_json::json!({"metadata": {"resourceVersion": "1"}, "data": {"a": 1}}))
+                .is_err()
+        );
+    }
+}

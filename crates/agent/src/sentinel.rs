@@ -1,0 +1,88 @@
+//! The daemon: puts the parts together and keeps them running until it is told to stop.
+
+use std::{future::Future, sync::Arc};
+
+use tokio::task::JoinSet;
+
+use crate::{
+    apply::Applier,
+    config::Config,
+    host::Host,
+    local::Local,
+    remote::{Link, LinkError, Remote},
+    status::Board,
+};
+
+/// A running agent, and the set of tasks that others may join.
+///
+/// A companion (for example a reverse tunnel on control-plane nodes) joins with [`Sentinel::join`] before
+/// [`Sentinel::run`]: it then lives and ends with the agent, and delays none of its parts. What it needs of the agent
+/// it takes from [`Sentinel::host`] and [`Sentinel::config`].
+pub struct Sentinel {
+    host: Arc<dyn Host>,
+    config: Config,
+    tasks: JoinSet<&'static str>,
+}
+
+impl Sentinel {
+    /// Checks what can be checked and starts. Call it inside a tokio runtime.
+    pub fn start(host: Arc<dyn Host>, config: Config, strict: bool) -> Result<Self, LinkError> {
+        let board = Arc::new(Board::new(host.clone(), &config.var_dir()));
+        let applier = Arc::new(Applier::new(host.clone(), &config));
+        let mut tasks = JoinSet::new();
+        if config.remote_enabled {
+            let link = Arc::new(Link::new(host.clone(), config.connection_info_file.clone(), strict)?);
+            let remote = Remote::new(host.clone(), &config, applier.clone(), link.clone(), board.clone());
+            tasks.spawn(async move {
+                link.run().await;
+                "connection"
+            });
+            tasks.spawn(async move {
+                remote.run().await;
+                "remote plans"
+            });
+        }
+        if config.local_enabled {
+            let local = Local::new(host.clone(), &config.local_plan_directory, applier);
+            tasks.spawn(async move {
+                local.run().await;
+                "local plans"
+            });
+        }
+        Ok(Self { host, config, tasks })
+    }
+
+    /// The machine.
+    pub fn host(&self) -> Arc<dyn Host> {
+        self.host.clone()
+    }
+
+    /// The configuration.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Adds a companion.
+    pub fn join(&mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.spawn(async move {
+            task.await;
+            name
+        });
+    }
+
+    /// Runs until `stop` is ready, then ends every task, and with them the instructions they run.
+    pub async fn run(mut self, stop: impl Future<Output = ()>) {
+        tokio::pin!(stop);
+        loop {
+            tokio::select! {
+                () = &mut stop => break,
+                Some(ended) = self.tasks.join_next() => match ended {
+                    Ok(name) => tracing::info!("{name} ended"),
+                    Err(error) => tracing::error!("a part of the agent broke off: {error}"),
+                },
+                else => break,
+            }
+        }
+        self.tasks.shutdown().await;
+    }
+}
