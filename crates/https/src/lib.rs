@@ -1,0 +1,118 @@
+//! Serves HTTPS on any number of listeners: HTTP/1.1 with upgrades and HTTP/2, optional client certificates, and
+//! a stop that lets requests finish.
+//!
+//! It knows neither what is served nor how certificates are made: a [`rustls::ServerConfig`] and a handler come
+//! in. Each request carries [`Peer`] as an extension.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Request, Response};
+use hyper::body::{Bytes, Incoming};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::GracefulShutdown;
+use rustls::ServerConfig;
+use rustls_pki_types::CertificateDer;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use tower::BoxError;
+
+const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
+const HEADER_LIMIT: Duration = Duration::from_secs(30);
+/// Requests that have not finished by then are cut.
+const DRAIN_LIMIT: Duration = Duration::from_secs(5);
+/// A pause after an accept failed, for instance because there are no more descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Who is at the other end of the connection.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    pub address: SocketAddr,
+    /// The client's certificate chain as TLS verified it, leaf first; empty without one.
+    pub certificates: Vec<CertificateDer<'static>>,
+}
+
+/// Accepts on `listener` until `stop`, then lets open requests finish for a few seconds.
+pub async fn serve<H, F, B>(listener: TcpListener, tls: Arc<ServerConfig>, handler: H, stop: CancellationToken)
+where
+    H: Fn(Request<Incoming>) -> F + Clone + Send + 'static,
+    F: Future<Output = Response<B>> + Send + 'static,
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    let acceptor = TlsAcceptor::from(tls);
+    let graceful = Arc::new(GracefulShutdown::new());
+    loop {
+        let accepted = tokio::select! {
+            () = stop.cancelled() => break,
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok((stream, address)) => {
+                let connection = connection(stream, address, acceptor.clone(), handler.clone(), graceful.clone());
+                let stop = stop.clone();
+                tokio::spawn(async move {
+                    tokio::select! {
+                        () = connection => {}
+                        // Watches and tunnels never end by themselves.
+                        () = async { stop.cancelled().await; tokio::time::sleep(DRAIN_LIMIT).await } => {}
+                    }
+                });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be accepted");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+    drop(listener);
+    if let Some(graceful) = Arc::into_inner(graceful) {
+        let _ = tokio::time::timeout(DRAIN_LIMIT, graceful.shutdown()).await;
+    } else {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+async fn connection<H, F, B>(
+    stream: TcpStream,
+    address: SocketAddr,
+    acceptor: TlsAcceptor,
+    handler: H,
+    graceful: Arc<GracefulShutdown>,
+) where
+    H: Fn(Request<Incoming>) -> F + Clone + Send + 'static,
+    F: Future<Output = Response<B>> + Send + 'static,
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    let _ = stream.set_nodelay(true);
+    let tls = match tokio::time::timeout(HANDSHAKE_LIMIT, acceptor.accept(stream)).await {
+        Ok(Ok(tls)) => tls,
+        Ok(Err(error)) => return tracing::debug!(%address, %error, "TLS handshake failed"),
+        Err(_) => return tracing::debug!(%address, "TLS handshake took too long"),
+    };
+    let chain = tls.get_ref().1.peer_certificates().unwrap_or_default();
+    let certificates = chain.iter().map(|certificate| certificate.clone().into_owned()).collect();
+    let peer = Peer { address, certificates };
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(peer.clone());
+        let answer = handler(request);
+        async move { Ok::<_, Infallible>(answer.await) }
+    });
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADER_LIMIT);
+    builder.http2().timer(TokioTimer::new()).keep_alive_interval(Duration::from_secs(30)).max_concurrent_streams(1000);
+    let connection = builder.serve_connection_with_upgrades(TokioIo::new(tls), service).into_owned();
+    let connection = graceful.watch(connection);
+    // The watcher holds what it needs; keeping the graceful handle here would keep a stop from seeing its end.
+    drop(graceful);
+    if let Err(error) = connection.await {
+        tracing::debug!(%address, %error, "connection ended");
+    }
+}
