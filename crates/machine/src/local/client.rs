@@ -1,0 +1,253 @@
+//! The client side: every call is one request to the holder, which is started when it is needed and not there.
+//! All calls block; from async code use a blocking task.
+
+use std::{
+    fs, io,
+    net::{IpAddr, SocketAddr, TcpListener, TcpStream},
+    os::{fd::OwnedFd, unix::net::UnixStream},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use serde::de::DeserializeOwned;
+
+use super::{
+    error::{At, Error, Result},
+    layout::{Layout, remove_tree},
+    protocol::{CreateOptions, HolderInfo, MachineInfo, Reply, Request},
+    wire,
+};
+
+/// The holder answers lists at once and boots within a second; this is for a host that swaps.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(180);
+/// Another client may be starting the holder at this moment.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a machine's units get at power-off before process 1 is killed.
+const GRACE: Duration = Duration::from_secs(15);
+
+/// The local machines of one data directory.
+#[derive(Debug, Clone)]
+pub struct Local {
+    layout: Layout,
+    exe: PathBuf,
+}
+
+impl Local {
+    /// Opens the data directory and makes sure that its holder runs.
+    ///
+    /// `exe` is the executable whose hidden subcommands are this crate's entry points. Fails with
+    /// [`Error::Unsupported`] when the host or the data directory cannot carry machines; the text says what to do.
+    pub fn open(data_dir: &Path, exe: &Path) -> Result<Local> {
+        let local = Local::attach(data_dir, exe)?;
+        local.hello()?;
+        Ok(local)
+    }
+
+    /// Like [`Local::open`], but starts nothing until a call needs the holder.
+    pub fn attach(data_dir: &Path, exe: &Path) -> Result<Local> {
+        let absolute = std::path::absolute(data_dir).at("find", data_dir)?;
+        Ok(Local { layout: Layout::new(&absolute), exe: exe.to_owned() })
+    }
+
+    /// Who holds the machines.
+    pub fn hello(&self) -> Result<HolderInfo> {
+        self.call(&Request::Hello)
+    }
+
+    /// Makes a machine and boots it, or adopts the one of that name (see [`CreateOptions::uid`]) and boots it unless it
+    /// runs. May be cut off anywhere and repeated. Returns when process 1 is up; the install script may still run.
+    pub fn create(&self, name: &str, options: &CreateOptions) -> Result<MachineInfo> {
+        self.call(&Request::Create { name: name.to_owned(), options: options.clone() })
+    }
+
+    /// Removes a machine with its processes, mounts, network and disk. False if there was none.
+    pub fn rm(&self, name: &str) -> Result<bool> {
+        self.call(&Request::Remove { name: name.to_owned() })
+    }
+
+    /// Boots a machine unless it runs.
+    pub fn start(&self, name: &str) -> Result<MachineInfo> {
+        self.call(&Request::Start { name: name.to_owned() })
+    }
+
+    /// Powers a machine off and keeps its disk: units are stopped first, for at most 15 seconds.
+    pub fn stop(&self, name: &str) -> Result<MachineInfo> {
+        self.call(&Request::Stop { name: name.to_owned(), grace_seconds: GRACE.as_secs() })
+    }
+
+    /// Pulls the plug: kills process 1. The disk is kept.
+    pub fn kill(&self, name: &str) -> Result<MachineInfo> {
+        self.call(&Request::Kill { name: name.to_owned() })
+    }
+
+    /// Every machine, by name.
+    pub fn list(&self) -> Result<Vec<MachineInfo>> {
+        self.call(&Request::List)
+    }
+
+    /// One machine.
+    pub fn inspect(&self, name: &str) -> Result<MachineInfo> {
+        self.call(&Request::Inspect { name: name.to_owned() })
+    }
+
+    /// What process 1 of a machine printed while it booted.
+    pub fn console_log(&self, name: &str) -> PathBuf {
+        self.layout.machine(name).console()
+    }
+
+    /// The address at which machines reach what [`Local::listen`] opens. Recorded, so it stays the same for the life
+    /// of the data directory and can be put into a certificate.
+    pub fn gateway(&self) -> Result<IpAddr> {
+        Ok(self.hello()?.gateway.into())
+    }
+
+    /// A socket that listens on the gateway address in the machines' network. Port 0 takes a free one. It lives in the
+    /// network of this holder: after [`HolderWatch::wait`] returns, open a new one.
+    pub fn listen(&self, port: u16) -> Result<TcpListener> {
+        self.call_for_fd(&Request::Listen { port }).map(TcpListener::from)
+    }
+
+    /// A connection to a machine, made inside the machines' network.
+    pub fn dial(&self, address: SocketAddr, timeout: Duration) -> Result<TcpStream> {
+        let timeout_ms = timeout.as_millis().try_into().unwrap_or(u64::MAX);
+        self.call_for_fd(&Request::Dial { address, timeout_ms }).map(TcpStream::from)
+    }
+
+    /// Notices the end of the holder, and with it of every machine and every socket from [`Local::listen`].
+    pub fn watch(&self) -> Result<HolderWatch> {
+        let stream = self.connect()?;
+        let info = ask(&stream, &Request::Hello).and_then(|(value, _)| decode(value))?;
+        stream.set_read_timeout(None).map_err(lost)?;
+        Ok(HolderWatch { stream, info })
+    }
+
+    /// Powers off every machine, keeps the disks and ends the holder. Fine if no holder runs.
+    pub fn shutdown_all(&self) -> Result<()> {
+        let request = Request::Shutdown { grace_seconds: GRACE.as_secs() };
+        self.end_holder(&request).map(drop)
+    }
+
+    /// Removes every machine and all that belongs to them: afterwards no process, mount, file or address is left.
+    pub fn destroy(&self) -> Result<()> {
+        self.end_holder(&Request::Destroy)?;
+        // A holder that was already gone left its files; nobody uses them.
+        remove_tree(self.layout.root())
+    }
+
+    pub(super) fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    fn end_holder(&self, request: &Request) -> Result<()> {
+        let Ok(stream) = self.connect_running() else { return Ok(()) };
+        let info: HolderInfo = ask(&stream, &Request::Hello).and_then(|(value, _)| decode(value))?;
+        ask(&stream, request)?;
+        // It has answered and is on its way out.
+        let deadline = Instant::now() + REPLY_TIMEOUT;
+        while alive(info.pid) {
+            if Instant::now() > deadline {
+                return Err(Error::Holder(format!("process {} does not end", info.pid)));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+
+    fn call<T: DeserializeOwned>(&self, request: &Request) -> Result<T> {
+        ask(&self.connect()?, request).and_then(|(value, _)| decode(value))
+    }
+
+    fn call_for_fd(&self, request: &Request) -> Result<OwnedFd> {
+        let (_, fds) = ask(&self.connect()?, request)?;
+        fds.into_iter().next().ok_or_else(|| lost(io::ErrorKind::InvalidData.into()))
+    }
+
+    fn connect_running(&self) -> io::Result<UnixStream> {
+        let stream = wire::connect(&self.layout.socket())?;
+        stream.set_read_timeout(Some(REPLY_TIMEOUT))?;
+        stream.set_write_timeout(Some(REPLY_TIMEOUT))?;
+        Ok(stream)
+    }
+
+    fn connect(&self) -> Result<UnixStream> {
+        let deadline = Instant::now() + START_TIMEOUT;
+        loop {
+            if let Ok(stream) = self.connect_running() {
+                return Ok(stream);
+            }
+            self.start_holder()?;
+            match self.connect_running() {
+                Ok(stream) => return Ok(stream),
+                // Another client holds the lock and is not there yet, or a holder is on its way out.
+                Err(_) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(20)),
+                Err(error) => return Err(lost(error)),
+            }
+        }
+    }
+
+    fn start_holder(&self) -> Result<()> {
+        if let Some(parent) = self.layout.root().parent() {
+            fs::create_dir_all(parent).at("create directory", parent)?;
+        }
+        let output = Command::new(&self.exe)
+            .arg("machine-holder")
+            .arg("--data-dir")
+            .arg(self.layout.root().parent().unwrap_or(Path::new("/")))
+            .arg("--exe")
+            .arg(&self.exe)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .output()
+            .at("run", &self.exe)?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let text = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        Err(if text.is_empty() { Error::Holder(output.status.to_string()) } else { Error::Unsupported(text) })
+    }
+}
+
+/// See [`Local::watch`].
+#[derive(Debug)]
+pub struct HolderWatch {
+    stream: UnixStream,
+    info: HolderInfo,
+}
+
+impl HolderWatch {
+    /// The holder that is watched.
+    pub fn info(&self) -> &HolderInfo {
+        &self.info
+    }
+
+    /// Returns when the holder has ended.
+    pub fn wait(self) {
+        // It never says anything by itself.
+        while let Ok(Some(_)) = wire::recv::<serde_json::Value>(&self.stream) {}
+    }
+}
+
+fn ask(stream: &UnixStream, request: &Request) -> Result<(serde_json::Value, Vec<OwnedFd>)> {
+    wire::send(stream, request, &[]).map_err(lost)?;
+    match wire::recv::<Reply>(stream).map_err(lost)? {
+        Some((Reply::Value(value), fds)) => Ok((value, fds)),
+        Some((Reply::Error(error), _)) => Err(error.into()),
+        None => Err(lost(io::ErrorKind::UnexpectedEof.into())),
+    }
+}
+
+fn decode<T: DeserializeOwned>(value: serde_json::Value) -> Result<T> {
+    serde_json::from_value(value).map_err(|error| lost(error.into()))
+}
+
+fn lost(source: io::Error) -> Error {
+    Error::Connection { peer: "the holder of the local machines", source }
+}
+
+/// A zombie whose parent is slow counts as gone.
+fn alive(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+}

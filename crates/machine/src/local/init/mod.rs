@@ -1,0 +1,117 @@
+//! Process 1 of a machine: puts the root file system and the network together, then supervises units, reaps what
+//! ends, and answers on two sockets: `control.sock` outside (exec, power-off) and `/run/drover/init.sock` inside (the
+//! `systemctl` shim).
+
+mod command;
+mod exec;
+pub(crate) mod journal;
+mod manager;
+mod processes;
+mod reaper;
+mod rootfs;
+mod service;
+mod systemctl;
+mod unit;
+mod unitfile;
+mod units;
+
+use std::{
+    os::unix::net::{UnixListener, UnixStream},
+    sync::Arc,
+};
+
+use nix::sys::signal::{SigSet, Signal};
+
+use self::manager::Manager;
+use super::{
+    error::{At, Result},
+    network,
+    protocol::{BootConfig, Booted, InitReply, InitRequest},
+    sys, wire,
+};
+
+/// Where the shims find process 1.
+pub(crate) const SOCKET: &str = "/run/drover/init.sock";
+
+/// Entry point of `drover machine-init`, started by the holder as process 1 of new namespaces, with the holder's
+/// socket as descriptor 3 and the control socket as descriptor 4. Does not return unless the boot fails.
+pub fn init_main(_args: &[String]) -> i32 {
+    if std::process::id() != 1 {
+        eprintln!("machine-init is started by the holder of local machines, as process 1");
+        return 1;
+    }
+    let holder = UnixStream::from(sys::inherited(3));
+    let control = UnixListener::from(sys::inherited(4));
+    // No configuration means that the holder is gone.
+    let Ok(Some((config, _))) = wire::recv::<BootConfig>(&holder) else { return 1 };
+    let inside = match boot(&config) {
+        Ok(inside) => inside,
+        Err(error) => {
+            eprintln!("{}", error.chain());
+            let _ = wire::send(&holder, &Booted::No(error.chain()), &[]);
+            return 1;
+        }
+    };
+    let manager = Manager::new(&config.hostname, config.only_root);
+    power_button(&manager);
+    for listener in [control, inside] {
+        let manager = manager.clone();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let manager = manager.clone();
+                std::thread::spawn(move || serve(&manager, &stream));
+            }
+        });
+    }
+    if wire::send(&holder, &Booted::Yes, &[]).is_err() {
+        return 1;
+    }
+    eprintln!("{} machine {} has booted", jiff::Timestamp::now(), config.name);
+    manager.boot();
+    manager.reaper.run()
+}
+
+fn boot(config: &BootConfig) -> Result<UnixListener> {
+    nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o022));
+    nix::unistd::sethostname(&config.hostname).at("set host name", &config.hostname)?;
+    rootfs::enter(config)?;
+    network::bring_up_machine(config.ip, config.prefix, config.gateway).at("bring up", "eth0")?;
+    wire::listen(SOCKET.as_ref()).at("listen on", SOCKET)
+}
+
+/// SIGTERM and SIGPWR from the host are the power button, SIGINT is reset.
+fn power_button(manager: &Arc<Manager>) {
+    let mut signals = SigSet::empty();
+    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGPWR] {
+        signals.add(signal);
+    }
+    // Blocked before the first thread, so that every thread inherits it and only the one below hears them.
+    if signals.thread_block().is_err() {
+        return;
+    }
+    let manager = manager.clone();
+    std::thread::spawn(move || {
+        if let Ok(signal) = signals.wait() {
+            manager.end(signal == Signal::SIGINT);
+        }
+    });
+}
+
+fn serve(manager: &Arc<Manager>, stream: &UnixStream) {
+    let Ok(Some((request, fds))) = wire::recv::<InitRequest>(stream) else { return };
+    let _ = match request {
+        InitRequest::Exec { argv, env, tty } => exec::exec(manager, stream, &argv, &env, tty, fds),
+        InitRequest::Systemctl { args } => {
+            let out = systemctl::run(manager, &args);
+            let end = out.end;
+            let reply = InitReply::Output { stdout: out.stdout, stderr: out.stderr, code: out.code };
+            let sent = wire::send(stream, &reply, &[]);
+            if let Some(reboot) = end {
+                manager.end(reboot);
+            }
+            sent
+        }
+        InitRequest::PowerOff => manager.end(false),
+        InitRequest::Reboot => manager.end(true),
+    };
+}

@@ -1,0 +1,193 @@
+//! Where everything of the local driver lies below `<data-dir>/local`.
+//!
+//! ```text
+//! holder.lock holder.sock holder.log holder.json network.json exe/drover
+//! machines/<name>/machine.json        the record: intent first, see `protocol::Record`
+//! machines/<name>/console.log         what process 1 and its boot say
+//! machines/<name>/control.sock        process 1 listens here for exec and power-off
+//! machines/<name>/disk/fs             the root file system: /var /opt /root /home /srv /tmp …
+//! machines/<name>/disk/upper/<dir>    what the machine changed below /usr, /etc (and /bin … where they are directories)
+//! machines/<name>/disk/work/<dir>     overlayfs' own
+//! trash/<uid>                         a machine on its way out
+//! ```
+
+use std::{
+    fs, io,
+    io::Write,
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
+    path::{Path, PathBuf},
+};
+
+use serde::{Serialize, de::DeserializeOwned};
+
+use super::error::{At, Error, Result};
+
+#[derive(Debug, Clone)]
+pub(crate) struct Layout {
+    root: PathBuf,
+}
+
+impl Layout {
+    pub(crate) fn new(data_dir: &Path) -> Layout {
+        Layout { root: data_dir.join("local") }
+    }
+
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    pub(crate) fn lock(&self) -> PathBuf {
+        self.root.join("holder.lock")
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.root.join("holder.sock")
+    }
+
+    pub(crate) fn log(&self) -> PathBuf {
+        self.root.join("holder.log")
+    }
+
+    pub(crate) fn network(&self) -> PathBuf {
+        self.root.join("network.json")
+    }
+
+    pub(crate) fn exe(&self) -> PathBuf {
+        self.root.join("exe").join("drover")
+    }
+
+    pub(crate) fn probe(&self) -> PathBuf {
+        self.root.join("probe")
+    }
+
+    pub(crate) fn trash(&self) -> PathBuf {
+        self.root.join("trash")
+    }
+
+    pub(crate) fn machines(&self) -> PathBuf {
+        self.root.join("machines")
+    }
+
+    pub(crate) fn machine(&self, name: &str) -> MachineLayout {
+        MachineLayout { root: self.machines().join(name) }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct MachineLayout {
+    root: PathBuf,
+}
+
+impl MachineLayout {
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    pub(crate) fn record(&self) -> PathBuf {
+        self.root.join("machine.json")
+    }
+
+    pub(crate) fn console(&self) -> PathBuf {
+        self.root.join("console.log")
+    }
+
+    pub(crate) fn control(&self) -> PathBuf {
+        self.root.join("control.sock")
+    }
+
+    pub(crate) fn disk(&self) -> PathBuf {
+        self.root.join("disk")
+    }
+
+    pub(crate) fn fs(&self) -> PathBuf {
+        self.disk().join("fs")
+    }
+
+    pub(crate) fn upper(&self, top: &str) -> PathBuf {
+        self.disk().join("upper").join(top)
+    }
+
+    pub(crate) fn work(&self, top: &str) -> PathBuf {
+        self.disk().join("work").join(top)
+    }
+}
+
+/// A directory that only its owner can look into, made with its parents.
+pub(crate) fn private_dir(path: &Path) -> Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(path).at("create directory", path)
+}
+
+/// Replaces a file in one step, so that a reader or a restart sees the old or the new content and nothing else.
+pub(crate) fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<()> {
+    let mut text = serde_json::to_vec_pretty(value).map_err(|error| Error::Failed(error.to_string()))?;
+    text.push(b'\n');
+    write_atomic(path, &text)
+}
+
+pub(crate) fn write_atomic(path: &Path, content: &[u8]) -> Result<()> {
+    let next = path.with_extension("next");
+    let mut file = fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&next)
+        .at("write", &next)?;
+    file.write_all(content).and_then(|()| file.sync_all()).at("write", &next)?;
+    fs::rename(&next, path).at("replace", path)
+}
+
+/// Reads what [`write_json`] wrote; `None` if there is no such file.
+pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
+    match fs::read(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error).at("read", path),
+        Ok(text) => serde_json::from_slice(&text)
+            .map(Some)
+            .map_err(|error| Error::Failed(format!("{} is damaged: {error}", path.display()))),
+    }
+}
+
+/// Removes a tree, also below directories that somebody made unreadable (overlayfs' work directory is 0000).
+pub(crate) fn remove_tree(path: &Path) -> Result<()> {
+    let meta = match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error).at("remove", path),
+        Ok(meta) => meta,
+    };
+    let removed = if meta.is_dir() {
+        if meta.permissions().mode() & 0o700 != 0o700 {
+            fs::set_permissions(path, fs::Permissions::from_mode(0o700)).at("open up", path)?;
+        }
+        for entry in fs::read_dir(path).at("list", path)? {
+            remove_tree(&entry.at("list", path)?.path())?;
+        }
+        fs::remove_dir(path)
+    } else {
+        fs::remove_file(path)
+    };
+    match removed {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other.at("remove", path),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn remove_tree_opens_closed_directories_and_follows_no_link() {
+        let base = tempfile::tempdir().unwrap();
+        let outside = base.path().join("outside");
+        fs::write(&outside, "kept").unwrap();
+        let tree = base.path().join("tree");
+        fs::create_dir_all(tree.join("a/b")).unwrap();
+        std::os::unix::fs::symlink(&outside, tree.join("a/link")).unwrap();
+        fs::set_permissions(tree.join("a/b"), fs::Permissions::from_mode(0o000)).unwrap();
+        fs::set_permissions(tree.join("a"), fs::Permissions::from_mode(0o500)).unwrap();
+        remove_tree(&tree).unwrap();
+        remove_tree(&tree).unwrap();
+        assert!(!tree.exists() && outside.exists());
+    }
+}

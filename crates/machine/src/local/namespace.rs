@@ -1,0 +1,170 @@
+//! The namespaces around all machines of a data directory: what an ordinary user needs to be allowed to have them,
+//! and what a data directory needs to carry their disks.
+
+use std::{fs, io, path::Path};
+
+use nix::{
+    errno::Errno,
+    mount::{MntFlags, MsFlags, mount, umount2},
+    sched::{CloneFlags, unshare},
+    sys::{
+        statfs::{FsType, NFS_SUPER_MAGIC, OVERLAYFS_SUPER_MAGIC, statfs},
+        statvfs::{FsFlags, statvfs},
+    },
+    unistd::{getegid, geteuid},
+};
+
+use super::{
+    error::{At, Error, Result},
+    layout::{private_dir, remove_tree},
+    sys,
+};
+
+/// Moves this process, which must have one thread, into private mount and network namespaces: directly if it may,
+/// else within a new user namespace where uid and gid 0 are the caller. Returns whether only uid 0 exists inside.
+pub(crate) fn enter() -> Result<bool> {
+    let (uid, gid) = (geteuid(), getegid());
+    let private = CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWNET;
+    match unshare(private) {
+        Ok(()) => (),
+        Err(Errno::EPERM) => {
+            unshare(CloneFlags::CLONE_NEWUSER).map_err(|errno| forbidden("a user namespace", errno))?;
+            // The kernel wants setgroups denied before an unprivileged process may map its group.
+            for (file, line) in [
+                ("/proc/self/setgroups", "deny".to_owned()),
+                ("/proc/self/uid_map", format!("0 {uid} 1")),
+                ("/proc/self/gid_map", format!("0 {gid} 1")),
+            ] {
+                fs::write(file, line).at("write", file)?;
+            }
+            unshare(private).map_err(|errno| forbidden("mount and network namespaces", errno))?;
+        }
+        Err(errno) => return Err(forbidden("mount and network namespaces", errno)),
+    }
+    // Slave, not private: what the host unmounts later must not be kept alive by us.
+    mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_SLAVE, None::<&str>)
+        .map_err(|errno| forbidden("private mounts", errno))?;
+    let map = fs::read_to_string("/proc/self/uid_map").at("read", "/proc/self/uid_map")?;
+    Ok(mapped_ids(&map) == 1)
+}
+
+fn mapped_ids(map: &str) -> u64 {
+    map.lines().filter_map(|line| line.split_whitespace().nth(2)?.parse::<u64>().ok()).sum()
+}
+
+fn forbidden(what: &str, errno: Errno) -> Error {
+    let setting = |name: &str| {
+        fs::read_to_string(Path::new("/proc/sys").join(name.replace('.', "/")))
+            .map(|text| text.trim().to_owned())
+            .ok()
+    };
+    Error::Unsupported(forbidden_text(what, &errno.to_string(), setting))
+}
+
+/// Names the switch that forbids namespaces, as far as the kernel shows it.
+fn forbidden_text(what: &str, cause: &str, setting: impl Fn(&str) -> Option<String>) -> String {
+    let advice = [
+        ("user.max_user_namespaces", "0", "set it to 10000 with `sysctl -w user.max_user_namespaces=10000`"),
+        (
+            "kernel.unprivileged_userns_clone",
+            "0",
+            "set it to 1 with `sysctl -w kernel.unprivileged_userns_clone=1`",
+        ),
+        (
+            "kernel.apparmor_restrict_unprivileged_userns",
+            "1",
+            "set it to 0 with `sysctl -w kernel.apparmor_restrict_unprivileged_userns=0`",
+        ),
+    ]
+    .into_iter()
+    .find(|(name, bad, _)| setting(name).as_deref() == Some(bad))
+    .map_or_else(
+        || "allow unprivileged user namespaces for this user or container, or run Drover as root".to_owned(),
+        |(name, bad, fix)| format!("{name} is {bad}: {fix}, or run Drover as root"),
+    );
+    format!("local machines need {what}, which this host forbids ({cause}); {advice}")
+}
+
+/// Finds out, inside the namespaces, whether `root` can hold the disks of machines, by mounting one overlay.
+pub(crate) fn probe_disk(root: &Path, probe: &Path) -> Result<()> {
+    let flags = statvfs(root).at("examine", root)?.flags();
+    if flags.contains(FsFlags::ST_NOEXEC) {
+        return Err(unfit(root, "it is mounted noexec, and machines run programs from it"));
+    }
+    if flags.contains(FsFlags::ST_RDONLY) {
+        return Err(unfit(root, "it is mounted read-only"));
+    }
+    let kind = kind_of(statfs(root).at("examine", root)?.filesystem_type());
+    remove_tree(probe)?;
+    for directory in ["upper", "work", "merged"] {
+        private_dir(&probe.join(directory))?;
+    }
+    let outcome = mount_probe(probe);
+    remove_tree(probe)?;
+    outcome.map_err(|error| {
+        let kind = kind.map(|kind| format!(" ({kind})")).unwrap_or_default();
+        unfit(root, &format!("its file system{kind} cannot be the upper layer of an overlay: {error}"))
+    })
+}
+
+fn mount_probe(probe: &Path) -> io::Result<()> {
+    sys::set_opaque(&probe.join("upper"))?;
+    mount_overlay(Path::new("/etc"), probe, "upper", "work", &probe.join("merged"))?;
+    let written = fs::write(probe.join("merged/drover-probe"), "");
+    umount2(&probe.join("merged"), MntFlags::MNT_DETACH)?;
+    written
+}
+
+/// Mounts an overlay of the host's `lower`. Layers are named relative to `disk`, so that no character of the data
+/// directory's path has a meaning to overlayfs. `userxattr` also for root: one layout for both.
+pub(crate) fn mount_overlay(
+    lower: &Path,
+    disk: &Path,
+    upper: &str,
+    work: &str,
+    target: &Path,
+) -> io::Result<()> {
+    let before = std::env::current_dir().unwrap_or_else(|_| "/".into());
+    std::env::set_current_dir(disk)?;
+    let options = format!("lowerdir={},upperdir={upper},workdir={work},userxattr", lower.display());
+    let mounted = mount(Some("overlay"), target, Some("overlay"), MsFlags::empty(), Some(options.as_str()));
+    std::env::set_current_dir(before)?;
+    mounted.map_err(io::Error::from)
+}
+
+fn unfit(root: &Path, cause: &str) -> Error {
+    Error::Unsupported(format!(
+        "the data directory {} cannot hold local machines: {cause}; choose another with --data-dir, on a local disk \
+         (ext4, xfs, btrfs) or tmpfs",
+        root.display()
+    ))
+}
+
+fn kind_of(kind: FsType) -> Option<&'static str> {
+    match kind {
+        OVERLAYFS_SUPER_MAGIC => Some("itself an overlay, as inside a container"),
+        NFS_SUPER_MAGIC => Some("NFS"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusal_names_the_switch_and_the_fix() {
+        let text = forbidden_text("a user namespace", "ENOSPC", |name| {
+            (name == "user.max_user_namespaces").then(|| "0".to_owned())
+        });
+        assert!(text.contains("user.max_user_namespaces is 0: set it to 10000"), "{text}");
+        let text = forbidden_text("a user namespace", "EPERM", |_| None);
+        assert!(text.contains("EPERM") && text.contains("run Drover as root"), "{text}");
+    }
+
+    #[test]
+    fn one_mapped_id_is_an_ordinary_user() {
+        assert_eq!(mapped_ids("         0      54321          1\n"), 1);
+        assert_eq!(mapped_ids("         0          0 4294967295\n"), 4_294_967_295);
+    }
+}
