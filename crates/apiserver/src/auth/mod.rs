@@ -156,11 +156,7 @@ impl Auth {
 }
 
 /// Serves a subresource of a resource that is already served.
-pub(crate) fn add_subresource(
-    registry: &Registry,
-    (group, version, plural): (&str, &str, &str),
-    sub: SubresourceDef,
-) {
+fn add_subresource(registry: &Registry, (group, version, plural): (&str, &str, &str), sub: SubresourceDef) {
     let Some(parent) = registry.resource(group, version, plural) else { return };
     let mut def = parent.def.clone();
     def.subresources.retain(|s| s.name != sub.name);

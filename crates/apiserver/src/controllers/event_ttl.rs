@@ -26,6 +26,8 @@ pub(super) async fn run(objects: Objects, ttl: SignedDuration) {
             queue.first().map(|at| Duration::from_secs(u64::try_from(at - now.as_second()).unwrap_or(0)));
         tokio::select! {
             changes = follower.next() => {
+                // Not the time at which the wait began.
+                let now = objects.clock().now();
                 for change in changes {
                     match change {
                         Change::Reset => queue = Queue::default(),

@@ -17,12 +17,10 @@ mod token_secrets;
 
 pub use kubernetes_service::{KubernetesService, ensure_service};
 
-use crate::auth::add_subresource;
 use crate::objects::Objects;
-use crate::registry::{Serve, SubresourceDef};
 use crate::status::Status;
 use jiff::SignedDuration;
-use namespace::{Finalize, NamespaceLifecycle};
+use namespace::NamespaceLifecycle;
 use std::sync::Arc;
 use tokio::task::JoinSet;
 
@@ -71,15 +69,6 @@ impl Controllers {
         let mut tasks = JoinSet::new();
         if options.namespaces {
             objects.add_admission(Arc::new(NamespaceLifecycle::new(objects.storage().clone())));
-            let finalize = SubresourceDef {
-                name: "finalize".into(),
-                group: String::new(),
-                version: String::new(),
-                kind: "Namespace".into(),
-                verbs: vec!["update"],
-                serve: Serve::Connect(Arc::new(Finalize)),
-            };
-            add_subresource(objects.registry(), ("", "v1", "namespaces"), finalize);
             namespace::ensure_system(objects).await?;
         }
         if options.roles {

@@ -1,14 +1,13 @@
-//! Writes to roles and bindings: defaults, validity, and that nobody grants what they do not hold.
+//! Writes to roles and bindings: nobody grants what they do not hold.
 //! Behaviour: kubernetes pkg/registry/rbac/{escalation_check,validation/rule}.go and */policybased.
 
 use super::authorizer::Rbac;
 use super::policy::{GROUP, Kind, RoleRef, Stored};
 use super::rule::{self, Rule};
 use crate::admission::{Admission, AdmissionRequest, Operation};
-use crate::auth::fields::put;
 use crate::identity::{Attributes, Authorizer, UserInfo};
 use crate::registry::Resource;
-use crate::status::{FieldError, FieldErrorKind, GroupName, Status};
+use crate::status::{FieldError, GroupName, Status};
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -121,20 +120,6 @@ impl Admission for RbacAdmission {
             && Kind::from_resource(&resource.def.plural).is_some()
     }
 
-    fn mutate<'a>(
-        &'a self,
-        request: &'a AdmissionRequest<'a>,
-        object: &'a mut Value,
-    ) -> BoxFuture<'a, Result<(), Status>> {
-        if matches!(
-            Kind::from_resource(&request.resource.def.plural),
-            Some(Kind::RoleBinding | Kind::ClusterRoleBinding)
-        ) {
-            default_binding(object);
-        }
-        Box::pin(std::future::ready(Ok(())))
-    }
-
     fn validate<'a>(
         &'a self,
         request: &'a AdmissionRequest<'a>,
@@ -146,10 +131,8 @@ impl Admission for RbacAdmission {
                 return Ok(());
             };
             let binding = matches!(kind, Kind::RoleBinding | Kind::ClusterRoleBinding);
-            let errors =
-                if binding { binding_errors(kind, object, request.old) } else { role_errors(kind, object) };
-            if !errors.is_empty() {
-                return Err(Status::invalid(request.resource.group_kind(), request.name, &errors));
+            if let Some(error) = scope_error(kind, object) {
+                return Err(Status::invalid(request.resource.group_kind(), request.name, &[error]));
             }
             if request.old.is_some_and(|old| only_gc_fields_differ(old, object)) {
                 return Ok(());
@@ -179,85 +162,15 @@ fn escalation_text(user: &UserInfo, missing: &[Rule], broken: &[String]) -> Stri
     text
 }
 
-fn default_binding(object: &mut Value) {
-    if object["roleRef"].is_object() && object["roleRef"]["apiGroup"].as_str().unwrap_or_default().is_empty()
-    {
-        put(object, &["roleRef", "apiGroup"], GROUP);
-    }
-    for subject in object.get_mut("subjects").and_then(Value::as_array_mut).into_iter().flatten() {
-        let named = matches!(subject["kind"].as_str(), Some("User" | "Group"));
-        if named && subject["apiGroup"].as_str().unwrap_or_default().is_empty() {
-            put(subject, &["apiGroup"], GROUP);
-        }
-    }
-}
-
 fn role_resource(role: &RoleRef) -> &'static str {
     if role.kind == "Role" { Kind::Role.resource() } else { Kind::ClusterRole.resource() }
 }
 
-fn role_errors(kind: Kind, object: &Value) -> Vec<FieldError> {
-    let rules = serde_json::from_value::<Stored>(object.clone()).unwrap_or_default().rules;
-    let mut errors = Vec::new();
-    for (i, rule) in rules.iter().enumerate() {
-        for (field, detail) in rule.validate(kind == Kind::Role) {
-            let class = if detail.starts_with("Required") {
-                FieldErrorKind::Required
-            } else {
-                FieldErrorKind::Invalid
-            };
-            errors.push(FieldError { kind: class, field: format!("rules[{i}].{field}"), detail });
-        }
-    }
-    errors
-}
-
-fn binding_errors(kind: Kind, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    let role = &object["roleRef"];
-    let text = |v: &Value, key: &str| v[key].as_str().unwrap_or_default().to_owned();
-    if let Some(old) = old
-        && old["roleRef"] != *role
-    {
-        errors.push(FieldError::invalid("roleRef", role, "cannot change roleRef"));
-    }
-    if text(role, "apiGroup") != GROUP {
-        errors.push(FieldError::not_supported("roleRef.apiGroup", &role["apiGroup"], &[GROUP]));
-    }
-    let kinds: &[&str] = if kind == Kind::RoleBinding { &["Role", "ClusterRole"] } else { &["ClusterRole"] };
-    if !kinds.contains(&text(role, "kind").as_str()) {
-        errors.push(FieldError::not_supported("roleRef.kind", &role["kind"], kinds));
-    }
-    if text(role, "name").is_empty() {
-        errors.push(FieldError::required("roleRef.name", ""));
-    }
-    for (i, subject) in object["subjects"].as_array().into_iter().flatten().enumerate() {
-        let at = |field: &str| format!("subjects[{i}].{field}");
-        if text(subject, "name").is_empty() {
-            errors.push(FieldError::required(at("name"), ""));
-        }
-        match text(subject, "kind").as_str() {
-            "ServiceAccount" => {
-                if !text(subject, "apiGroup").is_empty() {
-                    errors.push(FieldError::not_supported(at("apiGroup"), &subject["apiGroup"], &[""]));
-                }
-                if kind == Kind::ClusterRoleBinding && text(subject, "namespace").is_empty() {
-                    errors.push(FieldError::required(at("namespace"), ""));
-                }
-            }
-            "User" | "Group" => {
-                if text(subject, "apiGroup") != GROUP {
-                    errors.push(FieldError::not_supported(at("apiGroup"), &subject["apiGroup"], &[GROUP]));
-                }
-            }
-            _ => errors.push(FieldError::not_supported(
-                at("kind"),
-                &subject["kind"],
-                &["ServiceAccount", "User", "Group"],
-            )),
-        }
-    }
-    errors
+/// A binding for the whole cluster cannot name a role of one namespace. (The rest is the kind's own validation.)
+fn scope_error(kind: Kind, object: &Value) -> Option<FieldError> {
+    let named = &object["roleRef"]["kind"];
+    (kind == Kind::ClusterRoleBinding && named != "ClusterRole")
+        .then(|| FieldError::not_supported("roleRef.kind", named, &["ClusterRole"]))
 }
 
 /// Whether an update only lets go of the object, which must stay possible without any rights to its rules.
@@ -280,23 +193,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bindings_are_defaulted_and_validated() {
-        let mut b = json!({"roleRef": {"kind": "ClusterRole", "name": "r"},
-            "subjects": [{"kind": "User", "name": "u"}, {"kind": "ServiceAccount", "name": "s", "namespace": "n"}]});
-        default_binding(&mut b);
-        assert_eq!(b["subjects"][0]["apiGroup"], GROUP);
-        assert!(b["subjects"][1].get("apiGroup").is_none());
-        assert!(binding_errors(Kind::ClusterRoleBinding, &b, None).is_empty());
-
-        let mut changed = b.clone();
-        changed["roleRef"]["name"] = "other".into();
-        let errors = binding_errors(Kind::ClusterRoleBinding, &changed, Some(&b));
-        assert!(errors[0].to_string().ends_with("cannot change roleRef"), "{errors:?}");
-
-        b["roleRef"]["kind"] = "Role".into();
-        b["subjects"][1]["namespace"] = "".into();
-        assert_eq!(binding_errors(Kind::ClusterRoleBinding, &b, None).len(), 2);
-        assert!(binding_errors(Kind::RoleBinding, &b, None).is_empty());
+    fn a_cluster_binding_names_a_cluster_role() {
+        let binding = json!({"roleRef": {"kind": "Role", "name": "r"}});
+        assert!(scope_error(Kind::ClusterRoleBinding, &binding).is_some());
+        assert!(scope_error(Kind::RoleBinding, &binding).is_none());
     }
 
     #[test]

@@ -98,48 +98,6 @@ impl Rule {
             parts.iter().filter(|(_, v)| !v.is_empty()).map(|(k, v)| format!("{k}:{}", quoted(v))).collect();
         format!("{{{}}}", parts.join(", "))
     }
-
-    /// What is wrong with the rule as part of a role, as (field below the rule, message).
-    pub fn validate(&self, namespaced: bool) -> Vec<(&'static str, String)> {
-        let mut errors = Vec::new();
-        if self.verbs.is_empty() {
-            errors.push(("verbs", "Required value: verbs must contain at least one value".to_owned()));
-        }
-        if !self.non_resource_urls.is_empty() {
-            if namespaced {
-                errors.push((
-                    "nonResourceURLs",
-                    format!(
-                        "Invalid value: {}: namespaced rules cannot apply to non-resource URLs",
-                        serde_json::json!(self.non_resource_urls)
-                    ),
-                ));
-            }
-            if !(self.api_groups.is_empty() && self.resources.is_empty() && self.resource_names.is_empty()) {
-                errors.push((
-                    "nonResourceURLs",
-                    format!(
-                        "Invalid value: {}: rules cannot apply to both regular resources and non-resource URLs",
-                        serde_json::json!(self.non_resource_urls)
-                    ),
-                ));
-            }
-            return errors;
-        }
-        if self.api_groups.is_empty() {
-            errors.push((
-                "apiGroups",
-                "Required value: resource rules must supply at least one api group".to_owned(),
-            ));
-        }
-        if self.resources.is_empty() {
-            errors.push((
-                "resources",
-                "Required value: resource rules must supply at least one resource".to_owned(),
-            ));
-        }
-        errors
-    }
 }
 
 /// The parts of `wanted` that `held` does not allow; empty when it is covered.
@@ -337,13 +295,5 @@ mod tests {
         let rule: Rule =
             serde_json::from_str(r#"{"verbs":["get"],"nonResourceURLs":["/x"],"resources":null}"#).unwrap();
         assert_eq!(serde_json::to_string(&rule).unwrap(), r#"{"nonResourceURLs":["/x"],"verbs":["get"]}"#);
-    }
-
-    #[test]
-    fn rules_without_verbs_or_of_two_kinds_are_invalid() {
-        assert!(Rule::resources(&["get"], &[""], &["x"]).validate(true).is_empty());
-        assert_eq!(Rule::default().validate(false).len(), 3);
-        assert_eq!(Rule::urls(&["get"], &["/x"]).validate(true).len(), 1);
-        assert!(Rule::urls(&["get"], &["/x"]).validate(false).is_empty());
     }
 }

@@ -5,7 +5,7 @@ use super::{Issuer, legacy};
 use crate::admission::{Admission, AdmissionRequest, Operation};
 use crate::object::ObjectExt;
 use crate::registry::Resource;
-use crate::status::{FieldError, Status};
+use crate::status::Status;
 use crate::storage::{Key, Storage};
 use futures::future::BoxFuture;
 use serde_json::Value;
@@ -63,22 +63,5 @@ impl Admission for TokenSecrets {
         object: &'a mut Value,
     ) -> BoxFuture<'a, Result<(), Status>> {
         Box::pin(std::future::ready(self.fill(request, object)))
-    }
-
-    fn validate<'a>(
-        &'a self,
-        request: &'a AdmissionRequest<'a>,
-        object: Option<&'a Value>,
-    ) -> BoxFuture<'a, Result<(), Status>> {
-        let nameless = object
-            .is_some_and(|o| o["type"].as_str() == Some(legacy::TYPE) && legacy::account_name(o).is_none());
-        let result = if nameless {
-            let field = format!("metadata.annotations[{}]", legacy::NAME_ANNOTATION);
-            let kind = request.resource.group_kind();
-            Err(Status::invalid(kind, request.name, &[FieldError::required(field, "")]))
-        } else {
-            Ok(())
-        };
-        Box::pin(std::future::ready(result))
     }
 }

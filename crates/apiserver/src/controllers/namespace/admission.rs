@@ -1,20 +1,18 @@
 //! What namespaces mean for writes: content needs a namespace that exists and is not going.
 //! Behaviour: kubernetes plugin/pkg/admission/namespace/lifecycle.
 
-use super::{FINALIZER, SYSTEM};
+use super::SYSTEM;
 use crate::admission::{Admission, AdmissionRequest, Operation};
-use crate::auth::fields::put;
 use crate::registry::Resource;
 use crate::status::{GroupName, Status};
 use crate::storage::{Key, Storage};
 use futures::future::BoxFuture;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::sync::Arc;
 
-const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 const NAMESPACES: GroupName<'static> = GroupName { group: "", name: "namespaces" };
 
-/// Judges writes by the state of their namespace, and gives namespaces what the server decides.
+/// Judges writes by the state of their namespace.
 pub struct NamespaceLifecycle {
     storage: Arc<dyn Storage>,
 }
@@ -66,14 +64,10 @@ impl Admission for NamespaceLifecycle {
     fn mutate<'a>(
         &'a self,
         request: &'a AdmissionRequest<'a>,
-        object: &'a mut Value,
+        _object: &'a mut Value,
     ) -> BoxFuture<'a, Result<(), Status>> {
         // Judged here already, so that other hooks never see what cannot be stored.
-        let judged = self.judge(request);
-        if judged.is_ok() && is_namespace(request.resource) {
-            own_fields(request, object);
-        }
-        Box::pin(std::future::ready(judged))
+        Box::pin(std::future::ready(self.judge(request)))
     }
 
     fn validate<'a>(
@@ -87,23 +81,4 @@ impl Admission for NamespaceLifecycle {
 
 fn is_namespace(resource: &Resource) -> bool {
     resource.def.group.is_empty() && resource.def.plural == "namespaces"
-}
-
-/// The label with its name, its own finalizer from the start (kept unless `/finalize` says otherwise), its phase.
-fn own_fields(request: &AdmissionRequest<'_>, object: &mut Value) {
-    put(object, &["metadata", "labels", NAME_LABEL], request.name);
-    match (request.old, request.subresource) {
-        (None, _) => {
-            let mut finalizers = object["spec"]["finalizers"].as_array().cloned().unwrap_or_default();
-            if !finalizers.iter().any(|f| f == FINALIZER) {
-                finalizers.push(FINALIZER.into());
-            }
-            put(object, &["spec", "finalizers"], finalizers);
-            put(object, &["status"], json!({"phase": "Active"}));
-        }
-        (Some(old), subresource) if subresource != "finalize" => {
-            put(object, &["spec"], old["spec"].clone());
-        }
-        _ => {}
-    }
 }

@@ -2,10 +2,8 @@
 
 mod admission;
 mod conditions;
-mod finalize;
 
 pub use admission::NamespaceLifecycle;
-pub use finalize::Finalize;
 
 use super::follow::{Change, Follower, Topics};
 use super::retry::Retries;
