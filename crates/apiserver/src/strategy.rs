@@ -62,6 +62,11 @@ pub trait Strategy: Send + Sync + 'static {
     fn from_storage<'a>(&'a self, objects: Vec<Value>) -> BoxFuture<'a, Result<Vec<Value>, Status>> {
         Box::pin(async move { Ok(objects) })
     }
+
+    /// What a CRD says of the resource (schema, columns), for tables, OpenAPI and field ownership.
+    fn custom(&self) -> Option<&crate::crd::CustomKind> {
+        None
+    }
 }
 
 /// A resource without any behaviour of its own.

@@ -1,0 +1,209 @@
+//! Keeps the registry in line with the stored CRDs, and their status in line with the registry.
+//!
+//! One task does all of it, so there is one order of things: names are decided, the registry is swapped, and only then
+//! is `Established` written. Whoever wrote the CRD is answered after that.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use serde_json::Value;
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::task::JoinHandle;
+
+use super::observer::{Notice, Observer};
+use super::{Converter, GROUP, PLURAL, finalize, kind, names};
+use crate::clock::rfc3339_seconds;
+use crate::object::{ObjectExt, encode};
+use crate::objects::Objects;
+use crate::registry::Registry;
+use crate::storage::{Change, Expect, Range, Storage, StorageError, Version, Write};
+
+/// The running controller; dropping it stops it.
+pub struct Controller {
+    task: JoinHandle<()>,
+}
+
+impl Controller {
+    /// Serves what is stored already, then follows every change. `objects` must be over the observed store;
+    /// `converters` are keyed by the CRD's name.
+    pub async fn start(
+        observer: Observer,
+        objects: Objects,
+        converters: HashMap<String, Arc<dyn Converter>>,
+    ) -> Controller {
+        let Observer { storage, notify, receive, terminating } = observer;
+        // The controller's own sender keeps nothing alive: it ends with its task.
+        drop(notify);
+        let registry = objects.registry().clone();
+        let built_in = registry
+            .snapshot()
+            .resources()
+            .filter(|r| !r.def.custom)
+            .map(|r| (r.def.group.clone(), r.def.plural.clone()))
+            .collect();
+        let mut state =
+            State { storage, objects, registry, converters, built_in, served: HashMap::new(), terminating };
+        state.sync().await;
+        let task = tokio::spawn(async move { state.run(receive).await });
+        Controller { task }
+    }
+}
+
+impl Drop for Controller {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+pub(super) struct State {
+    pub(super) storage: Arc<dyn Storage>,
+    pub(super) objects: Objects,
+    registry: Arc<Registry>,
+    converters: HashMap<String, Arc<dyn Converter>>,
+    built_in: HashSet<(String, String)>,
+    /// What of each CRD is registered, by name.
+    served: HashMap<String, Served>,
+    pub(super) terminating: Arc<parking_lot::RwLock<HashSet<String>>>,
+}
+
+struct Served {
+    group: String,
+    plural: String,
+    fingerprint: u64,
+}
+
+impl State {
+    async fn run(&mut self, mut receive: UnboundedReceiver<Notice>) {
+        self.finalize().await;
+        while let Some(first) = receive.recv().await {
+            let mut waiting = Vec::new();
+            let mut notice = Some(first);
+            // Everything that is waiting is answered by one pass.
+            while let Some(next) = notice {
+                if let Notice::Changed(done) = next {
+                    waiting.push(done);
+                }
+                notice = receive.try_recv().ok();
+            }
+            if !waiting.is_empty() {
+                self.sync().await;
+                for done in waiting {
+                    let _ = done.send(());
+                }
+            }
+            self.finalize().await;
+        }
+    }
+
+    /// All stored CRDs.
+    pub(super) fn crds(&self) -> Vec<Arc<Version>> {
+        self.storage.index().list(&Range { group: GROUP, resource: PLURAL, ..Range::default() }).0
+    }
+
+    /// One pass over all CRDs; repeated when someone writes one meanwhile.
+    pub(super) async fn sync(&mut self) {
+        loop {
+            let stored = self.crds();
+            let mut crds: Vec<Value> = stored.iter().map(|v| v.decode()).collect();
+            let now = rfc3339_seconds(self.objects.clock().now());
+            let mut changed = HashSet::new();
+            self.decide(&mut crds, &now, &mut changed, |_| false);
+            self.register(&crds);
+            let served: HashSet<String> = self.served.keys().cloned().collect();
+            self.decide(&mut crds, &now, &mut changed, |crd| served.contains(crd.name()));
+            let mut conflict = false;
+            for (version, crd) in stored.iter().zip(&crds) {
+                if changed.contains(crd.name()) {
+                    conflict |= !self.write(version, crd).await;
+                }
+            }
+            if !conflict {
+                return;
+            }
+        }
+    }
+
+    fn decide(
+        &self,
+        crds: &mut [Value],
+        now: &str,
+        changed: &mut HashSet<String>,
+        served: impl Fn(&Value) -> bool,
+    ) {
+        for next in names::decide(crds, served, now) {
+            if let Some(slot) = crds.iter_mut().find(|c| c.name() == next.name()) {
+                changed.insert(next.name().to_owned());
+                *slot = next;
+            }
+        }
+    }
+
+    /// Swaps the registry if anything about what is served changed.
+    fn register(&mut self, crds: &[Value]) {
+        let mut gone: Vec<Served> = Vec::new();
+        let mut fresh = Vec::new();
+        let wanted: Vec<&Value> = crds.iter().filter(|c| names::may_serve(c, &self.built_in)).collect();
+        let names: HashSet<&str> = wanted.iter().map(|c| c.name()).collect();
+        let removed: Vec<String> =
+            self.served.keys().filter(|n| !names.contains(n.as_str())).cloned().collect();
+        gone.extend(removed.iter().filter_map(|name| self.served.remove(name)));
+        for crd in wanted {
+            let fingerprint = fingerprint(crd);
+            match self.served.get(crd.name()) {
+                Some(served) if served.fingerprint == fingerprint => continue,
+                _ => {}
+            }
+            let resources = kind::resources(crd, self.converters.get(crd.name()));
+            let served = Served {
+                group: crd["spec"].top_str("group").to_owned(),
+                plural: crd["spec"]["names"].top_str("plural").to_owned(),
+                fingerprint,
+            };
+            gone.extend(self.served.insert(crd.name().to_owned(), served));
+            fresh.extend(resources);
+        }
+        if gone.is_empty() && fresh.is_empty() {
+            return;
+        }
+        self.registry.change(|editor| {
+            for served in &gone {
+                editor.remove_all(&served.group, &served.plural);
+            }
+            fresh.into_iter().for_each(|resource| editor.insert(resource));
+        });
+    }
+
+    /// Stores a CRD's new status; false if someone else wrote it meanwhile.
+    pub(super) async fn write(&self, version: &Version, crd: &Value) -> bool {
+        let gone = crd.is_deleting() && crd.finalizers().is_empty();
+        let encoded = encode(crd);
+        let change = if gone { Change::Delete { last: Some(encoded) } } else { Change::Put(encoded) };
+        let write =
+            Write { key: version.key().clone(), expect: Expect::Revision(version.revision()), change };
+        match self.storage.write(write).await {
+            Ok(_) => true,
+            Err(StorageError::Conflict { .. }) => false,
+            Err(error) => {
+                // The next write of any CRD tries again; the resource is served either way.
+                tracing::error!(crd = crd.name(), %error, "status of a CRD cannot be stored");
+                true
+            }
+        }
+    }
+
+    async fn finalize(&mut self) {
+        if finalize::run(self).await {
+            self.sync().await;
+        }
+    }
+}
+
+/// Changes when anything changes that the served resources are made from.
+fn fingerprint(crd: &Value) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    crd["spec"].to_string().hash(&mut hasher);
+    crd["status"]["acceptedNames"].to_string().hash(&mut hasher);
+    crd.uid().hash(&mut hasher);
+    hasher.finish()
+}

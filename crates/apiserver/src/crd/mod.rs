@@ -1,0 +1,66 @@
+//! Custom resource definitions: from a stored CRD to served resources.
+//!
+//! [`strategy`] defaults and checks a CRD when it is written. [`observer`] sits before the store and, on every write
+//! of a CRD, has [`controller`] bring the registry in line before the writer gets its answer: so discovery, OpenAPI
+//! and serving change together, and `Established` is only ever seen after the resource is served. [`names`] and
+//! [`conditions`] decide a CRD's status, [`kind`] is what one served version does with its objects, and [`finalize`]
+//! removes the instances of a CRD that is being deleted.
+
+mod conditions;
+pub mod controller;
+mod finalize;
+pub mod kind;
+mod names;
+pub mod observer;
+pub mod strategy;
+mod validate;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+pub use controller::Controller;
+pub use kind::CustomKind;
+pub use observer::{Observer, observe};
+
+use crate::registry::{Resource, ResourceDef, Rules, SubresourceDef};
+use crate::status::Status;
+
+/// API group of CRDs.
+pub const GROUP: &str = "apiextensions.k8s.io";
+/// Plural name of CRDs.
+pub const PLURAL: &str = "customresourcedefinitions";
+/// Set with the first DELETE; goes when no instance is left.
+pub const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
+
+/// The resource `customresourcedefinitions` itself.
+pub fn resource() -> Resource {
+    let kind = "CustomResourceDefinition";
+    let def = ResourceDef {
+        group: GROUP.into(),
+        version: "v1".into(),
+        plural: PLURAL.into(),
+        singular: "customresourcedefinition".into(),
+        kind: kind.into(),
+        list_kind: format!("{kind}List"),
+        short_names: vec!["crd".into(), "crds".into()],
+        categories: vec!["api-extensions".into()],
+        namespaced: false,
+        verbs: vec!["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"],
+        subresources: vec![SubresourceDef::status(kind)],
+        rules: Rules { unconditional_update: false, generation: true, wipe_status: true, ..Rules::default() },
+        ..ResourceDef::default()
+    };
+    Resource::new(def, Arc::new(strategy::CrdStrategy))
+}
+
+/// Converts objects of one kind between its versions, in process.
+///
+/// It takes the place of whatever `spec.conversion` says; register it by the CRD's name.
+pub trait Converter: Send + Sync + 'static {
+    /// `object` in version `to` (without group); `apiVersion` is set by the caller.
+    fn convert(&self, object: Value, to: &str) -> Result<Value, Status>;
+}

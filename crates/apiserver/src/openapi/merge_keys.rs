@@ -1,0 +1,92 @@
+//! How lists and maps of built-in types merge, for `x-kubernetes-*` in their schemas.
+//!
+//! The source is the type table that server-side apply uses; here it is read once for the few fields that say
+//! anything.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use serde_json::{Value, json};
+
+/// Extensions of one field.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Extensions(pub(super) Vec<(&'static str, Value)>);
+
+static TABLE: LazyLock<HashMap<&'static str, HashMap<&'static str, Extensions>>> =
+    LazyLock::new(|| parse(include_str!("../patch/builtin_types.txt")));
+
+/// Extensions of `field` of a component like `io.k8s.api.core.v1.PodSpec`.
+pub(super) fn of(component: &str, field: &str) -> Option<&'static Extensions> {
+    // The table's names are the last three parts: `core.v1.PodSpec`.
+    let start = component.rmatch_indices('.').nth(2).map_or(0, |(at, _)| at + 1);
+    TABLE.get(&component[start..])?.get(field)
+}
+
+fn parse(text: &'static str) -> HashMap<&'static str, HashMap<&'static str, Extensions>> {
+    let mut table = HashMap::new();
+    for line in text.lines() {
+        let mut words = line.split(' ');
+        if words.next() != Some("type") {
+            continue;
+        }
+        let Some(name) = words.next() else { continue };
+        let fields: HashMap<_, _> = words
+            .filter_map(|word| word.split_once(':'))
+            .map(|(field, kind)| (field, extensions(kind)))
+            .filter(|(_, extensions)| !extensions.0.is_empty())
+            .collect();
+        if !fields.is_empty() {
+            table.insert(name, fields);
+        }
+    }
+    table
+}
+
+/// `by(name;@…)~name` is a list of type map with a strategic merge key, `set(s)~` a set that merges, `~!` keeps only
+/// the keys that are sent.
+fn extensions(kind: &str) -> Extensions {
+    let mut found = Vec::new();
+    if let Some(keys) = kind.strip_prefix("by(").and_then(|rest| rest.split_once(';')).map(|(keys, _)| keys) {
+        let keys: Vec<&str> = keys.split(',').map(|key| key.split('=').next().unwrap_or(key)).collect();
+        found.push(("x-kubernetes-list-type", json!("map")));
+        found.push(("x-kubernetes-list-map-keys", json!(keys)));
+    } else if kind.starts_with("set(") {
+        found.push(("x-kubernetes-list-type", json!("set")));
+    } else if kind.starts_with("list(") {
+        found.push(("x-kubernetes-list-type", json!("atomic")));
+    } else if kind.starts_with("atomicmap(") {
+        found.push(("x-kubernetes-map-type", json!("atomic")));
+    }
+    match kind.split_once('~').map(|(_, key)| key) {
+        None => {}
+        Some("!") => found.push(("x-kubernetes-patch-strategy", json!("retainKeys"))),
+        Some(key) => {
+            let (key, retain) = match key.strip_suffix('!') {
+                Some(key) => (key, true),
+                None => (key, false),
+            };
+            let strategy = if retain { "merge,retainKeys" } else { "merge" };
+            found.push(("x-kubernetes-patch-strategy", json!(strategy)));
+            if !key.is_empty() {
+                found.push(("x-kubernetes-patch-merge-key", json!(key)));
+            }
+        }
+    }
+    Extensions(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn containers_merge_by_name() {
+        let found = of("io.k8s.api.core.v1.PodSpec", "containers").expect("known");
+        assert!(found.0.contains(&("x-kubernetes-list-type", json!("map"))));
+        assert!(found.0.contains(&("x-kubernetes-list-map-keys", json!(["name"]))));
+        assert!(found.0.contains(&("x-kubernetes-patch-strategy", json!("merge"))));
+        assert!(found.0.contains(&("x-kubernetes-patch-merge-key", json!("name"))));
+        let finalizers = of("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta", "finalizers").expect("known");
+        assert!(finalizers.0.contains(&("x-kubernetes-patch-strategy", json!("merge"))));
+    }
+}

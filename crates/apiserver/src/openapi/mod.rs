@@ -1,0 +1,225 @@
+//! OpenAPI: what `kubectl explain`, `apply` and validation on the client side read.
+//!
+//! `/openapi/v3` is an index of one document per group and version. A document is made when first asked for and kept
+//! until what it describes changes; the index carries a hash of its sources, so that it needs no document. Read
+//! [`document`] for the shape, [`builtin`] and [`custom`] for where the schemas come from.
+
+mod builtin;
+mod custom;
+mod document;
+mod merge_keys;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, ETAG, EXPIRES, IF_NONE_MATCH, LOCATION, VARY};
+use http::{HeaderValue, Response, StatusCode};
+use parking_lot::Mutex;
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha512};
+
+use crate::http::ApiBody;
+use crate::registry::Snapshot;
+use crate::server::{Route, RouteAccess, RouteRequest};
+use crate::status::Status;
+
+/// Serves `/openapi/v3` and `/openapi/v2`.
+pub struct OpenApi {
+    version: String,
+    cache: Mutex<Cache>,
+}
+
+/// What was made for one generation of the registry; documents whose hash stays the same survive a change.
+#[derive(Default)]
+struct Cache {
+    generation: u64,
+    index: Option<Arc<Index>>,
+    documents: HashMap<String, (String, Bytes)>,
+}
+
+struct Index {
+    /// By path below `/openapi/v3/`: group, version and hash.
+    entries: HashMap<String, (String, String, String)>,
+    body: Bytes,
+    etag: String,
+}
+
+impl OpenApi {
+    /// `version` is the server's, shown in every document.
+    pub fn new(version: &str) -> Self {
+        OpenApi { version: version.to_owned(), cache: Mutex::new(Cache::default()) }
+    }
+
+    fn index(&self, snapshot: &Snapshot) -> Arc<Index> {
+        if let Some(index) = self.fresh(snapshot) {
+            return index;
+        }
+        let index = Arc::new(make_index(snapshot, &self.version));
+        let mut cache = self.cache.lock();
+        cache.generation = snapshot.generation();
+        cache.index = Some(index.clone());
+        cache.documents.retain(|path, (hash, _)| index.entries.get(path).is_some_and(|e| e.2 == *hash));
+        index
+    }
+
+    fn fresh(&self, snapshot: &Snapshot) -> Option<Arc<Index>> {
+        let cache = self.cache.lock();
+        cache.index.clone().filter(|_| cache.generation == snapshot.generation())
+    }
+
+    fn document(&self, snapshot: &Snapshot, path: &str, index: &Index) -> Option<(String, Bytes)> {
+        let (group, version, hash) = index.entries.get(path)?;
+        if let Some((cached, body)) = self.cache.lock().documents.get(path)
+            && cached == hash
+        {
+            return Some((hash.clone(), body.clone()));
+        }
+        let body = Bytes::from(document::make(snapshot, group, version, &self.version).to_string());
+        self.cache.lock().documents.insert(path.to_owned(), (hash.clone(), body.clone()));
+        Some((hash.clone(), body))
+    }
+
+    fn answer(&self, request: &RouteRequest<'_>) -> Result<Response<ApiBody>, Status> {
+        let accept = request.parts.headers.get(ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or("*/*");
+        let json = accept.split(',').any(|clause| {
+            matches!(
+                clause.split(';').next().unwrap_or_default().trim(),
+                "*/*" | "application/*" | "application/json" | ""
+            )
+        });
+        if !json {
+            return Err(Status::not_acceptable(&["application/json"]));
+        }
+        let snapshot = request.objects.registry().snapshot();
+        let path = request.parts.uri.path().trim_end_matches('/');
+        if path == "/openapi/v2" {
+            let body = Bytes::from(document::version_2(&snapshot, &self.version).to_string());
+            let etag = digest(&body);
+            return respond(request, body, &format!("\"{etag}\""), None);
+        }
+        let index = self.index(&snapshot);
+        let Some(path) = path.strip_prefix("/openapi/v3").map(|p| p.trim_start_matches('/')) else {
+            return Err(Status::not_found_path());
+        };
+        if path.is_empty() {
+            return respond(request, index.body.clone(), &index.etag, None);
+        }
+        let (hash, body) = self.document(&snapshot, path, &index).ok_or_else(Status::not_found_path)?;
+        let asked = request.parts.uri.query().and_then(|q| {
+            form_urlencoded::parse(q.as_bytes())
+                .find(|(key, _)| key == "hash")
+                .map(|(_, value)| value.into_owned())
+        });
+        match asked {
+            Some(asked) if asked != hash => redirect(path, &hash),
+            asked => respond(request, body, &format!("\"{hash}\""), asked),
+        }
+    }
+}
+
+impl Route for OpenApi {
+    fn matches(&self, path: &str) -> Option<RouteAccess> {
+        let known = path == "/openapi/v2" || path == "/openapi/v3" || path.starts_with("/openapi/v3/");
+        known.then_some(RouteAccess::Authorized)
+    }
+
+    fn handle<'a>(&'a self, request: RouteRequest<'a>) -> BoxFuture<'a, Result<Response<ApiBody>, Status>> {
+        Box::pin(async move { self.answer(&request) })
+    }
+}
+
+fn make_index(snapshot: &Snapshot, server: &str) -> Index {
+    let mut entries = HashMap::new();
+    let mut paths = Map::new();
+    for group in snapshot.groups() {
+        for version in &group.versions {
+            let path = match group.group.as_str() {
+                "" => format!("api/{version}"),
+                group => format!("apis/{group}/{version}"),
+            };
+            let hash = sources(snapshot, &group.group, version, server);
+            let url = format!("/openapi/v3/{path}?hash={hash}");
+            paths.insert(path.clone(), json!({"serverRelativeURL": url}));
+            entries.insert(path, (group.group.clone(), version.clone(), hash));
+        }
+    }
+    let body = Bytes::from(json!({"paths": paths}).to_string());
+    let etag = format!("\"{}\"", digest(&body));
+    Index { entries, body, etag }
+}
+
+/// A hash of everything that a document is made from.
+fn sources(snapshot: &Snapshot, group: &str, version: &str, server: &str) -> String {
+    let mut hasher = Sha512::new();
+    hasher.update(server);
+    hasher.update(env!("CARGO_PKG_VERSION"));
+    for resource in snapshot.in_version(group, version) {
+        let def = &resource.def;
+        let verbs = def.verbs.join(",");
+        for text in [&def.plural, &def.kind, &verbs] {
+            hasher.update(text);
+            hasher.update([0]);
+        }
+        hasher.update([u8::from(def.namespaced)]);
+        def.subresources.iter().for_each(|s| hasher.update(&s.name));
+        if let Some(kind) = resource.strategy.custom() {
+            hasher.update(kind.open_api.to_string());
+        }
+    }
+    hex::encode_upper(hasher.finalize())
+}
+
+fn digest(body: &[u8]) -> String {
+    hex::encode_upper(Sha512::digest(body))
+}
+
+fn respond(
+    request: &RouteRequest<'_>,
+    body: Bytes,
+    etag: &str,
+    hash: Option<String>,
+) -> Result<Response<ApiBody>, Status> {
+    let known = request
+        .parts
+        .headers
+        .get_all(IF_NONE_MATCH)
+        .iter()
+        .any(|v| v.to_str().is_ok_and(|t| t.contains(etag)));
+    let mut response = Response::new(if known { ApiBody::full(Bytes::new()) } else { ApiBody::full(body) });
+    if known {
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+    }
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(VARY, HeaderValue::from_static("Accept"));
+    headers.insert(ETAG, etag.parse().map_err(Status::internal)?);
+    // With the right hash the content can never change.
+    if hash.is_some() {
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("public, immutable"));
+        let year = jiff::SignedDuration::from_hours(365 * 24);
+        let expires = request.objects.clock().now().checked_add(year).map_err(Status::internal)?;
+        let expires = expires.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
+        headers.insert(EXPIRES, expires.parse().map_err(Status::internal)?);
+    } else {
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    }
+    Ok(response)
+}
+
+fn redirect(path: &str, hash: &str) -> Result<Response<ApiBody>, Status> {
+    let mut response = Response::new(ApiBody::full(Bytes::new()));
+    *response.status_mut() = StatusCode::MOVED_PERMANENTLY;
+    let location = format!("/openapi/v3/{path}?hash={hash}");
+    response.headers_mut().insert(LOCATION, location.parse().map_err(Status::internal)?);
+    Ok(response)
+}
+
+/// `{"$ref": …}` to a component, in the single-element allOf that lets it have siblings.
+fn reference(name: &str) -> Value {
+    json!({"$ref": format!("#/components/schemas/{name}")})
+}
