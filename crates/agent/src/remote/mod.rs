@@ -447,7 +447,8 @@ impl Remote {
         if !self.pending.is_empty() {
             return true;
         }
-        if seen.plan.is_none() {
+        if seen.plan.is_none() || decide::state_bytes(&seen.data) == Some(b"pending") {
+            // The commit that comes next says it.
             return false;
         }
         let mut data = Data::from_iter(
@@ -510,6 +511,7 @@ impl Remote {
             self.pending.lay_onto(&mut secret.data, Some(checksum));
         }
         Report::commit(uid, checksum, &secret.data).lay_onto(&mut secret.data, Some(checksum));
+        report::lay_probes(&mut secret.data, &self.prober.statuses());
         match api.put(&secret).await {
             Ok(secret) => {
                 self.forget_pending();

@@ -178,8 +178,11 @@ impl Report {
     }
 }
 
-/// Lays probe statuses onto the data, if they changed.
+/// Lays probe statuses onto the data, if they changed. No probes need no key.
 pub fn lay_probes(data: &mut Data, statuses: &BTreeMap<String, ProbeStatus>) {
+    if statuses.is_empty() && !data.contains_key(keys::PROBE_STATUSES) {
+        return;
+    }
     let known = data.get(keys::PROBE_STATUSES).map(|bytes| drover_plan::from_slice(bytes).ok());
     if known != Some(Some(statuses.clone())) {
         data.insert(keys::PROBE_STATUSES.into(), drover_plan::to_vec(statuses).unwrap_or_default());

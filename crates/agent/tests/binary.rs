@@ -1,0 +1,480 @@
+//! The real binary against an API server over real HTTP. Numbers are those of the agent's Checks.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)] // helpers outside #[test] functions
+
+mod common;
+
+use std::{os::unix::fs::PermissionsExt as _, time::Duration};
+
+use common::{
+    FakeApi, TOKEN, connection,
+    machine::{Machine, count},
+    sum,
+};
+use serde_json::json;
+
+async fn until(what: &str, condition: impl Fn() -> bool) {
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
+    while !condition() {
+        assert!(tokio::time::Instant::now() < deadline, "waited in vain: {what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// A plan with one instruction, a line of shell.
+fn shell(script: &str) -> String {
+    json!({"instructions": [{"name": "i", "command": "sh", "args": ["-c", script], "saveOutput": true}]})
+        .to_string()
+}
+
+fn failure(output: std::process::Output) -> String {
+    assert!(!output.status.success());
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn agent_check_1_2_3_files_that_cannot_be_used_are_refused_by_name() {
+    let machine = Machine::with_connection("{}");
+    let config = machine.path("config.yaml");
+    let connection_file = machine.path("var/connection.json");
+    std::fs::set_permissions(&config, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let error = failure(machine.command(&["sentinel"]).output().unwrap());
+    assert!(error.contains("config.yaml") && error.contains("0600"), "{error}");
+    if nix::unistd::getuid().is_root() {
+        std::fs::set_permissions(&config, std::fs::Permissions::from_mode(0o600)).unwrap();
+        std::os::unix::fs::chown(&config, Some(54321), Some(0)).unwrap();
+        let error = failure(machine.command(&["sentinel"]).output().unwrap());
+        assert!(error.contains("54321:0") && error.contains("0:0"), "{error}");
+    }
+    machine.private("var/connection.json", "<html>log in</html>");
+    let validate = ["validate-connection", connection_file.to_str().unwrap()];
+    assert!(failure(machine.command(&validate).output().unwrap()).contains("connection.json"));
+    machine.private("var/connection.json", r#"{"kubeConfig":"a","namespace":"b"}"#);
+    assert!(failure(machine.command(&validate).output().unwrap()).contains("secretName"));
+    machine.private("var/connection.json", &connection("https://x", "t", None));
+    assert!(machine.command(&validate).output().unwrap().status.success());
+    machine.private("off.yaml", "remoteEnabled: false\n");
+    let error = failure(
+        machine.command(&["validate-config", machine.path("off.yaml").to_str().unwrap()]).output().unwrap(),
+    );
+    assert!(error.contains("neither localEnabled nor remoteEnabled"), "{error}");
+    let error = failure(machine.command(&["sentinel"]).env("CATTLE_LOGLEVEL", "loud").output().unwrap());
+    assert!(error.contains("CATTLE_LOGLEVEL"), "{error}");
+    let version = machine.command(&["--version"]).output().unwrap();
+    assert!(String::from_utf8(version.stdout).unwrap().starts_with("drover-agent "));
+    assert!(machine.command(&["--help"]).output().unwrap().status.success());
+}
+
+struct Authority {
+    pem: String,
+    key: rcgen::KeyPair,
+    certificate: rcgen::Certificate,
+}
+
+fn authority() -> Authority {
+    let mut params = rcgen::CertificateParams::new(vec![]).unwrap();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    params.distinguished_name.push(rcgen::DnType::CommonName, format!("test authority {}", rand_name()));
+    let key = rcgen::KeyPair::generate().unwrap();
+    let certificate = params.self_signed(&key).unwrap();
+    Authority { pem: certificate.pem(), key, certificate }
+}
+
+fn rand_name() -> u64 {
+    use std::hash::{BuildHasher as _, Hasher as _};
+    std::hash::RandomState::new().build_hasher().finish()
+}
+
+fn server_config(authority: &Authority) -> std::sync::Arc<rustls::ServerConfig> {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let issuer = rcgen::Issuer::from_ca_cert_der(authority.certificate.der(), &authority.key).unwrap();
+    let leaf =
+        rcgen::CertificateParams::new(vec!["127.0.0.1".into()]).unwrap().signed_by(&key, &issuer).unwrap();
+    let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(
+            vec![leaf.der().clone()],
+            rustls::pki_types::PrivateKeyDer::Pkcs8(key.serialize_der().into()),
+        )
+        .unwrap();
+    std::sync::Arc::new(config)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn agent_check_4_another_authority_is_accepted_only_from_the_system_and_never_when_strict() {
+    let (right, wrong) = (authority(), authority());
+    let api = FakeApi::new();
+    api.create(&[("plan", "{}"), ("plan-state", "pending")]);
+    let server = format!("https://{}", api.listen_tls(server_config(&right)).await);
+
+    let mut machine = Machine::with_connection(&connection(&server, TOKEN, Some(&right.pem)));
+    machine.env.push(("CATTLE_AGENT_STRICT_VERIFY".into(), "true".into()));
+    machine.start();
+    api.until_text("plan-state", "succeeded").await;
+    machine.kill();
+
+    // The system's roots hold the right authority, the kubeconfig a wrong one.
+    api.plan("{}", Some("pending"));
+    let mut machine = Machine::with_connection(&connection(&server, TOKEN, Some(&wrong.pem)));
+    machine.private("system-roots.pem", &right.pem);
+    let roots = machine.path("system-roots.pem").to_str().unwrap().to_owned();
+    machine.env.push(("SSL_CERT_FILE".into(), roots));
+    machine.env.push(("CATTLE_AGENT_STRICT_VERIFY".into(), "TRUE".into()));
+    machine.start();
+    until("the agent says why", || machine.log().contains("not connected")).await;
+    until("it tries again", || {
+        machine.log().contains("UnknownIssuer") || machine.log().contains("invalid peer")
+    })
+    .await;
+    assert!(machine.is_running(), "it never gives up");
+    assert_eq!(api.text("plan-state"), "pending");
+    machine.kill();
+
+    machine.env.pop();
+    machine.start();
+    api.until_text("plan-state", "succeeded").await;
+    assert!(machine.log().contains("trusted by this system"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn agent_check_5_strict_without_an_authority_is_refused() {
+    let machine = Machine::with_connection(&connection("https://127.0.0.1:1", TOKEN, None));
+    let error =
+        failure(machine.command(&["sentinel"]).env("CATTLE_AGENT_STRICT_VERIFY", "true").output().unwrap());
+    assert!(error.contains("CATTLE_AGENT_STRICT_VERIFY"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn agent_check_6_checksum_mode_runs_once_more_after_a_restart() {
+    let api = FakeApi::new();
+    let mut machine = Machine::new(&api).await;
+    let plan = shell(&format!("echo ran >> {}", machine.path("ran").display()));
+    api.create(&[("plan", &plan)]);
+    machine.start();
+    api.until_text("applied-checksum", &sum(&plan)).await;
+    assert_eq!(count(&machine.path("ran")), 1);
+    assert_eq!(api.text("plan-state"), "", "the dialect is the server's choice");
+    machine.kill();
+    machine.start();
+    api.until_text("success-count", "2").await;
+    assert_eq!(count(&machine.path("ran")), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn agent_check_7_8_pending_is_committed_before_anything_runs_and_a_restart_changes_nothing() {
+    let api = FakeApi::new();
+    let mut machine = Machine::new(&api).await;
+    let dir = machine.dir.path().display().to_string();
+    let plan = shell(&format!("touch {dir}/ran; while ! test -e {dir}/go; do sleep 0.05; done"));
+    api.create(&[("plan", &plan), ("plan-state", "pending"), ("plan-revision", "4")]);
+    api.refuse_puts(Some(500));
+    machine.start();
+    until("it cannot commit", || machine.log().contains("so it is not started")).await;
+    assert!(!machine.path("ran").exists());
+    api.refuse_puts(None);
+    until("it runs", || machine.path("ran").exists()).await;
+    assert_eq!((api.text("plan-state").as_str(), api.text("plan-revision").as_str()), ("in-progress", "5"));
+    let first = &api.written()[0];
+    assert_eq!(first["plan-state"], b"in-progress");
+    assert!(!first.contains_key("applied-checksum") && !first.contains_key("last-apply-time"));
+    std::fs::write(machine.path("go"), "").unwrap();
+    api.until_text("plan-state", "succeeded").await;
+    let (time, revision) = (api.text("last-apply-time"), api.text("plan-revision"));
+    machine.kill();
+    machine.start();
+    until("it rests", || machine.log().matches("the plan is applied").count() >= 2).await;
+    assert_eq!((api.text("last-apply-time"), api.text("plan-revision")), (time, revision));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn agent_check_9_killed_in_an_instruction_it_runs_the_plan_again_with_the_same_attempt() {
+    let api = FakeApi::new();
+    let mut machine = Machine::new(&api).await;
+    let dir = machine.dir.path().display();
+    let plan = shell(&format!(
+        "echo $CATTLE_AGENT_ATTEMPT_NUMBER >> {dir}/attempts; test -e {dir}/go || exec sleep 600"
+    ));
+    api.create(&[("plan", &plan), ("plan-state", "pending")]);
+    machine.start();
+    until("the instruction runs", || count(&machine.path("attempts")) == 1).await;
+    assert_eq!(api.text("plan-state"), "in-progress");
+    machine.kill();
+    std::fs::write(machine.path("go"), "").unwrap();
+    machine.start();
+    api.until_text("plan-state", "succeeded").await;
+    assert_eq!(machine.read("attempts").as_deref(), Some("1\n1\n"));
+    assert_eq!(api.text("plan-revision"), "1");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_result_that_could_not_be_reported_survives_kill_9_and_the_plan_is_not_run_twice() {
+    let api = FakeApi::new();
+    let mut machine = Machine::new(&api).await;
+    let dir = machine.dir.path().display();
+    let plan = shell(&format!("echo ran >> {dir}/ran; while ! test -e {dir}/go; do sleep 0.05; done"));
+    api.create(&[("plan", &plan), ("plan-state", "pending")]);
+    machine.start();
+    until("the instruction runs", || count(&machine.path("ran")) == 1).await;
+    api.set_down(true);
+    std::fs::write(machine.path("go"), "").unwrap();
+    until("the result is kept", || machine.path("var/outbox.json").exists()).await;
+    machine.kill();
+    api.set_down(false);
+    machine.start();
+    api.until_text("plan-state", "succeeded").await;
+    assert_eq!(count(&machine.path("ran")), 1, "it was not run again");
+    until("the outbox is empty", || !machine.path("var/outbox.json").exists()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn agent_check_13_14_the_first_failure_stops_and_both_streams_are_saved() {
+    let api = FakeApi::new();
+    let mut machine = Machine::new(&api).await;
+    let second = machine.path("second");
+    let plan = json!({"instructions": [
+        {"name": "one", "command": "sh", "args": ["-c", "echo out; echo err >&2; exit 1"], "saveOutput": true},
+        {"name": "two", "command": "touch", "args": [second]},
+    ]})
+    .to_string();
+    api.create(&[("plan", &plan), ("plan-state", "pending"), ("max-failures", "1")]);
+    machine.start();
+    api.until_text("plan-state", "failed").await;
+    assert!(!second.exists());
+    let output = api.output("failed-output", "one");
+    assert!(output.contains("out") && output.contains("err"), "{output}");
+    assert!(
+        api.output("failed-output", "drover-agent/error").contains("instruction 1 of 2 (one): exited with 1")
+    );
+    assert_eq!(api.text("failure-count"), "1");
+
+    let plan = shell("echo out; echo err >&2");
+    api.plan(&plan, Some("pending"));
+    api.until_text("plan-state", "succeeded").await;
+    let output = api.output("applied-output", "i");
+    assert!(output.contains("out") && output.contains("err"), "{output}");
+    // Check 12: the failure is forgotten with the first success.
+    assert_eq!((api.text("failure-count").as_str(), api.text("failed-checksum").as_str()), ("0", ""));
+    assert_eq!((api.text("failed-output").as_str(), api.text("success-count").as_str()), ("", "1"));
+    assert_eq!(api.text("applied-checksum"), sum(&plan));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn agent_check_15_16_long_lines_and_much_output() {
+    let api = FakeApi::new();
+    let mut machine = Machine::new(&api).await;
+    let plan = shell(
+        "head -c 1048576 /dev/zero | tr '\\0' x; head -c 5242880 /dev/urandom | od -An -v -tx1; echo the end",
+    );
+    api.create(&[("plan", &plan), ("plan-state", "pending")]);
+    machine.start();
+    api.until_text("plan-state", "succeeded").await;
+    let output = api.output("applied-output", "i");
+    assert!(output.ends_with("the end\n") && output.len() < 70_000, "{}", output.len());
+    assert!(output.starts_with('[') && output.contains("bytes of earlier output dropped"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn agent_check_17_18_31_an_image_from_a_tarball_runs_in_its_folder() {
+    let api = FakeApi::new();
+    let mut machine = Machine::new(&api).await;
+    std::fs::create_dir_all(machine.path("var/images")).unwrap();
+    let script = "#!/bin/sh\necho \"pwd=$(pwd) execution=$CATTLE_AGENT_EXECUTION_PWD path=$PATH stamp=$RESTART_STAMP\"\n";
+    let mut layer = tar::Builder::new(Vec::new());
+    append(&mut layer, "run.sh", script.as_bytes(), 0o755);
+    let layer = layer.into_inner().unwrap();
+    let mut image = tar::Builder::new(Vec::new());
+    append(&mut image, "l/layer.tar", &layer, 0o644);
+    let manifest = json!([{"Config": "x", "RepoTags": ["rancher/system-agent-installer-k3s:v1-k3s1"], "Layers": ["l/layer.tar"]}]);
+    append(&mut image, "manifest.json", manifest.to_string().as_bytes(), 0o644);
+    std::fs::write(machine.path("var/images/k3s.tar"), image.into_inner().unwrap()).unwrap();
+    let plan = json!({"instructions": [{
+        "name": "install", "image": "rancher/system-agent-installer-k3s:v1-k3s1", "command": "sh",
+        "args": ["-c", "run.sh"], "env": ["PATH=/x", "RESTART_STAMP=s"], "saveOutput": true,
+    }]})
+    .to_string();
+    api.create(&[("plan", &plan), ("plan-state", "pending")]);
+    machine.start();
+    api.until_text("plan-state", "succeeded").await;
+    let output = api.output("applied-output", "install");
+    let field = |name: &str| output.split(name).nth(1).unwrap().split([' ', '\n']).next().unwrap().to_owned();
+    assert_eq!(field("pwd="), field("execution="));
+    assert!(field("execution=").ends_with(&format!("{}_0", sum(&plan))), "{output}");
+    assert!(
+        field("path=").ends_with(&format!(":{}", field("execution="))) && !field("path=").starts_with("/x")
+    );
+    assert_eq!(field("stamp="), "s");
+}
+
+fn append(archive: &mut tar::Builder<Vec<u8>>, name: &str, content: &[u8], mode: u32) {
+    let mut header = tar::Header::new_gnu();
+    header.set_size(content.len() as u64);
+    header.set_mode(mode);
+    archive.append_data(&mut header, name, content).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn agent_check_21_files_that_cannot_be_written_are_a_failure_with_a_reason() {
+    let api = FakeApi::new();
+    let mut machine = Machine::new(&api).await;
+    let path = machine.path("f");
+    let plan = json!({"files": [{"path": path, "content": "AA==", "permissions": "9x"}]}).to_string();
+    api.create(&[("plan", &plan)]);
+    machine.start();
+    api.until_text("failure-count", "1").await;
+    assert!(api.output("failed-output", "drover-agent/error").contains("9x"));
+    assert_eq!(api.text("failed-checksum"), sum(&plan));
+    api.plan("{not json", None);
+    api.until("the failure of the other", |api| api.text("failed-checksum") == sum("{not json")).await;
+    assert!(api.output("failed-output", "drover-agent/error").contains("not valid JSON"));
+    let plan = json!({"files": [{"path": path, "content": "aGk=", "permissions": "0640"}]}).to_string();
+    api.plan(&plan, None);
+    api.until_text("applied-checksum", &sum(&plan)).await;
+    assert_eq!(machine.read("f").as_deref(), Some("hi"));
+    assert_eq!(std::fs::metadata(path).unwrap().permissions().mode() & 0o7777, 0o640);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn agent_check_28_concurrent_writes_are_merged_and_a_new_plan_wins() {
+    let api = FakeApi::new();
+    let mut machine = Machine::new(&api).await;
+    let dir = machine.dir.path().display().to_string();
+    let plan = shell(&format!("echo started >> {dir}/log1; while ! test -e {dir}/go; do sleep 0.05; done"));
+    api.create(&[("plan", &plan)]);
+    machine.start();
+    until("it runs", || machine.path("log1").exists()).await;
+    api.before_next_put(|data| {
+        data.insert("appliedPlan".into(), b"written by the server".to_vec());
+    });
+    std::fs::write(machine.path("go"), "").unwrap();
+    api.until_text("applied-checksum", &sum(&plan)).await;
+    assert_eq!(api.text("appliedPlan"), "written by the server");
+
+    let pid = machine.pid();
+    let old = shell(&format!("rm {dir}/go; touch {dir}/old; while ! test -e {dir}/go; do sleep 0.05; done"));
+    let new = shell("echo new");
+    api.plan(&old, None);
+    until("the old plan runs", || machine.path("old").exists()).await;
+    let replacement = new.clone();
+    api.before_next_put(move |data| {
+        data.insert("plan".into(), replacement.as_bytes().to_vec());
+    });
+    std::fs::write(machine.path("go"), "").unwrap();
+    api.until_text("applied-checksum", &sum(&new)).await;
+    assert!(machine.is_running());
+    assert_eq!(machine.pid(), pid);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn agent_check_29_the_process_outlives_the_api_and_reports_afterwards() {
+    let api = FakeApi::new();
+    let mut machine = Machine::new(&api).await;
+    let health = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = health.local_addr().unwrap();
+    let server = tokio::spawn(async move {
+        while let Ok((mut stream, _)) = health.accept().await {
+            use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+            let mut buffer = [0; 1024];
+            let _ = stream.read(&mut buffer).await;
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await;
+        }
+    });
+    let plan =
+        json!({"probes": {"p": {"failureThreshold": 1, "httpGet": {"url": format!("http://{address}/")}}}})
+            .to_string();
+    api.create(&[("plan", &plan), ("plan-state", "pending"), ("probe-period-seconds", "1")]);
+    machine.start();
+    api.until("healthy", |api| api.text("probe-statuses") == r#"{"p":{"healthy":true,"successCount":1}}"#)
+        .await;
+    let pid = machine.pid();
+    api.set_down(true);
+    server.abort();
+    until("it noticed", || machine.log().contains("not connected")).await;
+    until("the probe failed meanwhile", || machine.log().contains("probe p fails")).await;
+    assert_eq!(api.text("probe-statuses"), r#"{"p":{"healthy":true,"successCount":1}}"#);
+    api.set_down(false);
+    api.until("the latest status", |api| api.text("probe-statuses") == r#"{"p":{"failureCount":1}}"#).await;
+    assert!(machine.is_running() && machine.pid() == pid);
+    let status = String::from_utf8(machine.command(&["status"]).output().unwrap().stdout).unwrap();
+    assert!(status.contains("p: unhealthy") && status.contains("succeeded, revision 1"), "{status}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn agent_check_30_a_secret_that_is_made_anew_is_applied() {
+    let api = FakeApi::new();
+    let mut machine = Machine::new(&api).await;
+    let plan = shell(&format!("echo ran >> {}", machine.path("ran").display()));
+    api.create(&[("plan", &plan)]);
+    machine.start();
+    api.until_text("applied-checksum", &sum(&plan)).await;
+    api.delete();
+    until("it noticed", || machine.log().contains("deleted")).await;
+    api.create(&[("plan", &plan)]);
+    api.until_text("applied-checksum", &sum(&plan)).await;
+    assert_eq!(count(&machine.path("ran")), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_renewed_token_is_taken_from_the_file_and_secrets_stay_out_of_the_log() {
+    let api = FakeApi::new();
+    let mut machine = Machine::new(&api).await;
+    machine.env.push(("CATTLE_LOGLEVEL".into(), "trace".into()));
+    let plan = json!({
+        "files": [{"path": machine.path("f"), "content": "Y29udGVudC1zZWNyZXQ="}],
+        "instructions": [{"command": "sh", "args": ["-c", "echo my $K3S_TOKEN is here"], "env": ["K3S_TOKEN=env-secret-value"]}],
+    })
+    .to_string();
+    api.create(&[("plan", &plan), ("plan-state", "pending")]);
+    machine.start();
+    api.until_text("plan-state", "succeeded").await;
+    api.set_token("another-token");
+    until("it is refused", || machine.log().contains("401")).await;
+    let renewed = machine.read("var/connection.json").unwrap().replace(TOKEN, "another-token");
+    machine.private("var/connection.json", &renewed);
+    api.plan("{}", Some("pending"));
+    api.until_text("plan-state", "succeeded").await;
+    let log = machine.log();
+    for secret in [TOKEN, "another-token", "env-secret-value", "content-secret", "Y29udGVudC1zZWNyZXQ"] {
+        assert!(!log.contains(secret), "{secret} is in the log");
+    }
+    assert!(log.contains("my [redacted] is here"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stopping_the_agent_ends_the_instruction_and_its_children() {
+    let api = FakeApi::new();
+    let mut machine = Machine::new(&api).await;
+    let plan =
+        shell(&format!("sleep 600 & echo $! > {0}/pid; echo >> {0}/pid; wait", machine.dir.path().display()));
+    api.create(&[("plan", &plan), ("plan-state", "pending")]);
+    machine.start();
+    until("it runs", || count(&machine.path("pid")) == 2).await;
+    let pid: i32 = machine.read("pid").unwrap().lines().next().unwrap().parse().unwrap();
+    nix::sys::signal::kill(
+        nix::unistd::Pid::from_raw(machine.pid().cast_signed()),
+        nix::sys::signal::Signal::SIGTERM,
+    )
+    .unwrap();
+    until("the grandchild is gone", || {
+        std::fs::read_to_string(format!("/proc/{pid}/stat")).map_or(true, |stat| stat.contains(") Z "))
+    })
+    .await;
+    assert!(machine.child.as_mut().unwrap().wait().unwrap().success());
+    assert_eq!(api.text("plan-state"), "in-progress", "the next start takes it up again");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_daemon_left_behind_does_not_hold_up_the_plan() {
+    let api = FakeApi::new();
+    let mut machine = Machine::new(&api).await;
+    let plan = shell(&format!("sleep 600 & echo $! > {}/pid; echo done", machine.dir.path().display()));
+    api.create(&[("plan", &plan), ("plan-state", "pending")]);
+    machine.start();
+    api.until_text("plan-state", "succeeded").await;
+    let pid: i32 = machine.read("pid").unwrap().trim().parse().unwrap();
+    assert!(std::path::Path::new(&format!("/proc/{pid}")).exists(), "it is not ours to kill");
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL).unwrap();
+    assert_eq!(api.output("applied-output", "i"), "done\n");
+}

@@ -1,0 +1,336 @@
+//! Whole agents on machines in memory, in virtual time: minutes and hours of their lives in milliseconds.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)] // helpers outside #[test] functions
+
+mod common;
+
+use std::{
+    collections::BTreeMap,
+    io,
+    path::Path,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use common::{FakeApi, TOKEN, connection, sum};
+use drover_agent::{
+    config::Config,
+    host::{Attr, BoxFuture, BoxIo, Exec, Exit, Host as _, MemoryHost, Program, Sink, Source},
+    sentinel::Sentinel,
+};
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+
+/// Runs `x CODE SECONDS` as a program, notes when, and answers probes on port 80.
+#[derive(Clone)]
+struct World {
+    api: FakeApi,
+    start: Instant,
+    runs: Arc<Mutex<Vec<Run>>>,
+    healthy: Arc<Mutex<bool>>,
+    exit: Arc<Mutex<BTreeMap<String, i32>>>,
+}
+
+#[derive(Clone, Debug)]
+struct Run {
+    at: Duration,
+    name: String,
+    attempt: String,
+}
+
+impl Program for World {
+    fn run<'a>(
+        &'a self,
+        _: &'a MemoryHost,
+        exec: &'a Exec,
+        sink: &'a mut dyn Sink,
+    ) -> BoxFuture<'a, io::Result<Exit>> {
+        let name = exec.args[0].clone();
+        let attempt =
+            exec.env.iter().rev().find(|(name, _)| name == "CATTLE_AGENT_ATTEMPT_NUMBER").unwrap().1.clone();
+        self.runs.lock().unwrap().push(Run { at: self.start.elapsed(), name: name.clone(), attempt });
+        sink.write(Source::Stdout, format!("{name} ran\n").as_bytes());
+        let code = self.exit.lock().unwrap().get(&name).copied().unwrap_or(0);
+        let seconds: u64 = exec.args.get(1).map_or(0, |text| text.parse().unwrap());
+        Box::pin(async move {
+            sleep(Duration::from_secs(seconds)).await;
+            Ok(Exit::Code(code))
+        })
+    }
+
+    fn dial<'a>(&'a self, _: &'a str, port: u16) -> BoxFuture<'a, io::Result<BoxIo>> {
+        Box::pin(async move {
+            if (port == 80 && !*self.healthy.lock().unwrap()) || (port != 80 && self.api.is_down()) {
+                return Err(io::ErrorKind::ConnectionRefused.into());
+            }
+            let (here, mut there) = tokio::io::duplex(64 * 1024);
+            let api = self.api.clone();
+            tokio::spawn(async move {
+                if port != 80 {
+                    return api.serve(there).await;
+                }
+                use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+                let mut buffer = [0; 2048];
+                let _ = there.read(&mut buffer).await;
+                let _ = there.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await;
+            });
+            Ok(Box::new(here) as BoxIo)
+        })
+    }
+}
+
+struct Node {
+    world: World,
+    host: Arc<MemoryHost>,
+    task: Option<tokio::task::JoinHandle<()>>,
+}
+
+impl Node {
+    fn new(seed: u64) -> Self {
+        let world = World {
+            api: FakeApi::new(),
+            start: Instant::now(),
+            runs: Arc::default(),
+            healthy: Arc::new(Mutex::new(true)),
+            exit: Arc::default(),
+        };
+        let host = Arc::new(MemoryHost::new("2026-01-01T00:00:00Z".parse().unwrap(), seed, world.clone()));
+        host.make_dirs(Path::new("/v"), 0o700).unwrap();
+        let text = connection("http://manager:8080", TOKEN, None);
+        host.replace(Path::new("/v/connection.json"), text.as_bytes(), Attr { mode: 0o600, owner: None })
+            .unwrap();
+        Self { world, host, task: None }
+    }
+
+    fn start(&mut self) {
+        let config = Config {
+            work_directory: "/v/work".into(),
+            applied_plan_directory: "/v/applied".into(),
+            interlock_directory: "/v/interlock".into(),
+            connection_info_file: "/v/connection.json".into(),
+            remote_enabled: true,
+            ..Config::default()
+        };
+        let sentinel = Sentinel::start(self.host.clone(), config, false).unwrap();
+        self.task = Some(tokio::spawn(sentinel.run(std::future::pending())));
+    }
+
+    async fn stop(&mut self) {
+        if let Some(task) = self.task.take() {
+            task.abort();
+            let _ = task.await;
+        }
+    }
+
+    fn api(&self) -> &FakeApi {
+        &self.world.api
+    }
+
+    fn runs(&self, name: &str) -> Vec<Run> {
+        self.world.runs.lock().unwrap().iter().filter(|run| run.name == name).cloned().collect()
+    }
+
+    fn exit(&self, name: &str, code: i32) {
+        self.world.exit.lock().unwrap().insert(name.into(), code);
+    }
+}
+
+fn plan(instructions: &[&str]) -> String {
+    let instructions: Vec<Value> = instructions
+        .iter()
+        .map(|text| json!({"name": text, "command": "x", "args": text.split(' ').collect::<Vec<_>>(), "saveOutput": true}))
+        .collect();
+    json!({"instructions": instructions}).to_string()
+}
+
+const LONG: Duration = Duration::from_secs(4000);
+
+#[tokio::test(start_paused = true)]
+async fn agent_check_10_checksum_mode_cools_down_stops_at_the_limit_and_restarts_do_not_retry() {
+    let mut node = Node::new(1);
+    node.exit("a", 1);
+    node.api().create(&[("plan", &plan(&["a"])), ("max-failures", "2")]);
+    node.start();
+    node.api().until_within(LONG, "two failures", |api| api.text("failure-count") == "2").await;
+    sleep(Duration::from_secs(600)).await;
+    let runs = node.runs("a");
+    assert_eq!(runs.len(), 2, "{runs:?}");
+    assert!(runs[1].at - runs[0].at >= Duration::from_secs(30));
+    assert!(runs[1].at - runs[0].at < Duration::from_secs(40));
+    assert_eq!((runs[0].attempt.as_str(), runs[1].attempt.as_str()), ("1", "2"));
+    node.stop().await;
+    node.start();
+    sleep(Duration::from_secs(600)).await;
+    assert_eq!(node.runs("a").len(), 2);
+    assert_eq!(node.api().text("failure-count"), "2");
+    // Check 12: another plan is tried at once, and its success clears the failure.
+    let passing = plan(&["b"]);
+    node.api().plan(&passing, None);
+    node.api().until_text("applied-checksum", &sum(&passing)).await;
+    assert_eq!(
+        (node.api().text("failure-count").as_str(), node.api().text("failed-checksum").as_str()),
+        ("0", "")
+    );
+    assert_eq!(node.api().text("success-count"), "1");
+    assert_eq!(node.runs("b")[0].attempt, "1");
+}
+
+#[tokio::test(start_paused = true)]
+async fn agent_check_11_state_mode_retries_inside_and_keeps_the_failure_told() {
+    let mut node = Node::new(2);
+    node.exit("a", 1);
+    let failing = plan(&["a"]);
+    node.api().create(&[("plan", &failing), ("plan-state", "pending"), ("max-failures", "3")]);
+    node.start();
+    node.api().until_text("failure-count", "1").await;
+    assert_eq!(node.api().text("plan-state"), "in-progress");
+    node.api().until_within(LONG, "given up", |api| api.text("plan-state") == "failed").await;
+    sleep(Duration::from_secs(300)).await;
+    assert_eq!(node.runs("a").iter().map(|run| run.attempt.clone()).collect::<Vec<_>>(), ["1", "2", "3"]);
+    assert_eq!(node.api().text("failed-checksum"), sum(&failing));
+    assert_eq!(node.api().text("failure-count"), "3");
+    assert!(node.api().output("failed-output", "a").contains("a ran"));
+    assert_ne!(node.api().text("applied-checksum"), sum(&failing));
+    assert_eq!(node.api().text("plan-revision"), "1");
+    // The server asks for the same plan again: the number goes on.
+    node.exit("a", 0);
+    node.api().plan(&failing, Some("pending"));
+    node.api().until_text("plan-state", "succeeded").await;
+    assert_eq!(node.runs("a").last().unwrap().attempt, "4");
+    assert_eq!(node.api().text("plan-revision"), "2");
+    assert_eq!(node.api().text("failure-count"), "0");
+}
+
+#[tokio::test(start_paused = true)]
+async fn agent_check_23_24_periodic_instructions_keep_their_periods() {
+    let mut node = Node::new(3);
+    let text = json!({"periodicInstructions": [
+        {"name": "good", "command": "x", "args": ["good"], "periodSeconds": 600},
+        {"name": "bad", "command": "x", "args": ["bad"], "periodSeconds": 5},
+    ]});
+    node.exit("bad", 7);
+    node.api().create(&[("plan", &text.to_string()), ("plan-state", "pending")]);
+    node.start();
+    sleep(Duration::from_secs(1500)).await;
+    let gaps = |runs: Vec<Run>| -> Vec<u64> {
+        runs.windows(2).map(|pair| (pair[1].at - pair[0].at).as_secs()).collect()
+    };
+    assert_eq!(gaps(node.runs("good")), [600, 600]);
+    let bad = gaps(node.runs("bad"));
+    for (gap, expected) in bad.iter().zip([30, 60, 90, 120, 150, 180, 180, 180]) {
+        assert!((expected..expected + 3).contains(gap), "{bad:?}");
+    }
+    let outputs = node.api().map("applied-periodic-output");
+    assert_eq!(outputs["bad"]["exitCode"], 7);
+    assert_eq!(outputs["bad"]["failures"], node.runs("bad").len());
+    assert_eq!(outputs["good"]["stdout"], "Z29vZCByYW4K");
+    // A restart does not run them early; a new plan does.
+    let before = node.runs("good").len();
+    node.stop().await;
+    node.start();
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!(node.runs("good").len(), before);
+    let mut changed = text.clone();
+    changed["error"] = "changed".into();
+    node.api().plan(&changed.to_string(), Some("pending"));
+    node.api().until("it ran with the new plan", |_| node.runs("good").len() == before + 1).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn agent_check_25_nothing_is_written_while_nothing_changes() {
+    let mut node = Node::new(4);
+    let text = json!({
+        "instructions": [{"name": "i", "command": "x", "args": ["i"], "saveOutput": true}],
+        "probes": {"p": {"initialDelaySeconds": 1, "httpGet": {"url": "http://127.0.0.1/"}}},
+    });
+    for state in [Some("pending"), None] {
+        node.api().create(&[("plan", &text.to_string())]);
+        if let Some(state) = state {
+            node.api().plan(&text.to_string(), Some(state));
+        }
+        node.start();
+        node.api().until("healthy", |api| api.text("probe-statuses").contains("true")).await;
+        let (revision, requests) = (node.api().revision(), node.api().requests().len());
+        sleep(Duration::from_secs(280)).await;
+        assert_eq!(node.api().revision(), revision);
+        assert_eq!(node.api().requests().len(), requests, "nor anything asked");
+        // The success was never told without the probes' statuses: an absent key means healthy.
+        let success =
+            node.api().written().into_iter().find(|data| data.contains_key("last-apply-time")).unwrap();
+        assert_eq!(success["probe-statuses"], br#"{"p":{}}"#);
+        node.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn agent_check_29_five_minutes_without_the_api() {
+    let mut node = Node::new(5);
+    let text = json!({"probes": {"p": {"failureThreshold": 2, "httpGet": {"url": "http://127.0.0.1/"}}}})
+        .to_string();
+    node.api().create(&[("plan", &text), ("plan-state", "pending")]);
+    node.start();
+    node.api().until("healthy", |api| api.text("probe-statuses").contains("true")).await;
+    node.api().set_down(true);
+    *node.world.healthy.lock().unwrap() = false;
+    sleep(Duration::from_secs(300)).await;
+    assert!(node.api().text("probe-statuses").contains("true"));
+    node.api().set_down(false);
+    node.api()
+        .until("the latest status", |api| api.text("probe-statuses") == r#"{"p":{"failureCount":2}}"#)
+        .await;
+    assert!(!node.task.as_ref().unwrap().is_finished());
+}
+
+#[tokio::test(start_paused = true)]
+async fn agent_check_35_no_plan_starts_while_the_installer_is_at_work() {
+    let mut node = Node::new(6);
+    node.host.make_dirs(Path::new("/v/interlock"), 0o700).unwrap();
+    node.host
+        .replace(Path::new("/v/interlock/restart-pending"), b"", Attr { mode: 0o600, owner: None })
+        .unwrap();
+    node.api().create(&[("plan", &plan(&["a"])), ("plan-state", "pending")]);
+    node.start();
+    sleep(Duration::from_secs(290)).await;
+    assert!(node.runs("a").is_empty());
+    assert_eq!(node.api().text("plan-state"), "pending");
+    node.api().until("it goes on", |api| api.text("plan-state") == "succeeded").await;
+    assert!(node.host.stat(Path::new("/v/interlock/restart-pending")).is_err());
+    assert!(node.host.stat(Path::new("/v/interlock/applyinator-active")).is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn power_loss_between_any_two_writes_ends_well() {
+    for crash in 0..40 {
+        let mut node = Node::new(100 + crash);
+        let text = json!({
+            "files": [{"path": "/etc/a", "content": "YQ=="}, {"path": "/etc/b", "content": "Yg=="}],
+            "instructions": [{"name": "i", "command": "x", "args": ["i"], "saveOutput": true}],
+        })
+        .to_string();
+        node.api().create(&[("plan", &text), ("plan-state", "pending")]);
+        node.host.crash_after_writes(crash);
+        node.start();
+        sleep(Duration::from_secs(20)).await;
+        node.stop().await;
+        node.host.restart();
+        node.start();
+        node.api().until_within(LONG, "succeeded", |api| api.text("plan-state") == "succeeded").await;
+        assert_eq!(node.host.read(Path::new("/etc/b")).unwrap(), b"b");
+        assert_eq!(node.api().output("applied-output", "i"), "i ran\n");
+        assert_eq!(node.api().text("plan-revision"), "1");
+        node.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn hundreds_of_machines_live_in_one_process() {
+    let mut nodes: Vec<Node> = (0..300).map(Node::new).collect();
+    for node in &mut nodes {
+        node.api().create(&[("plan", &plan(&["a 5", "b 1"])), ("plan-state", "pending")]);
+        node.start();
+    }
+    for node in &nodes {
+        node.api().until_text("plan-state", "succeeded").await;
+        assert_eq!((node.runs("a").len(), node.runs("b").len()), (1, 1));
+    }
+}
