@@ -80,11 +80,14 @@ impl Objects {
         if self.mutate(&admission, &mut object).await? {
             resource.strategy.default(&mut object);
         }
-        if let Some(fields) = self.fields()
-            && before.is_none_or(|before| before != object)
-        {
+        if let Some(fields) = self.fields() {
             let by = Manager { name: &context.field_manager, subresource: "", now: self.clock().now() };
-            fields.track(resource, None, &mut object, &by)?;
+            match &before {
+                None => fields.track(resource, None, &mut object, &by)?,
+                // Admission changed what was applied: a plain update of the applied object.
+                Some(before) if *before != object => fields.track(resource, Some(before), &mut object, &by)?,
+                Some(_) => {}
+            }
         }
         metadata::tidy(&mut object);
         let mut errors = metadata::validate(resource, &object, None);

@@ -105,15 +105,19 @@ impl Objects {
             resource.strategy.default(object);
         }
         bump_generation(resource, object, old);
-        if let Some(fields) = self.fields()
-            && before.is_none_or(|mut before| {
-                keep(&mut before, object, "generation");
-                before != *object
-            })
-        {
+        if let Some(fields) = self.fields() {
             let now = self.clock().now();
             let by = Manager { name: &context.field_manager, subresource: options.subresource, now };
-            fields.track(resource, Some(old), object, &by)?;
+            match before {
+                None => fields.track(resource, Some(old), object, &by)?,
+                // Admission changed what was applied: a plain update of the applied object.
+                Some(mut before) => {
+                    keep(&mut before, object, "generation");
+                    if before != *object {
+                        fields.track(resource, Some(&before), object, &by)?;
+                    }
+                }
+            }
         }
         metadata::tidy(object);
         let mut errors = metadata::validate(resource, object, Some(old));

@@ -1,15 +1,23 @@
-//! Patches: JSON patch and merge patch here; strategic merge and server-side apply through the seams below.
+//! Patches: JSON patch, merge patch, and behind the seams below strategic merge and server-side apply, which
+//! [`Fields`] fills.
 
+mod fields;
 mod json;
 mod merge;
+mod strategic;
+mod table;
+mod types;
+
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde_json::Value;
 
+pub use fields::Fields;
 pub use json::{MAX_OPERATIONS, json_patch};
 pub use merge::merge_patch;
 
-use crate::registry::Resource;
+use crate::registry::{Registry, Resource};
 use crate::status::Status;
 
 /// The kinds of patch, by content type.
@@ -38,6 +46,9 @@ pub struct Manager<'a> {
 
 /// Ownership of fields.
 pub trait FieldManager: Send + Sync + 'static {
+    /// Called once at start: where other versions of a kind are found.
+    fn attach(&self, _registry: &Arc<Registry>) {}
+
     /// Records in `new.metadata.managedFields` which fields a create (`live` is `None`) or update changed.
     fn track(
         &self,
@@ -64,3 +75,6 @@ pub trait StrategicMerge: Send + Sync + 'static {
     /// The patched object.
     fn merge(&self, resource: &Resource, current: &Value, patch: &Value) -> Result<Value, Status>;
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,88 @@
+//! Custom resources: types come from the schema of the definition.
+
+use super::*;
+
+const THINGS: &str = "/apis/example.com/v1/namespaces/default/things";
+const THING: &str = "/apis/example.com/v1/namespaces/default/things/t";
+
+async fn with_things() -> Client {
+    let client = Client::new().await;
+    let list =
+        |kind: &str, items: Value| json!({"type": "array", "items": items, "x-kubernetes-list-type": kind});
+    let mut keyed = list(
+        "map",
+        json!({
+            "type": "object", "required": ["name"],
+            "properties": {"name": {"type": "string"}, "port": {"type": "integer", "default": 80}, "v": {"type": "string"}},
+        }),
+    );
+    keyed["x-kubernetes-list-map-keys"] = json!(["name", "port"]);
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "things.example.com"},
+        "spec": {
+            "group": "example.com", "scope": "Namespaced",
+            "names": {"plural": "things", "kind": "Thing"},
+            "versions": [{
+                "name": "v1", "served": true, "storage": true, "subresources": {"status": {}},
+                "schema": {"openAPIV3Schema": {"type": "object", "properties": {
+                    "spec": {"type": "object", "properties": {
+                        "set": list("set", json!({"type": "string"})),
+                        "keyed": keyed,
+                        "atomic": list("atomic", json!({"type": "string"})),
+                        "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+                    }},
+                    "status": {"type": "object", "properties": {"n": {"type": "integer"}}},
+                }}},
+            }],
+        },
+    });
+    client.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition).await;
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    while client.call(Method::GET, THINGS, "application/json", &Value::Null).await.0 != 200 {
+        assert!(std::time::Instant::now() < deadline, "the definition was not established");
+        tokio::task::yield_now().await;
+    }
+    client
+}
+
+fn thing(spec: Value) -> Value {
+    json!({"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "t", "namespace": "default"}, "spec": spec})
+}
+
+#[tokio::test]
+async fn kubernetes_api_check_25_lists_of_custom_resources_merge_by_their_type() {
+    let client = with_things().await;
+    let first = json!({"set": ["x", "y"], "keyed": [{"name": "k", "v": "1"}], "atomic": ["x"], "free": {"a": {"b": 1}}});
+    client.apply(THING, "a", &thing(first)).await;
+    let second = json!({"set": ["z", "x"], "keyed": [{"name": "l"}, {"name": "k", "port": 81}], "free": {"a": {"c": 1}}});
+    let both = client.apply(THING, "b", &thing(second)).await;
+    assert_eq!(both["spec"]["set"], json!(["z", "x", "y"]));
+    let keys: Vec<_> =
+        both["spec"]["keyed"].as_array().unwrap().iter().map(|i| (&i["name"], &i["port"])).collect();
+    assert_eq!(keys, [(&json!("k"), &json!(80)), (&json!("l"), &json!(80)), (&json!("k"), &json!(81))]);
+    assert_eq!(both["spec"]["free"], json!({"a": {"b": 1, "c": 1}}));
+    let mine = owned(&both, "b", "Apply", "");
+    assert_eq!(mine["f:spec"]["f:set"], json!({"v:\"x\"": {}, "v:\"z\"": {}}));
+    assert_eq!(mine["f:spec"]["f:keyed"]["k:{\"name\":\"l\",\"port\":80}"], json!({".": {}, "f:name": {}}));
+    let (code, _) = client.try_apply(THING, "b", &thing(json!({"atomic": ["y"]}))).await;
+    assert_eq!(code, 409);
+    let gone = client.apply(THING, "b", &thing(json!({}))).await;
+    assert_eq!(gone["spec"]["set"], json!(["x", "y"]));
+    assert_eq!(gone["spec"]["free"], json!({"a": {"b": 1}}));
+}
+
+#[tokio::test]
+async fn custom_resources_take_no_strategic_merge_patch_and_no_unknown_fields() {
+    let client = with_things().await;
+    let created = client.post(THINGS, &thing(json!({"set": ["x"]}))).await;
+    assert_eq!(owned(&created, "tester", "Update", "")["f:spec"]["."], json!({}));
+    let (code, status) = client.call(Method::PATCH, THING, STRATEGIC, &json!({"spec": {}})).await;
+    assert_eq!(code, 415, "{status}");
+    let (code, status) = client.try_apply(THING, "a", &thing(json!({"typo": 1}))).await;
+    assert_eq!(code, 400);
+    assert!(
+        status["message"].as_str().unwrap().contains(".spec.typo: field not declared in schema"),
+        "{status}"
+    );
+}
