@@ -23,12 +23,13 @@
 #   CATTLE_AGENT_LOGLEVEL=info, CATTLE_AGENT_CONFIG_DIR=/etc/rancher/agent, CATTLE_AGENT_VAR_DIR=/var/lib/rancher/agent,
 #   CATTLE_AGENT_BIN_PREFIX=/usr/local, CATTLE_AGENT_BINARY_BASE_URL=<server>/assets, CATTLE_AGENT_BINARY_URL,
 #   CATTLE_AGENT_BINARY_CHECKSUM, CATTLE_AGENT_BINARY_LOCAL=true + CATTLE_AGENT_BINARY_LOCAL_LOCATION,
-#   CATTLE_AGENT_STRICT_VERIFY or STRICT_VERIFY, CATTLE_AGENT_RETRIES=4500, CATTLE_AGENT_RETRY_PAUSE=5
+#   CATTLE_AGENT_STRICT_VERIFY or STRICT_VERIFY, CATTLE_AGENT_RETRIES=4500, CATTLE_AGENT_RETRY_PAUSE=5,
+#   CATTLE_AGENT_SYSTEMD_DIR=/etc/systemd/system
 
 # Everything is in functions and called by the last line: half a script that arrived through a pipe does nothing.
 
 UNIT=rancher-system-agent
-SYSTEMD_DIR=/etc/systemd/system
+SYSTEMD_DIR=${CATTLE_AGENT_SYSTEMD_DIR:-/etc/systemd/system}
 
 info() { echo "[INFO]  $*"; }
 warn() { echo "[WARN]  $*" >&2; }
@@ -328,7 +329,8 @@ write_uninstaller() {
     cat >"$uninstaller.tmp" <<EOF
 #!/bin/sh
 # Removes the node agent from this machine. Kubernetes stays.
-CATTLE_AGENT_CONFIG='$CATTLE_AGENT_CONFIG_DIR/config.yaml' '$CATTLE_AGENT_BIN_PREFIX/bin/rancher-system-agent' uninstall
+CATTLE_AGENT_SYSTEMD_DIR='$SYSTEMD_DIR' CATTLE_AGENT_CONFIG='$CATTLE_AGENT_CONFIG_DIR/config.yaml' \\
+    '$CATTLE_AGENT_BIN_PREFIX/bin/rancher-system-agent' uninstall
 status=\$?
 rm -rf '$CATTLE_AGENT_VAR_DIR' '$CATTLE_AGENT_CONFIG_DIR'
 rm -f '$CATTLE_AGENT_BIN_PREFIX/bin/rancher-system-agent' '$uninstaller'

@@ -80,10 +80,20 @@ fn run(args: &[String]) -> Result<(), String> {
             crate::kubeconfig::parse(&connection.kube_config).map(drop).map_err(|error| error.to_string())
         }
         ["status"] => show_status(&host, &config_path),
-        ["uninstall"] => match uninstall::run(&host, &config_path)[..] {
-            [] => Ok(()),
-            ref failed => Err(format!("could not remove {}", failed.join("; "))),
-        },
+        ["uninstall"] => {
+            let units = env::var("CATTLE_AGENT_SYSTEMD_DIR").unwrap_or_else(|_| "/etc/systemd/system".into());
+            let binary = env::current_exe().ok();
+            let installed = uninstall::Installed {
+                config: &config_path,
+                units: Path::new(&units),
+                // Not when it was built and run from elsewhere.
+                binary: binary.as_deref().filter(|path| path.ends_with("bin/rancher-system-agent")),
+            };
+            match uninstall::run(&host, &installed)[..] {
+                [] => Ok(()),
+                ref failed => Err(format!("could not remove {}", failed.join("; "))),
+            }
+        }
         _ => Err(format!("unknown command line {args:?}; see drover-agent --help")),
     }
 }

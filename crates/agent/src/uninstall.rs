@@ -7,26 +7,36 @@ use std::{
 };
 
 use crate::{
-    config::{Config, DEFAULT_VAR_DIR},
-    host::Host,
+    config::{self, Config},
+    host::{Host, Kind},
 };
 
 /// Name of the systemd unit, as the original's.
 pub const UNIT: &str = "rancher-system-agent.service";
-const PREFIXES: &[&str] = &["/usr/local", "/opt/rancher-system-agent", "/usr"];
-const BINARIES: &[&str] = &["rancher-system-agent", "drover-agent", "rancher-system-agent-uninstall.sh"];
+const ENVIRONMENT: &str = "rancher-system-agent.env";
+const UNINSTALLER: &str = "rancher-system-agent-uninstall.sh";
+
+/// What the installer made, and where.
+pub struct Installed<'a> {
+    /// The configuration file.
+    pub config: &'a Path,
+    /// The folder of systemd units.
+    pub units: &'a Path,
+    /// The agent's own binary.
+    pub binary: Option<&'a Path>,
+}
 
 /// Removes everything the installer made; returns what could not be removed.
-pub fn run(host: &dyn Host, config_path: &Path) -> Vec<String> {
-    let config = Config::load(host, config_path).ok();
+pub fn run(host: &dyn Host, installed: &Installed<'_>) -> Vec<String> {
+    let config = Config::load(host, installed.config).ok();
     for args in [&["stop", UNIT][..], &["disable", UNIT], &["reset-failed", UNIT]] {
         // A machine without systemd, or without the unit, is as good as one where it is stopped.
         let _ = Command::new("systemctl").args(args).output();
     }
     let mut failed = Vec::new();
-    for path in targets(config.as_ref(), config_path) {
+    for path in targets(config.as_ref(), installed) {
         let removed = match host.stat(&path).map(|stat| stat.kind) {
-            Ok(crate::host::Kind::Directory) => host.remove_tree(&path),
+            Ok(Kind::Directory) => host.remove_tree(&path),
             Ok(_) => host.remove_file(&path),
             Err(error) => Err(error),
         };
@@ -40,16 +50,20 @@ pub fn run(host: &dyn Host, config_path: &Path) -> Vec<String> {
     failed
 }
 
-fn targets(config: Option<&Config>, config_path: &Path) -> Vec<PathBuf> {
-    let units = Path::new("/etc/systemd/system");
-    let mut targets = vec![units.join(UNIT), units.join("rancher-system-agent.env")];
+fn targets(config: Option<&Config>, installed: &Installed<'_>) -> Vec<PathBuf> {
+    let mut targets = vec![installed.units.join(UNIT), installed.units.join(ENVIRONMENT)];
     // The directories may have been moved by variables of the installer; never take `/` or `/var` for one of them.
-    let deep = |path: &Path| path.components().count() > 3;
-    targets.extend(config.map(Config::var_dir).filter(|path| deep(path)));
-    targets.push(DEFAULT_VAR_DIR.into());
-    targets.extend(config_path.parent().map(Path::to_owned).filter(|path| deep(path)));
-    for prefix in PREFIXES {
-        targets.extend(BINARIES.iter().map(|name| Path::new(prefix).join("bin").join(name)));
+    let deep = |path: &PathBuf| path.components().count() > 3;
+    let var = match config {
+        Some(config) => Some(config.var_dir()),
+        None if installed.config == Path::new(config::DEFAULT_PATH) => Some(config::DEFAULT_VAR_DIR.into()),
+        None => None,
+    };
+    targets.extend(var.filter(deep));
+    targets.extend(installed.config.parent().map(Path::to_owned).filter(deep));
+    if let Some(binary) = installed.binary {
+        targets.push(binary.to_owned());
+        targets.extend(binary.parent().map(|parent| parent.join(UNINSTALLER)));
     }
     targets
 }
@@ -58,14 +72,24 @@ fn targets(config: Option<&Config>, config_path: &Path) -> Vec<PathBuf> {
 mod tests {
     use super::*;
 
+    fn of(config: Option<&Config>, path: &str) -> Vec<PathBuf> {
+        let binary = Path::new("/opt/x/bin/rancher-system-agent");
+        let units = Path::new("/etc/systemd/system");
+        targets(config, &Installed { config: Path::new(path), units, binary: Some(binary) })
+    }
+
     #[test]
     fn shallow_directories_are_never_removed() {
         let config = Config { work_directory: "/work".into(), ..Config::default() };
-        let targets = targets(Some(&config), Path::new("/etc/config.yaml"));
+        let targets = of(Some(&config), "/etc/config.yaml");
         assert!(!targets.contains(&PathBuf::from("/")) && !targets.contains(&PathBuf::from("/etc")));
         let config = Config { work_directory: "/srv/rancher/agent/work".into(), ..Config::default() };
-        let targets = super::targets(Some(&config), Path::new("/etc/rancher/agent/config.yaml"));
-        assert!(targets.contains(&PathBuf::from("/srv/rancher/agent")));
-        assert!(targets.contains(&PathBuf::from("/etc/rancher/agent")));
+        let targets = of(Some(&config), "/etc/rancher/agent/config.yaml");
+        for path in
+            ["/srv/rancher/agent", "/etc/rancher/agent", "/opt/x/bin/rancher-system-agent-uninstall.sh"]
+        {
+            assert!(targets.contains(&PathBuf::from(path)), "{path}");
+        }
+        assert!(!of(None, "/x/y/z/config.yaml").contains(&PathBuf::from(config::DEFAULT_VAR_DIR)));
     }
 }

@@ -344,7 +344,7 @@ impl FakeApi {
         }
         assert_eq!(body["metadata"]["labels"]["keep"], "me", "foreign fields survive");
         assert_eq!(body["kind"], "Secret");
-        if body["metadata"]["resourceVersion"] != inner.revision.to_string() {
+        if body["metadata"]["resourceVersion"].as_str() != Some(inner.revision.to_string().as_str()) {
             return status(409, "the object has been modified");
         }
         let data: Data = body["data"]

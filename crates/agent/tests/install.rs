@@ -1,0 +1,367 @@
+//! The install script against a server, into a temporary root, with a `systemctl` that only takes notes.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)] // helpers outside #[test] functions
+
+mod common;
+
+use std::{
+    collections::BTreeMap,
+    convert::Infallible,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+    sync::{Arc, Mutex},
+};
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper_util::rt::TokioIo;
+
+/// A management plane with its own authority.
+#[derive(Clone)]
+struct Server {
+    url: String,
+    ca: String,
+    requests: Arc<Mutex<Vec<(String, BTreeMap<String, String>)>>>,
+}
+
+impl Server {
+    async fn start() -> Self {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let mut params = rcgen::CertificateParams::new(vec![]).unwrap();
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        params.distinguished_name.push(rcgen::DnType::CommonName, "drover test ca");
+        let ca = params.self_signed(&key).unwrap();
+        let leaf_key = rcgen::KeyPair::generate().unwrap();
+        let issuer = rcgen::Issuer::from_ca_cert_der(ca.der(), &key).unwrap();
+        let leaf = rcgen::CertificateParams::new(vec!["127.0.0.1".into()])
+            .unwrap()
+            .signed_by(&leaf_key, &issuer)
+            .unwrap();
+        let config =
+            rustls::ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+                .with_safe_default_protocol_versions()
+                .unwrap()
+                .with_no_client_auth()
+                .with_single_cert(
+                    vec![leaf.der().clone()],
+                    rustls::pki_types::PrivateKeyDer::Pkcs8(leaf_key.serialize_der().into()),
+                )
+                .unwrap();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("https://{}", listener.local_addr().unwrap());
+        let server = Self { url, ca: ca.pem(), requests: Arc::default() };
+        let (handle, acceptor) = (server.clone(), tokio_rustls::TlsAcceptor::from(Arc::new(config)));
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (handle, acceptor) = (handle.clone(), acceptor.clone());
+                tokio::spawn(async move {
+                    let Ok(stream) = acceptor.accept(stream).await else { return };
+                    let service = hyper::service::service_fn(move |request| {
+                        let answer = handle.answer(&request);
+                        async move { Ok::<_, Infallible>(answer) }
+                    });
+                    let _ = hyper::server::conn::http1::Builder::new()
+                        .serve_connection(TokioIo::new(stream), service)
+                        .await;
+                });
+            }
+        });
+        server
+    }
+
+    fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+        let headers = request
+            .headers()
+            .iter()
+            .map(|(name, value)| (name.to_string(), value.to_str().unwrap_or_default().to_owned()))
+            .collect();
+        let path = request.uri().path().to_owned();
+        self.requests.lock().unwrap().push((path.clone(), headers));
+        let body: Bytes = match path.as_str() {
+            "/cacerts" => self.ca.clone().into(),
+            "/healthz" => "ok".into(),
+            "/assets/rancher-system-agent-amd64" | "/assets/rancher-system-agent-arm64" => {
+                std::fs::read(env!("CARGO_BIN_EXE_drover-agent")).unwrap().into()
+            }
+            "/v3/connect/agent"
+                if request
+                    .headers()
+                    .get("authorization")
+                    .is_some_and(|value| value == "Bearer the \"token\"") =>
+            {
+                common::connection(&self.url, "sa-token", Some(&self.ca)).into()
+            }
+            "/v3/connect/agent" => return status(401),
+            _ => return status(404),
+        };
+        Response::new(Full::new(body))
+    }
+
+    fn checksum(&self) -> String {
+        drover_plan::checksum(self.ca.as_bytes())
+    }
+
+    fn paths(&self) -> Vec<String> {
+        self.requests.lock().unwrap().iter().map(|(path, _)| path.clone()).collect()
+    }
+}
+
+fn status(code: u16) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::new()));
+    *response.status_mut() = StatusCode::from_u16(code).unwrap();
+    response
+}
+
+struct Root {
+    dir: tempfile::TempDir,
+    path: String,
+}
+
+impl Root {
+    /// `without` is a program that the machine does not have.
+    fn new(without: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let tools = dir.path().join("tools");
+        std::fs::create_dir(&tools).unwrap();
+        for folder in ["/usr/bin", "/bin", "/usr/sbin", "/sbin"] {
+            for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+                let name = entry.file_name();
+                if name != without && name != "systemctl" {
+                    let _ = std::os::unix::fs::symlink(entry.path(), tools.join(name));
+                }
+            }
+        }
+        let systemctl = tools.join("systemctl");
+        std::fs::write(
+            &systemctl,
+            format!("#!/bin/sh\necho \"$*\" >> {}/systemctl.log\n", dir.path().display()),
+        )
+        .unwrap();
+        std::fs::set_permissions(&systemctl, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let path = tools.to_str().unwrap().to_owned();
+        Self { dir, path }
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn command(&self, program: &Path) -> Command {
+        let mut command = if nix::unistd::getuid().is_root() {
+            Command::new(program)
+        } else {
+            let mut command = Command::new("unshare");
+            command.arg("--map-root-user").arg("--").arg(program);
+            command
+        };
+        command
+            .env_clear()
+            .env("PATH", &self.path)
+            .env("CATTLE_AGENT_CONFIG_DIR", self.at("etc/rancher/agent"))
+            .env("CATTLE_AGENT_VAR_DIR", self.at("var/lib/rancher/agent"))
+            .env("CATTLE_AGENT_BIN_PREFIX", self.at("usr/local"))
+            .env("CATTLE_AGENT_SYSTEMD_DIR", self.at("etc/systemd/system"))
+            .env("CATTLE_AGENT_RETRIES", "2")
+            .env("CATTLE_AGENT_RETRY_PAUSE", "0");
+        command
+    }
+
+    async fn install(&self, args: &[&str]) -> Output {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/system-agent-install.sh");
+        let mut command = self.command(Path::new("sh"));
+        command.arg(script).args(args).env("HTTPS_PROXY_UNUSED", "x").env("NO_PROXY", "127.0.0.1");
+        tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
+    }
+
+    fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.at(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+    }
+
+    fn mode(&self, name: &str) -> u32 {
+        std::fs::metadata(self.at(name)).unwrap().permissions().mode() & 0o7777
+    }
+}
+
+fn said(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+fn has(program: &str) -> bool {
+    Command::new(program).arg("--version").output().is_ok()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn agent_check_38_a_wrong_ca_checksum_stops_before_anything_is_downloaded() {
+    let server = Server::start().await;
+    let root = Root::new("none");
+    let output = root
+        .install(&["--server", &server.url, "--token", "t", "--worker", "--ca-checksum", &"0".repeat(64)])
+        .await;
+    assert!(!output.status.success());
+    assert!(said(&output).contains("nothing was installed"), "{}", said(&output));
+    assert_eq!(server.paths(), ["/cacerts"]);
+    assert!(!root.at("etc").exists() && !root.at("var").exists() && !root.at("usr").exists());
+    assert!(!root.at("systemctl.log").exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn arguments_are_checked_before_anything_is_asked() {
+    let server = Server::start().await;
+    let root = Root::new("none");
+    for (args, message) in [
+        (vec!["--server", &server.url, "--worker"], "--token"),
+        (vec!["--token", "t", "--worker"], "--server"),
+        (vec!["--server", &server.url, "--token", "t"], "at least one of"),
+        (vec!["--frobnicate"], "unknown argument --frobnicate"),
+        (vec!["--token"], "argument --token needs a value"),
+    ] {
+        let output = root.install(&args).await;
+        assert!(!output.status.success() && said(&output).contains(message), "{args:?}: {}", said(&output));
+    }
+    // Without the checksum of a private authority, nothing is trusted.
+    let output = root.install(&["-s", &server.url, "-t", "t", "-w"]).await;
+    assert!(!output.status.success(), "{}", said(&output));
+    assert_eq!(server.paths(), Vec::<String>::new());
+}
+
+async fn install_twice_and_uninstall(without: &str) {
+    let server = Server::start().await;
+    let root = Root::new(without);
+    let checksum = server.checksum();
+    let token = "the \"token\"";
+    let args = [
+        "--server",
+        &server.url,
+        "--token",
+        token,
+        "--ca-checksum",
+        &checksum,
+        "--etcd",
+        "--controlplane",
+        "-n",
+        "node-1",
+        "--address",
+        "10.1.2.3",
+        "-i",
+        "10.4.5.6",
+        "--label",
+        "a=b",
+        "-l",
+        "c=d",
+        "--taints",
+        "k=v:NoSchedule",
+    ];
+    let output = root.install(&args).await;
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(!said(&output).contains(token), "the token is not shown");
+
+    let config = root.read("etc/rancher/agent/config.yaml");
+    let var = root.at("var/lib/rancher/agent");
+    assert!(config.contains(&format!("workDirectory: {}/work", var.display())), "{config}");
+    assert!(config.contains(&format!("connectionInfoFile: {}/rancher2_connection_info.json", var.display())));
+    for file in [
+        "etc/rancher/agent/config.yaml",
+        "etc/rancher/agent/cattle-id",
+        "var/lib/rancher/agent/rancher2_connection_info.json",
+        "etc/systemd/system/rancher-system-agent.env",
+    ] {
+        assert_eq!(root.mode(file), 0o600, "{file}");
+    }
+    assert_eq!(root.mode("var/lib/rancher/agent"), 0o700);
+    let id = root.read("etc/rancher/agent/cattle-id");
+    assert!(id.trim().len() == 63 && id.trim().chars().all(|c| c.is_ascii_hexdigit()), "{id}");
+    let unit = root.read("etc/systemd/system/rancher-system-agent.service");
+    let binary = root.at("usr/local/bin/rancher-system-agent");
+    assert!(unit.contains(&format!("ExecStart={} sentinel", binary.display())), "{unit}");
+    assert!(unit.contains("Restart=always") && unit.contains("RestartSec=5s"));
+    let environment = root.read("etc/systemd/system/rancher-system-agent.env");
+    assert!(environment.contains("NO_PROXY=127.0.0.1"));
+    assert_eq!(
+        root.read("systemctl.log"),
+        "daemon-reload\nenable rancher-system-agent.service\nrestart rancher-system-agent.service\n"
+    );
+    assert!(!var.join("interlock/restart-pending").exists());
+    let (_, headers) =
+        server.requests.lock().unwrap().iter().find(|(path, _)| path == "/v3/connect/agent").unwrap().clone();
+    for (name, value) in [
+        ("x-cattle-id", id.trim()),
+        ("x-cattle-role-etcd", "true"),
+        ("x-cattle-role-control-plane", "true"),
+        ("x-cattle-role-worker", "false"),
+        ("x-cattle-node-name", "node-1"),
+        ("x-cattle-address", "10.1.2.3"),
+        ("x-cattle-internal-address", "10.4.5.6"),
+        ("x-cattle-labels", "a=b,c=d"),
+        ("x-cattle-taints", "k=v:NoSchedule"),
+    ] {
+        assert_eq!(headers.get(name).map(String::as_str), Some(value), "{name}");
+    }
+
+    // Check 39: the second run is the same machine.
+    let output = root.install(&args).await;
+    assert!(output.status.success(), "{}", said(&output));
+    assert_eq!(root.read("etc/rancher/agent/cattle-id"), id);
+
+    // Check 40: nothing is left, but what is not ours stays.
+    std::fs::create_dir_all(root.at("var/lib/rancher/k3s")).unwrap();
+    let mut uninstall = root.command(&root.at("usr/local/bin/rancher-system-agent-uninstall.sh"));
+    let output = tokio::task::spawn_blocking(move || uninstall.output().unwrap()).await.unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    for gone in [
+        "etc/rancher/agent",
+        "var/lib/rancher/agent",
+        "etc/systemd/system/rancher-system-agent.service",
+        "etc/systemd/system/rancher-system-agent.env",
+        "usr/local/bin/rancher-system-agent",
+        "usr/local/bin/rancher-system-agent-uninstall.sh",
+    ] {
+        assert!(!root.at(gone).exists(), "{gone}");
+    }
+    assert!(root.at("var/lib/rancher/k3s").exists());
+    let calls = root.read("systemctl.log");
+    assert!(
+        calls.contains(
+            "stop rancher-system-agent.service\ndisable rancher-system-agent.service\nreset-failed"
+        ),
+        "{calls}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn agent_check_39_40_install_twice_and_uninstall_with_curl() {
+    assert!(has("curl"), "this test needs curl");
+    install_twice_and_uninstall("wget").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn agent_check_39_40_install_twice_and_uninstall_with_wget() {
+    if !has("wget") {
+        eprintln!("SKIPPED: wget is not installed");
+        return;
+    }
+    install_twice_and_uninstall("curl").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_at_work_is_waited_for() {
+    let server = Server::start().await;
+    let root = Root::new("none");
+    let interlock = root.at("var/lib/rancher/agent/interlock");
+    std::fs::create_dir_all(&interlock).unwrap();
+    std::fs::write(interlock.join("applyinator-active"), "").unwrap();
+    let checksum = server.checksum();
+    let args = ["-s", &server.url, "-t", "the \"token\"", "-c", &checksum, "--no-roles"];
+    let (install, watch) = tokio::join!(root.install(&args), async {
+        while !interlock.join("restart-pending").exists() {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        let downloaded = server.paths().iter().any(|path| path.starts_with("/assets"));
+        std::fs::remove_file(interlock.join("applyinator-active")).unwrap();
+        downloaded
+    });
+    assert!(!watch, "nothing is replaced while the agent works");
+    assert!(install.status.success(), "{}", said(&install));
+}
