@@ -67,14 +67,16 @@ impl World {
     }
 
     fn create(&self, manager: &str, spec: Value) -> Value {
-        let object = json!({"apiVersion": "g/v1", "kind": "Thing", "metadata": {"name": "t", "uid": "1"}, "spec": spec});
-        self.with("", |fields| fields.update(None, object, manager, NOW).unwrap())
+        let mut object = json!({"apiVersion": "g/v1", "kind": "Thing", "metadata": {"name": "t", "uid": "1"}, "spec": spec});
+        self.with("", |fields| fields.update(None, &mut object, manager, NOW).unwrap());
+        object
     }
 
     fn update(&self, live: &Value, manager: &str, now: i64, change: impl FnOnce(&mut Value)) -> Value {
         let mut new = live.clone();
         change(&mut new);
-        self.with("", |fields| fields.update(Some(live), new, manager, now).unwrap())
+        self.with("", |fields| fields.update(Some(live), &mut new, manager, now).unwrap());
+        new
     }
 }
 

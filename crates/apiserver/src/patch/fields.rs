@@ -34,19 +34,9 @@ impl FieldManager for Fields {
         let spoken: Vec<String> = spoken.map(str::to_owned).collect();
         let versions = self.types.versions(resource, spoken.iter().map(String::as_str));
         let manager = manager(resource, &versions, by);
-        match manager.update(live, new.clone(), by.name, by.now.as_second()) {
-            Ok(tracked) => *new = tracked,
-            // As upstream: the write counts, and wrong ownership would be worse than none.
-            Err(error) => {
-                tracing::warn!(
-                    ?resource,
-                    error = &error as &dyn std::error::Error,
-                    "ownership is not tracked"
-                );
-                if let Some(Value::Object(metadata)) = new.get_mut("metadata") {
-                    metadata.remove("managedFields");
-                }
-            }
+        // As upstream: the write counts, also when its ownership cannot be told.
+        if let Err(error) = manager.update(live, new, by.name, by.now.as_second()) {
+            tracing::warn!(?resource, error = &error as &dyn std::error::Error, "ownership is not tracked");
         }
         Ok(())
     }

@@ -72,26 +72,27 @@ pub enum ApplyError {
 }
 
 impl FieldManager<'_> {
-    /// The object to store for a create, update or patch: `new` with managedFields as they are after
-    /// `manager` has made it out of `live` (`None` on create) at `now`, in seconds since 1970.
+    /// Makes `new` the object to store for a create, update or patch: sets its managedFields to what they
+    /// are after `manager` has made it out of `live` (`None` on create) at `now`, in seconds since 1970.
     ///
-    /// managedFields in `new` are taken over, if they can be read, unless this is a subresource;
-    /// `[]` and `[{}]` make the object forget all owners.
+    /// managedFields that `new` brings along are taken over, if they can be read, unless this is a
+    /// subresource; `[]` and `[{}]` make the object forget all owners. On an error `new` is left without
+    /// managedFields, for wrong ownership would be worse than none.
     pub fn update(
         &self,
         live: Option<&Value>,
-        mut new: Value,
+        new: &mut Value,
         manager: &str,
         now: i64,
-    ) -> Result<Value, UpdateError> {
-        let mut managed = self.decode_live_or_new(live, &new);
-        set_list(&mut new, None);
-        let exists = live.is_some_and(|live| {
+    ) -> Result<(), UpdateError> {
+        let mut managed = self.decode_live_or_new(live, new);
+        set_list(new, None);
+        let has_uid = |live: &Value| {
             live.pointer("/metadata/uid").and_then(Value::as_str).is_some_and(|uid| !uid.is_empty())
-        });
+        };
         // An object whose owners are not tracked stays so until it is applied to.
-        if managed.entries.is_empty() && exists {
-            return Ok(new);
+        if managed.entries.is_empty() && live.is_some_and(has_uid) {
+            return Ok(());
         }
         let empty;
         let live = match live {
@@ -101,9 +102,9 @@ impl FieldManager<'_> {
                 &empty
             }
         };
-        self.track_update(live, &new, &mut managed, manager, now)?;
-        set_list(&mut new, managed.encode());
-        Ok(new)
+        self.track_update(live, new, &mut managed, manager, now)?;
+        set_list(new, managed.encode());
+        Ok(())
     }
 
     /// The object to store for an apply of `config` by `manager`, before defaulting; `None` when

@@ -68,8 +68,10 @@ pub(crate) fn step(kind: &Kind, live: Option<&Value>, step: &Value) -> Result<Va
             _ => (Vec::new(), error.to_string()),
         })?
     } else {
-        let updated = manager.update(live.as_ref(), step["object"].clone(), text("manager"), now);
-        updated.map_err(|error| (Vec::new(), error.to_string()))?
+        let mut object = step["object"].clone();
+        let updated = manager.update(live.as_ref(), &mut object, text("manager"), now);
+        updated.map_err(|error| (Vec::new(), error.to_string()))?;
+        object
     };
     object["metadata"]["uid"] = json!("1");
     Ok(object)

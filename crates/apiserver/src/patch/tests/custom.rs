@@ -86,3 +86,35 @@ async fn custom_resources_take_no_strategic_merge_patch_and_no_unknown_fields() 
         "{status}"
     );
 }
+
+#[tokio::test]
+async fn owners_of_another_version_keep_their_fields() {
+    let client = with_things().await;
+    client.apply(THING, "a", &thing(json!({"set": ["x"], "atomic": ["x"]}))).await;
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/things.example.com";
+    let mut definition = client.get(definitions).await;
+    let mut second = definition["spec"]["versions"][0].clone();
+    second["name"] = json!("v2");
+    second["storage"] = json!(false);
+    definition["spec"]["versions"].as_array_mut().unwrap().push(second);
+    client.put(definitions, &definition).await;
+    let path = THING.replace("/v1/", "/v2/");
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    while client.call(Method::GET, &path, "application/json", &Value::Null).await.0 != 200 {
+        assert!(std::time::Instant::now() < deadline, "v2 was not served");
+        tokio::task::yield_now().await;
+    }
+    let mut config = thing(json!({"atomic": ["y"]}));
+    config["apiVersion"] = json!("example.com/v2");
+    assert_eq!(client.try_apply(&path, "b", &config).await.0, 409);
+    let forced = client.patch(APPLY, &format!("{path}?fieldManager=b&force=true"), &config).await;
+    let entries = forced["metadata"]["managedFields"].as_array().unwrap();
+    let versions: Vec<_> = entries.iter().map(|entry| entry["apiVersion"].as_str().unwrap()).collect();
+    assert_eq!(versions, ["example.com/v1", "example.com/v2"]);
+    assert_eq!(owned(&forced, "a", "Apply", ""), json!({"f:spec": {"f:set": {"v:\"x\"": {}}}}));
+    // The first one lets go of what it applied in the old version, now in the new one.
+    let mut config = thing(json!({}));
+    config["apiVersion"] = json!("example.com/v2");
+    let after = client.apply(&path, "a", &config).await;
+    assert_eq!(after["spec"], json!({"atomic": ["y"]}));
+}
