@@ -19,12 +19,14 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 
+type Headers = BTreeMap<String, String>;
+
 /// A management plane with its own authority.
 #[derive(Clone)]
 struct Server {
     url: String,
     ca: String,
-    requests: Arc<Mutex<Vec<(String, BTreeMap<String, String>)>>>,
+    requests: Arc<Mutex<Vec<(String, Headers)>>>,
 }
 
 impl Server {

@@ -92,3 +92,55 @@ impl Drop for Group {
         self.signal(signal::Signal::SIGKILL);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Default)]
+    struct Collect(Vec<u8>);
+
+    impl Sink for Collect {
+        fn write(&mut self, _: Source, chunk: &[u8]) {
+            self.0.extend_from_slice(chunk);
+        }
+    }
+
+    async fn shell(script: &str, timeout: Option<Duration>) -> (io::Result<Exit>, String) {
+        let exec = Exec {
+            program: "sh".into(),
+            args: vec!["-c".into(), script.into()],
+            env: vec![("PATH".into(), std::env::var("PATH").unwrap())],
+            timeout,
+            ..Exec::default()
+        };
+        let mut sink = Collect::default();
+        let exit = run(&exec, "/".into(), &mut sink).await;
+        (exit, String::from_utf8(sink.0).unwrap())
+    }
+
+    fn alive(pid: &str) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim()));
+        stat.is_ok_and(|stat| !stat.contains(") Z "))
+    }
+
+    #[tokio::test]
+    async fn exit_codes_and_signals_are_told_as_a_shell_does() {
+        assert_eq!(shell("exit 7", None).await.0.unwrap(), Exit::Code(7));
+        assert_eq!(shell("kill -9 $$", None).await.0.unwrap(), Exit::Code(137));
+        let missing = Exec { program: "/no/such/program".into(), ..Exec::default() };
+        assert!(run(&missing, "/".into(), &mut Collect::default()).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn when_the_time_is_up_the_whole_group_ends_even_if_it_ignores_the_polite_signal() {
+        let script = "trap '' TERM; (trap '' TERM; sleep 600) & echo $!; wait; sleep 600";
+        let (exit, output) = shell(script, Some(Duration::from_millis(300))).await;
+        assert_eq!(exit.unwrap(), Exit::TimedOut);
+        let deadline = time::Instant::now() + Duration::from_secs(10);
+        while alive(&output) {
+            assert!(time::Instant::now() < deadline, "process {output} lives on");
+            time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+}
