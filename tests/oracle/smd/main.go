@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -33,6 +34,8 @@ type testCase struct {
 	Steps   []step            `json:"steps"`
 	// Instead of a history: a patch to one object.
 	Strategic *strategic `json:"strategic"`
+	// After the history: a step whose cost is measured.
+	Bench *step `json:"bench"`
 }
 
 type strategic struct {
@@ -55,6 +58,8 @@ type result struct {
 	Managed   []entry                `json:"managed"`
 	Error     string                 `json:"error,omitempty"`
 	Conflicts []conflict             `json:"conflicts,omitempty"`
+	// The cost of the measured step.
+	Nanoseconds int64 `json:"nanoseconds,omitempty"`
 }
 
 type entry struct {
@@ -84,7 +89,7 @@ func main() {
 			must(encoder.Encode([]result{merge(c)}))
 			continue
 		}
-		results, err := play(c)
+		results, err := play(&c)
 		must(err)
 		must(encoder.Encode(results))
 	}
@@ -112,7 +117,7 @@ func merge(c testCase) result {
 	return result{Object: merged}
 }
 
-func play(c testCase) ([]result, error) {
+func play(c *testCase) ([]result, error) {
 	var live *unstructured.Unstructured
 	var results []result
 	for _, s := range c.Steps {
@@ -152,7 +157,33 @@ func play(c testCase) ([]result, error) {
 		}
 		results = append(results, r)
 	}
+	if c.Bench != nil {
+		return measure(c, live)
+	}
 	return results, nil
+}
+
+// measure repeats one step for about half a second. As in a server, the field manager is made once,
+// and each write begins with the live object as it was decoded.
+func measure(c *testCase, live *unstructured.Unstructured) ([]result, error) {
+	converter, err := typeConverter(c.Schemas[0])
+	if err != nil {
+		return nil, err
+	}
+	gvk := schema.GroupVersionKind{Group: group, Version: c.Bench.Version, Kind: kind}
+	manager, err := managedfields.NewDefaultCRDFieldManager(converter, conversions{}, noDefaults{}, creater{}, gvk, gvk.GroupVersion(), c.Bench.Subresource, resetFields(c.Bench.Subresource))
+	if err != nil {
+		return nil, err
+	}
+	object := c.Bench.Object
+	start, rounds := time.Now(), int64(0)
+	for ; time.Since(start) < 500*time.Millisecond; rounds++ {
+		c.Bench.Object = runtime.DeepCopyJSON(object)
+		if _, err := write(manager, live, gvk, *c.Bench); err != nil {
+			return nil, err
+		}
+	}
+	return []result{{Nanoseconds: time.Since(start).Nanoseconds() / rounds}}, nil
 }
 
 func write(manager *managedfields.FieldManager, live *unstructured.Unstructured, gvk schema.GroupVersionKind, s step) (*unstructured.Unstructured, error) {

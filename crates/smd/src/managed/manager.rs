@@ -119,14 +119,15 @@ impl FieldManager<'_> {
         now: i64,
     ) -> Result<Option<Value>, ApplyError> {
         self.check_config(config)?;
-        let mut managed = Managed::of(live).map_err(ApplyError::Decode)?;
-        if managed.entries.is_empty() {
+        let mut original = Managed::of(live).map_err(ApplyError::Decode)?;
+        original.sort();
+        let mut before = original.clone();
+        if before.entries.is_empty() {
             let empty = self.empty_object();
-            self.track_update(&empty, live, &mut managed, BEFORE_FIRST_APPLY, now)
+            self.track_update(&empty, live, &mut before, BEFORE_FIRST_APPLY, now)
                 .map_err(ApplyError::Update)?;
         }
-        let before = managed.clone();
-        let (new, mut managed) = match self.track_apply(live, config, managed, manager, force, now) {
+        let (new, mut managed) = match self.track_apply(live, config, before.clone(), manager, force, now) {
             Err(ApplyError::Conflicts(conflicts)) if manager == last_applied::KUBECTL => {
                 let allowed = last_applied::allowed_conflicts(self, live);
                 last_applied::check(conflicts, allowed.as_ref()).map_err(ApplyError::Conflicts)?;
@@ -134,11 +135,9 @@ impl FieldManager<'_> {
             }
             other => other?,
         };
+        managed.sort();
         let annotate = manager == last_applied::KUBECTL && last_applied::has(new.as_ref().unwrap_or(live));
-        if new.is_none()
-            && !annotate
-            && Managed::of(live).is_ok_and(|live| live.entries == sorted(&mut managed))
-        {
+        if new.is_none() && !annotate && managed == original {
             return Ok(None);
         }
         let mut object = new.unwrap_or_else(|| live.clone());
@@ -276,9 +275,4 @@ fn never_owned() -> &'static Set {
             &["metadata", "resourceVersion"],
         ])
     })
-}
-
-fn sorted(managed: &mut Managed) -> &[Entry] {
-    managed.sort();
-    &managed.entries
 }
