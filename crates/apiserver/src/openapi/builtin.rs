@@ -78,7 +78,10 @@ fn collect(mut generator: SchemaGenerator, schemas: &mut BTreeMap<String, Value>
 fn adapt(schema: &mut Value) {
     match schema {
         Value::Object(object) => {
-            if let Some(reference) = object.remove("$ref") {
+            // Only a text is a reference: JSONSchemaProps has a property of that name.
+            if object.get("$ref").is_some_and(Value::is_string)
+                && let Some(reference) = object.remove("$ref")
+            {
                 object.insert("allOf".to_owned(), json!([{"$ref": reference}]));
                 return;
             }
