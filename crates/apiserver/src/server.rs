@@ -1,21 +1,27 @@
 //! Putting it together: [`Options`] in, a running [`ApiServer`] out.
 
+use std::collections::HashMap;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use serde_json::Value;
+use tokio::task::JoinSet;
 
 use crate::admission::Admission;
-use crate::builtin;
+use crate::builtin::{self, ServiceAddresses};
 use crate::clock::{Clock, SystemClock};
+use crate::crd::{self, Converter};
 use crate::http::{ApiBody, ApiService};
 use crate::identity::{AllowAll, Authenticator, Authorizer, Impersonation, UserInfo};
 use crate::objects::Objects;
-use crate::patch::{FieldManager, StrategicMerge};
+use crate::openapi::OpenApi;
+use crate::patch::{FieldManager, Fields, StrategicMerge};
 use crate::registry::{Registry, Resource};
 use crate::status::Status;
 use crate::storage::{MemoryStorage, Storage, Version};
+use crate::table::Tables;
 
 /// How to start a server.
 pub struct Options {
@@ -27,6 +33,10 @@ pub struct Options {
     pub version: String,
     /// Hooks into writes, in this order.
     pub admission: Vec<Arc<dyn Admission>>,
+    /// Where Services get their cluster addresses.
+    pub service_network: (Ipv4Addr, u8),
+    /// Conversions between versions of custom resources, by the CRD's name.
+    pub converters: HashMap<String, Arc<dyn Converter>>,
     /// The parts that other modules fill.
     pub plugins: Plugins,
 }
@@ -38,6 +48,8 @@ impl Default for Options {
             clock: Arc::new(SystemClock),
             version: "v1.36.3".into(),
             admission: Vec::new(),
+            service_network: (Ipv4Addr::new(10, 43, 0, 0), 16),
+            converters: HashMap::new(),
             plugins: Plugins::default(),
         }
     }
@@ -66,14 +78,15 @@ pub struct Plugins {
 
 impl Default for Plugins {
     fn default() -> Self {
+        let fields = Arc::new(Fields::default());
         Self {
             authenticator: Arc::new(AllowAll),
             authorizer: Arc::new(AllowAll),
             impersonation: None,
             anonymous: true,
-            fields: None,
-            strategic: None,
-            tables: None,
+            fields: Some(fields.clone()),
+            strategic: Some(fields),
+            tables: Some(Arc::new(Tables)),
             routes: Vec::new(),
         }
     }
@@ -147,20 +160,33 @@ pub enum RouteAccess {
     Authorized,
 }
 
-/// A running server.
+/// A running server. Its own tasks end when it is dropped.
 pub struct ApiServer {
     objects: Objects,
     service: ApiService,
+    _definitions: crd::Controller,
+    _tasks: JoinSet<()>,
 }
 
 impl ApiServer {
-    /// Starts a server; it answers at once.
+    /// Starts a server; it answers at once. Authentication goes into the options before (`Auth::install`),
+    /// controllers are started over [`Self::objects`] afterwards.
     pub async fn start(options: Options) -> Result<Self, Status> {
-        let registry = Arc::new(Registry::new(builtin::resources()));
-        let Options { storage, clock, version, admission, plugins } = options;
+        let Options { storage, clock, version, admission, service_network, converters, plugins } = options;
+        let (storage, observer) = crd::observe(storage);
+        let registry = Arc::new(Registry::new(builtin::resources().into_iter().chain([crd::resource()])));
+        if let Some(fields) = &plugins.fields {
+            fields.attach(&registry);
+        }
         let objects = Objects::new(storage, registry, clock, plugins.fields.clone(), admission);
+        objects.add_admission(Arc::new(ServiceAddresses::new(objects.clone(), service_network)));
+        let definitions = crd::Controller::start(observer, objects.clone(), converters).await;
+        let mut tasks = JoinSet::new();
+        tasks.spawn(builtin::api_services::run(objects.clone()));
+        let mut plugins = plugins;
+        plugins.routes.push(Arc::new(OpenApi::new(&version)));
         let service = ApiService::new(objects.clone(), plugins, version);
-        Ok(Self { objects, service })
+        Ok(Self { objects, service, _definitions: definitions, _tasks: tasks })
     }
 
     /// The HTTP service; clone it freely.

@@ -3,9 +3,9 @@
 //! `table.rs` lists them; the other files hold the behaviour of a family of kinds each, as plain functions over
 //! JSON that a [`Builtin`] strategy calls.
 
+pub(crate) mod api_services;
 mod config;
 mod events;
-mod expire;
 mod namespace;
 mod rbac;
 mod service;
@@ -19,7 +19,6 @@ use crate::object::object_mut;
 use crate::status::FieldError;
 use crate::strategy::Strategy;
 
-pub use expire::expire_events;
 pub use service::ServiceAddresses;
 pub use table::resources;
 

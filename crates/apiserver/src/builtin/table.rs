@@ -354,11 +354,6 @@ fn cluster_policy() -> Vec<Row> {
             },
         ),
         new_events,
-        row("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition")
-            .short(&["crd", "crds"])
-            .status()
-            .generation()
-            .rules(|rules| rules.unconditional_update = false),
         hooks("mutatingwebhookconfigurations", "MutatingWebhookConfiguration")
             .does(Builtin { default: Some(storage_kinds::default_mutating_webhooks), ..no_behaviour() }),
         hooks("validatingwebhookconfigurations", "ValidatingWebhookConfiguration")
@@ -406,5 +401,7 @@ fn api_services() -> Row {
     row.def.verbs = vec!["get", "list", "watch"];
     row.def.subresources.iter_mut().for_each(|sub| sub.verbs = vec!["get"]);
     row.def.rules.wipe_status = false;
+    // `v1.` of the core group is no subdomain.
+    row.def.rules.names = NameRule::PathSegment;
     row
 }

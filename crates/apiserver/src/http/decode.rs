@@ -1,4 +1,4 @@
-//! Request bodies: JSON or YAML into a value, with duplicate fields noted.
+//! Request bodies: JSON, YAML or protobuf into a value, with duplicate fields noted.
 
 use std::fmt;
 
@@ -9,12 +9,13 @@ use serde_json::{Map, Value};
 
 use crate::objects::DeleteOptions;
 use crate::patch::PatchType;
+use crate::protobuf::{self, ProtobufError};
 use crate::registry::Resource;
 use crate::status::Status;
 
 use super::query::{Query, invalid, propagation_policy};
 
-const ACCEPTED: [&str; 2] = ["application/json", "application/yaml"];
+const ACCEPTED: [&str; 3] = ["application/json", "application/yaml", protobuf::MEDIA_TYPE];
 
 /// A decoded body.
 #[derive(Debug, Default)]
@@ -35,6 +36,11 @@ pub(crate) fn object(headers: &HeaderMap, body: &[u8]) -> Result<Decoded, Status
     match media_type(headers) {
         "" | "application/json" => json(body),
         "application/yaml" => yaml(body),
+        protobuf::MEDIA_TYPE => match protobuf::decode(body) {
+            Ok(value) => Ok(Decoded { value, duplicates: Vec::new() }),
+            Err(ProtobufError::UnknownKind { .. }) => Err(Status::unsupported_media_type(&ACCEPTED[..2])),
+            Err(error) => Err(Status::bad_request(error.to_string())),
+        },
         _ => Err(Status::unsupported_media_type(&ACCEPTED)),
     }
 }
@@ -57,7 +63,9 @@ pub(crate) fn yaml(body: &[u8]) -> Result<Decoded, Status> {
     }
     let text = std::str::from_utf8(body)
         .map_err(|error| Status::bad_request(format!("error decoding YAML: {error}")))?;
-    let value = serde_saphyr::from_str::<Value>(text)
+    // `y`, `no` and `on` are text, as in YAML 1.2; only true and false are booleans.
+    let options = serde_saphyr::options! { strict_booleans: true };
+    let value = serde_saphyr::from_str_with_options::<Value>(text, options)
         .map_err(|error| Status::bad_request(format!("error decoding YAML: {error}")))?;
     Ok(Decoded { value, duplicates: Vec::new() })
 }

@@ -33,7 +33,8 @@ pub(super) async fn resource(call: Call<'_>) -> Result<Response<ApiBody>, Status
     if !info.subresource.is_empty() {
         return subresource(call, &resource).await;
     }
-    if !resource.has_verb(info.verb) {
+    let nameless = info.name.is_empty() && matches!(info.verb, "update" | "patch");
+    if nameless || !resource.has_verb(info.verb) {
         return Err(Status::method_not_allowed());
     }
     match info.verb {

@@ -85,7 +85,9 @@ impl Objects {
             match &before {
                 None => fields.track(resource, None, &mut object, &by)?,
                 // Admission changed what was applied: a plain update of the applied object.
-                Some(before) if *before != object => fields.track(resource, Some(before), &mut object, &by)?,
+                Some(before) if *before != object => {
+                    fields.track(resource, Some(before), &mut object, &by)?
+                }
                 Some(_) => {}
             }
         }

@@ -9,4 +9,5 @@ pub use def::{
     Connect, ConnectRequest, NameRule, Propagation, ResourceDef, Rules, ScalePaths, SelectableField, Serve,
     SubresourceDef, Virtual,
 };
+pub(crate) use table::group_priority;
 pub use table::{Editor, GroupVersions, Registry, Resource, Snapshot, version_order};

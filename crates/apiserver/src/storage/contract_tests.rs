@@ -1,1 +1,330 @@
+//! What every store promises, run on each of them; and what only the durable one can break.
 
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use jiff::SignedDuration;
+use serde_json::json;
+
+use super::*;
+use crate::clock::SystemClock;
+use crate::object::{ObjectExt, encode};
+
+fn body(name: &str, n: u64) -> Encoded {
+    encode(&json!({"apiVersion": "v1", "kind": "T", "metadata": {"name": name}, "n": n}))
+}
+
+fn key(name: &str) -> Key {
+    Key::new("", "things", "ns", name)
+}
+
+fn put(name: &str, expect: Expect, n: u64) -> Write {
+    Write { key: key(name), expect, change: Change::Put(body(name, n)) }
+}
+
+fn delete(name: &str, revision: u64) -> Write {
+    Write { key: key(name), expect: Expect::Revision(revision), change: Change::Delete { last: None } }
+}
+
+fn things() -> Range<'static> {
+    Range { group: "", resource: "things", namespace: None, start: None }
+}
+
+fn names(items: &[Arc<Version>]) -> Vec<String> {
+    items.iter().map(|version| version.key().name().to_owned()).collect()
+}
+
+async fn on_both(test: impl AsyncFn(&dyn Storage)) {
+    test(&MemoryStorage::new()).await;
+    let dir = tempfile::tempdir().unwrap();
+    test(&SqliteStorage::open(dir.path()).unwrap()).await;
+}
+
+#[tokio::test]
+async fn writes_get_increasing_revisions_and_are_visible_at_once() {
+    on_both(async |store| {
+        let first = store.write(put("a", Expect::Absent, 1)).await.unwrap();
+        let second = store.write(put("b", Expect::Absent, 1)).await.unwrap();
+        assert!(second.revision() > first.revision());
+        assert_eq!(store.index().revision(), second.revision());
+        assert_eq!(
+            store.index().get(&key("a")).unwrap().decode().resource_version(),
+            first.revision().to_string()
+        );
+        let third = store.write(put("a", Expect::Revision(first.revision()), 2)).await.unwrap();
+        assert_eq!(third.created(), first.revision());
+        let gone = store.write(delete("a", third.revision())).await.unwrap();
+        assert_eq!(gone.decode().resource_version(), gone.revision().to_string());
+        assert!(store.index().get(&key("a")).is_none());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn check_11_of_two_writes_with_one_expectation_exactly_one_wins() {
+    on_both(async |store| {
+        let first = store.write(put("a", Expect::Absent, 0)).await.unwrap().revision();
+        let races = (1..=50).map(|n| store.write(put("a", Expect::Revision(first), n)));
+        let results = futures::future::join_all(races).await;
+        assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 1);
+        let winner = results.iter().find_map(|result| result.as_ref().ok()).unwrap().revision();
+        for lost in results.iter().filter_map(|result| result.as_ref().err()) {
+            let StorageError::Conflict { current: Some(current) } = lost else { panic!("{lost:?}") };
+            assert_eq!(current.revision(), winner);
+        }
+        assert!(matches!(
+            store.write(put("a", Expect::Absent, 9)).await,
+            Err(StorageError::Conflict { current: Some(_) })
+        ));
+        assert!(matches!(store.write(delete("q", 3)).await, Err(StorageError::Conflict { current: None })));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn lists_can_go_back_in_time() {
+    on_both(async |store| {
+        let a = store.write(put("a", Expect::Absent, 1)).await.unwrap().revision();
+        let b = store.write(put("b", Expect::Absent, 1)).await.unwrap().revision();
+        let a2 = store.write(put("a", Expect::Revision(a), 2)).await.unwrap().revision();
+        store.write(delete("b", b)).await.unwrap();
+        let c = store.write(put("c", Expect::Absent, 1)).await.unwrap().revision();
+        let at = |revision| store.index().page(&things(), revision, usize::MAX, true).unwrap().items;
+        assert_eq!(names(&at(a)), ["a"]);
+        assert_eq!(names(&at(b)), ["a", "b"]);
+        assert_eq!(at(b)[0].revision(), a);
+        assert_eq!(at(a2)[0].revision(), a2);
+        assert_eq!(names(&at(c)), ["a", "c"]);
+        assert!(store.index().get_at(&key("b"), c).unwrap().is_none());
+        assert_eq!(store.index().get_at(&key("b"), a2).unwrap().unwrap().revision(), b);
+        assert!(matches!(store.index().page(&things(), c + 1, 1, false), Err(StorageError::Future { .. })));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn ranges_are_exact() {
+    on_both(async |store| {
+        for (resource, namespace, name) in [
+            ("things", "a", "x"),
+            ("things", "a-b", "x"),
+            ("things", "b", "x"),
+            ("things2", "a", "x"),
+            ("thing", "a", "x"),
+        ] {
+            let key = Key::new("", resource, namespace, name);
+            store
+                .write(Write { key, expect: Expect::Absent, change: Change::Put(body(name, 0)) })
+                .await
+                .unwrap();
+        }
+        assert_eq!(store.index().list(&things()).0.len(), 3);
+        let in_a = Range { namespace: Some("a"), ..things() };
+        assert_eq!(store.index().list(&in_a).0.len(), 1);
+        assert_eq!(store.index().count("", "things"), 3);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn check_6_a_slow_follower_gets_every_event_in_order() {
+    on_both(async |store| {
+        let mut tail = store.index().follow("", "things", store.index().revision()).unwrap();
+        let mut revision = store.write(put("a", Expect::Absent, 0)).await.unwrap().revision();
+        for n in 1..2_000 {
+            revision = store.write(put("a", Expect::Revision(revision), n)).await.unwrap().revision();
+        }
+        let mut seen = Vec::new();
+        while seen.len() < 2_000 {
+            let batch = store.index().read(&mut tail, 100).unwrap();
+            assert!(!batch.events.is_empty());
+            seen.extend(batch.events.iter().map(|event| event.version.decode()["n"].as_u64().unwrap()));
+        }
+        assert_eq!(seen, (0..2_000).collect::<Vec<_>>());
+        assert_eq!(tail.after(), revision);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn check_7_compacted_history_is_refused_and_the_present_stays() {
+    on_both(async |store| {
+        let a = store.write(put("a", Expect::Absent, 1)).await.unwrap().revision();
+        let a2 = store.write(put("a", Expect::Revision(a), 2)).await.unwrap().revision();
+        let b = store.write(put("b", Expect::Absent, 1)).await.unwrap().revision();
+        let mut old = store.index().follow("", "things", a).unwrap();
+        store.compact(a2).await.unwrap();
+        assert!(matches!(store.index().page(&things(), a, 9, false), Err(StorageError::Compacted { .. })));
+        assert!(matches!(store.index().follow("", "things", a), Err(StorageError::Compacted { .. })));
+        assert!(matches!(store.index().read(&mut old, 9), Err(StorageError::Compacted { .. })));
+        assert_eq!(names(&store.index().page(&things(), a2, 9, false).unwrap().items), ["a"]);
+        assert_eq!(names(&store.index().list(&things()).0), ["a", "b"]);
+        let mut fresh = store.index().follow("", "things", a2).unwrap();
+        assert_eq!(store.index().read(&mut fresh, 9).unwrap().events[0].revision(), b);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn history_is_bounded_by_count() {
+    let retention = Retention {
+        max_age: SignedDuration::from_hours(1),
+        min_events: 10,
+        max_events: 100,
+        max_bytes: 1 << 30,
+    };
+    let store = MemoryStorage::with(Arc::new(SystemClock), retention);
+    let mut revision = store.write(put("a", Expect::Absent, 0)).await.unwrap().revision();
+    for n in 0..1_000 {
+        revision = store.write(put("a", Expect::Revision(revision), n)).await.unwrap().revision();
+    }
+    let kept = revision - store.index().compacted();
+    assert!((90..=110).contains(&kept), "{kept}");
+}
+
+#[tokio::test]
+async fn check_22_what_was_acknowledged_is_there_after_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let (bytes, revision, deleted);
+    {
+        let store = SqliteStorage::open(dir.path()).unwrap();
+        let writes = (0..200).map(|n| store.write(put(&format!("x{n:03}"), Expect::Absent, n)));
+        futures::future::join_all(writes).await.into_iter().for_each(|result| drop(result.unwrap()));
+        let first = store.index().get(&key("x000")).unwrap().revision();
+        bytes = store.write(put("x000", Expect::Revision(first), 7)).await.unwrap().bytes().clone();
+        let last = store.index().get(&key("x199")).unwrap().revision();
+        deleted = store.write(delete("x199", last)).await.unwrap().revision();
+        revision = store.index().revision();
+        // A copy of the files as a crash would leave them: the log is not merged back.
+        copy(dir.path(), &dir.path().join("crashed"));
+    }
+    for place in [dir.path().to_owned(), dir.path().join("crashed")] {
+        let store = SqliteStorage::open(&place).unwrap();
+        assert_eq!(store.index().revision(), revision);
+        assert_eq!(store.index().get(&key("x000")).unwrap().bytes(), &bytes);
+        assert!(store.index().get(&key("x199")).is_none());
+        assert_eq!(store.index().count("", "things"), 199);
+        // Watches go on where they were, without a relist.
+        let mut tail = store.index().follow("", "things", deleted - 1).unwrap();
+        let events = store.index().read(&mut tail, 10).unwrap().events;
+        assert_eq!(events[0].kind, EventKind::Deleted);
+        assert_eq!(events[0].previous.as_ref().unwrap().key().name(), "x199");
+        let next = store.write(put("new", Expect::Absent, 1)).await.unwrap().revision();
+        assert_eq!(next, revision + 1);
+    }
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for name in ["store.db", "store.db-wal"] {
+        std::fs::copy(from.join(name), to.join(name)).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_compacted_store_reopens_with_the_same_revision_and_less_history() {
+    let dir = tempfile::tempdir().unwrap();
+    let revision;
+    {
+        let store = SqliteStorage::open(dir.path()).unwrap();
+        let a = store.write(put("a", Expect::Absent, 1)).await.unwrap().revision();
+        let b = store.write(put("b", Expect::Absent, 1)).await.unwrap().revision();
+        store.write(put("a", Expect::Revision(a), 2)).await.unwrap();
+        revision = store.write(delete("b", b)).await.unwrap().revision();
+        store.compact(revision).await.unwrap();
+    }
+    let store = SqliteStorage::open(dir.path()).unwrap();
+    assert_eq!(store.index().revision(), revision);
+    assert_eq!(store.index().compacted(), revision);
+    assert_eq!(names(&store.index().list(&things()).0), ["a"]);
+    assert_eq!(store.index().get(&key("a")).unwrap().decode()["n"], 2);
+}
+
+#[tokio::test]
+async fn a_failed_commit_leaves_no_trace() {
+    let dir = tempfile::tempdir().unwrap();
+    let broken = Arc::new(AtomicBool::new(false));
+    let flag = broken.clone();
+    let options = SqliteOptions {
+        commit_fault: Some(Arc::new(move || {
+            if flag.load(Ordering::SeqCst) { Err("no commit today".into()) } else { Ok(()) }
+        })),
+        ..SqliteOptions::default()
+    };
+    let store = SqliteStorage::open_with(dir.path(), options).unwrap();
+    let a = store.write(put("a", Expect::Absent, 1)).await.unwrap().revision();
+    let mut tail = store.index().follow("", "things", a).unwrap();
+    broken.store(true, Ordering::SeqCst);
+    let writes = [put("a", Expect::Revision(a), 2), put("b", Expect::Absent, 1), delete("a", a)];
+    for result in futures::future::join_all(writes.map(|write| store.write(write))).await {
+        assert!(matches!(result, Err(StorageError::Backend(_))), "{result:?}");
+    }
+    assert!(store.health().is_err());
+    assert_eq!(store.index().revision(), a);
+    assert!(store.index().read(&mut tail, 9).unwrap().events.is_empty());
+    broken.store(false, Ordering::SeqCst);
+    let next = store.write(put("a", Expect::Revision(a), 3)).await.unwrap();
+    assert_eq!(next.revision(), a + 1);
+    assert!(store.health().is_ok());
+    drop(store);
+    let store = SqliteStorage::open(dir.path()).unwrap();
+    assert_eq!(store.index().get(&key("a")).unwrap().decode()["n"], 3);
+    assert!(store.index().get(&key("b")).is_none());
+}
+
+#[tokio::test]
+async fn a_full_disk_is_named_and_loses_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = SqliteOptions { max_pages: Some(64), ..SqliteOptions::default() };
+    let store = SqliteStorage::open_with(dir.path(), options).unwrap();
+    let big = "x".repeat(20_000);
+    let mut stored = 0;
+    let failure = loop {
+        let name = format!("x{stored:03}");
+        let encoded = encode(&json!({"metadata": {"name": name}, "data": big}));
+        let write = Write { key: key(&name), expect: Expect::Absent, change: Change::Put(encoded) };
+        match store.write(write).await {
+            Ok(_) => stored += 1,
+            Err(error) => break error,
+        }
+        assert!(stored < 100);
+    };
+    assert!(matches!(failure, StorageError::Full(_)), "{failure:?}");
+    drop(store);
+    let store = SqliteStorage::open(dir.path()).unwrap();
+    assert_eq!(store.index().count("", "things"), stored);
+    store.write(put("more", Expect::Absent, 1)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_directory_in_use_or_of_a_newer_release_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = SqliteStorage::open(dir.path()).unwrap();
+    let Err(error) = SqliteStorage::open(dir.path()) else { panic!("opened twice") };
+    assert!(matches!(error, StorageError::InUse(_)), "{error}");
+    assert!(error.to_string().contains("in use by another server"));
+    drop(store);
+    let database = rusqlite::Connection::open(dir.path().join("store.db")).unwrap();
+    database.pragma_update(None, "user_version", 99).unwrap();
+    drop(database);
+    let Err(error) = SqliteStorage::open(dir.path()) else { panic!("opened a newer one") };
+    assert!(matches!(error, StorageError::NewerSchema { found: 99, .. }), "{error}");
+}
+
+#[tokio::test]
+async fn the_write_ahead_log_stays_bounded() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = SqliteStorage::open(dir.path()).unwrap();
+    let big = "x".repeat(10_000);
+    for round in 0..30 {
+        let writes = (0..100).map(|n| {
+            let name = format!("x{round}-{n}");
+            let encoded = encode(&json!({"metadata": {"name": name}, "data": big}));
+            store.write(Write { key: key(&name), expect: Expect::Absent, change: Change::Put(encoded) })
+        });
+        futures::future::join_all(writes).await.into_iter().for_each(|result| drop(result.unwrap()));
+    }
+    let wal = std::fs::metadata(dir.path().join("store.db-wal")).unwrap().len();
+    assert!(wal < 32 << 20, "{wal}");
+}

@@ -119,7 +119,7 @@ impl Database {
                 row.get(6)?,
             );
             let version = Arc::new(version);
-            last = revision;
+            last = last.max(revision);
             if deleted {
                 objects.remove(&key);
             } else {
