@@ -79,6 +79,7 @@ fn a_machine_is_a_host(rig: Rig) {
     fs::write(images.path().join("image.tar"), "layers").unwrap();
     let options = CreateOptions {
         hostname: "node-1".to_owned(),
+        cpus: 1,
         authorized_key: "ssh-ed25519 AAAA test".to_owned(),
         mounts: vec![ReadOnlyMount { source: images.path().into(), target: "/var/lib/drover/images".into() }],
         hosts: [("manager.local".to_owned(), "10.1.2.3".to_owned())].into(),
@@ -86,7 +87,7 @@ fn a_machine_is_a_host(rig: Rig) {
     };
     rig.local.create("host", &options).unwrap();
     assert_eq!(rig.sh("host", "id -u; whoami; pwd; echo $HOME"), "0\nroot\n/root\n/root");
-    assert_eq!(rig.sh("host", "hostname"), "node-1");
+    assert_eq!(rig.sh("host", "hostname; nproc"), "node-1\n1");
     assert_eq!(rig.sh("host", "cat /root/.ssh/authorized_keys"), "ssh-ed25519 AAAA test");
     assert_eq!(rig.sh("host", "getent hosts manager.local | cut -d' ' -f1"), "10.1.2.3");
     assert_eq!(rig.sh("host", "cat /var/lib/drover/images/image.tar"), "layers");

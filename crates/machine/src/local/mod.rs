@@ -6,6 +6,7 @@
 //! [`init_main`] and [`shim_main`] before anything starts a thread.
 
 mod client;
+mod driver;
 mod error;
 mod exec;
 mod holder;
@@ -21,6 +22,7 @@ mod wire;
 
 pub use self::{
     client::{HolderWatch, Local},
+    driver::LocalDriver,
     error::{Error, ONLY_ROOT, Result},
     exec::Terminal,
     holder::holder_main,

@@ -21,6 +21,8 @@ pub struct CreateOptions {
     pub hostname: String,
     /// A shell script that runs at the first boot, again after a failure or a crash, and never after it succeeded.
     pub install_script: String,
+    /// How many processors the machine may use; all of them if 0 or more than there are.
+    pub cpus: u32,
     /// A public SSH key for `/root/.ssh/authorized_keys`.
     pub authorized_key: String,
     /// Host directories or files that the machine sees read-only.
@@ -168,6 +170,7 @@ pub(crate) struct BootConfig {
     pub(crate) prefix: u8,
     pub(crate) gateway: Ipv4Addr,
     pub(crate) only_root: bool,
+    pub(crate) cpus: u32,
     pub(crate) mounts: Vec<ReadOnlyMount>,
 }
 

@@ -95,6 +95,7 @@ pub(super) fn spawn(
             prefix: network.prefix,
             gateway: network.gateway,
             only_root,
+            cpus: record.options.cpus,
             mounts: record.options.mounts.clone(),
         },
         link: network.link_name(record.ip),

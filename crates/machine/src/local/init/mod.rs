@@ -20,7 +20,11 @@ use std::{
     sync::Arc,
 };
 
-use nix::sys::signal::{SigSet, Signal};
+use nix::{
+    sched::{CpuSet, sched_getaffinity, sched_setaffinity},
+    sys::signal::{SigSet, Signal},
+    unistd::Pid,
+};
 
 use self::manager::Manager;
 use super::{
@@ -72,11 +76,31 @@ pub fn init_main(_args: &[String]) -> i32 {
 }
 
 fn boot(config: &BootConfig) -> Result<UnixListener> {
+    limit_processors(config);
     nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o022));
     nix::unistd::sethostname(&config.hostname).at("set host name", &config.hostname)?;
     rootfs::enter(config)?;
     network::bring_up_machine(config.ip, config.prefix, config.gateway).at("bring up", "eth0")?;
     wire::listen(SOCKET.as_ref()).at("listen on", SOCKET)
+}
+
+/// Every process of the machine inherits this. Neighbours begin at different processors, by their address.
+fn limit_processors(config: &BootConfig) {
+    let this = Pid::from_raw(0);
+    let Ok(allowed) = sched_getaffinity(this) else { return };
+    let allowed: Vec<usize> =
+        (0..CpuSet::count()).filter(|cpu| allowed.is_set(*cpu).unwrap_or(false)).collect();
+    let wanted = config.cpus as usize;
+    if wanted == 0 || wanted >= allowed.len() {
+        return;
+    }
+    let mut chosen = CpuSet::new();
+    for cpu in allowed.iter().cycle().skip(usize::from(config.ip.octets()[3]) % allowed.len()).take(wanted) {
+        let _ = chosen.set(*cpu);
+    }
+    if let Err(errno) = sched_setaffinity(this, &chosen) {
+        eprintln!("cannot limit the machine to {wanted} processors: {errno}");
+    }
 }
 
 /// SIGTERM and SIGPWR from the host are the power button, SIGINT is reset.

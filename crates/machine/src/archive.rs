@@ -1,0 +1,163 @@
+//! `extractedConfig`: the store as a tar.gz in the machine-state Secret. Entry names are absolute paths of the container
+//! that wrote it; readers go by what stands behind `/machines/`, and so do we. An archive is never unpacked to the paths
+//! it names.
+
+use std::{
+    collections::BTreeMap,
+    io::{self, Read},
+    path::{Component, Path},
+};
+
+use flate2::{Compression, GzBuilder, read::GzDecoder};
+
+/// Files by machine name and file name.
+pub type Files = BTreeMap<String, BTreeMap<String, Vec<u8>>>;
+
+/// Where the original's container has its store.
+pub const CONTAINER_STORE: &str = "/home/machine/.docker/machine";
+/// A state with a key pair has a few KiB; a Secret at most 1 MiB.
+const MAX_UNPACKED: u64 = 32 << 20;
+/// Not state but by-products of some drivers.
+const SKIPPED: &[&str] = &[".iso", ".tar.gz", ".vmdk", ".img"];
+
+/// Packs a store. The same files give the same bytes.
+pub fn pack(store_path: &str, machines: &Files) -> io::Result<Vec<u8>> {
+    let gzip = GzBuilder::new().mtime(0).write(Vec::new(), Compression::default());
+    let mut tar = tar::Builder::new(gzip);
+    for (machine, files) in machines {
+        for (file, content) in files {
+            if SKIPPED.iter().any(|suffix| file.ends_with(suffix)) {
+                continue;
+            }
+            let mut header = tar::Header::new_ustar();
+            header.set_mode(0o600);
+            header.set_size(content.len() as u64);
+            header.set_mtime(0);
+            header.set_entry_type(tar::EntryType::Regular);
+            absolute_name(&mut header, &format!("{store_path}/machines"), &format!("{machine}/{file}"))?;
+            header.set_cksum();
+            tar.append(&header, content.as_slice())?;
+        }
+    }
+    tar.into_inner()?.finish()
+}
+
+/// The library refuses absolute names, rightly; readers of the original depend on them.
+fn absolute_name(header: &mut tar::Header, directory: &str, name: &str) -> io::Result<()> {
+    let fields = header.as_ustar_mut().ok_or(io::ErrorKind::InvalidInput)?;
+    if name.len() > fields.name.len() || directory.len() > fields.prefix.len() {
+        let text = format!("{directory}/{name} is too long for an archive");
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+    }
+    fields.name[..name.len()].copy_from_slice(name.as_bytes());
+    fields.prefix[..directory.len()].copy_from_slice(directory.as_bytes());
+    Ok(())
+}
+
+/// Unpacks an archive into memory. Entries that are not plain files directly below `machines/<name>/`, or whose names
+/// climb out of it, are left out. An empty archive is an empty store.
+pub fn unpack(archive: &[u8]) -> io::Result<Files> {
+    let mut machines = Files::new();
+    if archive.is_empty() {
+        return Ok(machines);
+    }
+    let mut tar = tar::Archive::new(GzDecoder::new(archive).take(MAX_UNPACKED));
+    for entry in tar.entries()? {
+        let mut entry = entry?;
+        let path = entry.path()?.into_owned();
+        let Some((machine, file)) = place(&path) else { continue };
+        if entry.header().entry_type() != tar::EntryType::Regular {
+            continue;
+        }
+        let mut content = Vec::new();
+        entry.read_to_end(&mut content)?;
+        machines.entry(machine).or_default().insert(file, content);
+    }
+    Ok(machines)
+}
+
+fn place(path: &Path) -> Option<(String, String)> {
+    let parts: Vec<&str> = path
+        .components()
+        .filter(|part| !matches!(part, Component::RootDir | Component::CurDir))
+        .map(|part| match part {
+            Component::Normal(name) => name.to_str(),
+            _ => None,
+        })
+        .collect::<Option<_>>()?;
+    let at = parts.iter().rposition(|part| *part == "machines")?;
+    match &parts[at + 1..] {
+        [machine, file] => Some(((*machine).to_owned(), (*file).to_owned())),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn files() -> Files {
+        let machine = BTreeMap::from([
+            ("config.json".to_owned(), b"{}".to_vec()),
+            ("id_rsa".to_owned(), b"key".to_vec()),
+            ("boot.iso".to_owned(), b"big".to_vec()),
+        ]);
+        BTreeMap::from([("m1".to_owned(), machine)])
+    }
+
+    #[test]
+    fn entries_have_the_originals_names_and_come_back() {
+        let packed = pack(CONTAINER_STORE, &files()).unwrap();
+        assert_eq!(packed, pack(CONTAINER_STORE, &files()).unwrap(), "the same state is the same bytes");
+        let mut tar = tar::Archive::new(GzDecoder::new(packed.as_slice()));
+        let names: Vec<String> = tar
+            .entries()
+            .unwrap()
+            .map(|entry| entry.unwrap().path().unwrap().display().to_string())
+            .collect();
+        assert_eq!(
+            names,
+            [
+                "/home/machine/.docker/machine/machines/m1/config.json",
+                "/home/machine/.docker/machine/machines/m1/id_rsa"
+            ]
+        );
+        let back = unpack(&packed).unwrap();
+        assert_eq!(back["m1"].keys().collect::<Vec<_>>(), ["config.json", "id_rsa"]);
+        let long = BTreeMap::from([("m".repeat(63), files()["m1"].clone())]);
+        assert_eq!(unpack(&pack(CONTAINER_STORE, &long).unwrap()).unwrap()[&"m".repeat(63)].len(), 2);
+        assert!(unpack(&[]).unwrap().is_empty());
+        assert!(unpack(b"no archive").is_err());
+    }
+
+    #[test]
+    fn names_that_climb_out_are_ignored_machine_drivers_check_34() {
+        let mut tar = tar::Builder::new(flate2::write::GzEncoder::new(Vec::new(), Compression::default()));
+        for (directory, name) in [
+            ("/store/machines", "../../etc/x"),
+            ("..", "../etc/x"),
+            ("/etc", "x"),
+            ("/store/machines", "m1/../../../etc/x"),
+            ("/store/machines", "m1/deep/x"),
+            ("/store/machines", "m1/config.json"),
+        ] {
+            let mut header = tar::Header::new_ustar();
+            header.set_size(1);
+            header.set_entry_type(tar::EntryType::Regular);
+            absolute_name(&mut header, directory, name).unwrap();
+            header.set_cksum();
+            tar.append(&header, &b"x"[..]).unwrap();
+        }
+        let mut link = tar::Header::new_ustar();
+        link.set_size(0);
+        link.set_entry_type(tar::EntryType::Symlink);
+        link.set_link_name("/etc/passwd").unwrap();
+        absolute_name(&mut link, "/store/machines", "m1/id_rsa").unwrap();
+        link.set_cksum();
+        tar.append(&link, io::empty()).unwrap();
+        let packed = tar.into_inner().unwrap().finish().unwrap();
+        let files = unpack(&packed).unwrap();
+        assert_eq!(files.len(), 1);
+        assert_eq!(files["m1"].keys().collect::<Vec<_>>(), ["config.json"]);
+    }
+}

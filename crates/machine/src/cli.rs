@@ -1,0 +1,335 @@
+//! The verbs of `drover machine`, which are those of rancher-machine with its exit codes: 1 failed, 3 the check before
+//! creation failed and nothing was made, 4 not found. The `cli` crate only hands over the words it was called with.
+
+use std::{path::Path, time::Duration};
+
+use serde::Serialize;
+
+use crate::{
+    driver::{Driver, DriverError, MachineRequest, PowerOp, State},
+    flags,
+    host::{Host, HostOptions},
+    sshkey::SshKey,
+    store::{Store, StoreError, valid_name},
+};
+
+/// How long a machine may take to run, in all.
+const PATIENCE: Duration = Duration::from_secs(180);
+const POLL: Duration = Duration::from_secs(3);
+
+/// What a verb works with.
+pub struct Cli<'a> {
+    /// Where machines are remembered.
+    pub store: &'a dyn Store,
+    /// The driver of a name.
+    pub driver: &'a dyn Fn(&str) -> Option<Box<dyn Driver>>,
+    /// The environment.
+    pub env: &'a dyn Fn(&str) -> Option<String>,
+    /// Waits.
+    pub sleep: &'a dyn Fn(Duration),
+}
+
+/// Why a verb failed: one sentence and the exit code.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Failure {
+    /// The process' exit code.
+    pub code: i32,
+    /// One sentence with its causes.
+    pub message: String,
+}
+
+impl Failure {
+    fn new(code: i32, message: impl Into<String>) -> Failure {
+        Failure { code, message: message.into() }
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Failure {
+        let mut message = error.to_string();
+        if let Some(cause) = std::error::Error::source(&error) {
+            message = format!("{message}: {cause}");
+        }
+        Failure::new(1, message)
+    }
+}
+
+impl From<DriverError> for Failure {
+    fn from(error: DriverError) -> Failure {
+        let code = if matches!(error, DriverError::NotFound(_)) { 4 } else { 1 };
+        Failure::new(code, error.to_string())
+    }
+}
+
+/// What `create` was called with, apart from the driver's own flags.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CreateArgs {
+    /// `--driver`.
+    pub driver: String,
+    /// The machine's name.
+    pub name: String,
+    /// `--custom-install-script`: a file.
+    pub custom_install_script: String,
+    /// `--hostname-override`.
+    pub hostname_override: String,
+    /// `--machine-uid`: who wants the machine; a repeated create with the same one adopts.
+    pub machine_uid: String,
+    /// Everything else.
+    pub driver_args: Vec<String>,
+}
+
+impl CreateArgs {
+    /// Reads the words after `create`. Flags that are not known here are the driver's.
+    pub fn parse(args: &[String]) -> Result<CreateArgs, Failure> {
+        let own = ["driver", "custom-install-script", "hostname-override", "machine-uid"]
+            .map(|name| flags::Flag::string(name, "", "", ""));
+        let args: Vec<String> =
+            args.iter().map(|arg| if arg == "-d" { "--driver".to_owned() } else { arg.clone() }).collect();
+        let usage = |text: &str| Failure::new(1, text);
+        let (values, mut rest) = flags::parse(&own, &args, |_| None).map_err(|text| usage(&text))?;
+        let name = rest.pop().filter(|name| !name.starts_with('-'));
+        let name = name.ok_or_else(|| usage("create needs the machine's name as its last word"))?;
+        Ok(CreateArgs {
+            driver: values.string("driver").to_owned(),
+            name,
+            custom_install_script: values.string("custom-install-script").to_owned(),
+            hostname_override: values.string("hostname-override").to_owned(),
+            machine_uid: values.string("machine-uid").to_owned(),
+            driver_args: rest,
+        })
+    }
+}
+
+/// A line of `ls`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Listed {
+    /// Its name.
+    pub name: String,
+    /// Its driver.
+    pub driver: String,
+    /// What it does, or `Error`.
+    pub state: String,
+    /// Its address.
+    pub address: String,
+    /// Why its state is not known.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub error: String,
+}
+
+impl Cli<'_> {
+    /// Makes a machine and waits until it runs. A machine that is in the store already is carried on with.
+    pub fn create(&self, args: &CreateArgs) -> Result<Host, Failure> {
+        valid_name(&args.name)?;
+        let driver = self.find(&args.driver)?;
+        let (values, unknown) = flags::parse(&driver.flags(), &args.driver_args, self.env)
+            .map_err(|text| Failure::new(3, text))?;
+        if let Some(word) = unknown.first() {
+            return Err(Failure::new(3, format!("driver {} does not know {word}", args.driver)));
+        }
+        let _lock = self.store.lock(&args.name)?;
+        let mut request = MachineRequest {
+            name: args.name.clone(),
+            uid: args.machine_uid.clone(),
+            hostname: args.hostname_override.clone(),
+            install_script: read_script(&args.custom_install_script)?,
+            authorized_key: String::new(),
+            values,
+        };
+        driver.validate(&request).map_err(|error| Failure::new(3, error.to_string()))?;
+        let mut host = match self.store.load(&args.name)? {
+            Some(host) if host.config.driver_name != args.driver => {
+                let other = &host.config.driver_name;
+                return Err(Failure::new(
+                    1,
+                    format!("machine {} already exists, made by driver {other}", args.name),
+                ));
+            }
+            Some(host) => host,
+            None => self.intent(args)?,
+        };
+        request.authorized_key = host
+            .files
+            .get("id_rsa.pub")
+            .map(|key| String::from_utf8_lossy(key).trim().to_owned())
+            .unwrap_or_default();
+        let mut waited = Duration::ZERO;
+        loop {
+            let step = driver.ensure(&request, &mut host.config.driver);
+            if let Ok(progress) = &step {
+                host.set_addresses(&progress.addresses);
+            }
+            // Also after a failure: the driver may have learnt an id that must not be forgotten.
+            self.store.save(&host)?;
+            let progress = step?;
+            if progress.state == State::Running {
+                return Ok(host);
+            }
+            if waited >= PATIENCE {
+                return Err(Failure::new(
+                    1,
+                    format!("machine {} is still {} after 180 s", args.name, progress.state),
+                ));
+            }
+            let pause = progress.next_poll.unwrap_or(POLL);
+            (self.sleep)(pause);
+            waited += pause;
+        }
+    }
+
+    /// Records what is about to be made, before anything is.
+    fn intent(&self, args: &CreateArgs) -> Result<Host, Failure> {
+        let options = HostOptions {
+            custom_install_script: args.custom_install_script.clone(),
+            hostname_override: args.hostname_override.clone(),
+            machine_os: "linux".to_owned(),
+            ..HostOptions::default()
+        };
+        let mut host = Host::new(&args.name, &args.driver, &self.store.path(), options);
+        let key = SshKey::generate(&args.name).map_err(|error| Failure::new(1, error.to_string()))?;
+        host.files.insert("id_rsa".to_owned(), key.private.into_bytes());
+        host.files.insert("id_rsa.pub".to_owned(), format!("{}\n", key.public).into_bytes());
+        self.store.save(&host)?;
+        Ok(host)
+    }
+
+    /// Removes a machine. One that is not in the store is gone already. With `force` it is forgotten whatever the
+    /// driver says; the result then carries what may have been left behind.
+    pub fn rm(&self, name: &str, force: bool) -> Result<Option<String>, Failure> {
+        let _lock = self.store.lock(name)?;
+        let Some(mut host) = self.store.load(name)? else { return Ok(None) };
+        let outcome = self.find(&host.config.driver_name).and_then(|driver| self.delete(&*driver, &mut host));
+        match outcome {
+            Ok(()) => self.store.remove(name).map(|()| None).map_err(Failure::from),
+            Err(failure) if force => {
+                self.store.remove(name)?;
+                let id = host.driver_text("InstanceId");
+                Ok(Some(format!("machine {name} {id} may still exist: {}", failure.message)))
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+
+    fn delete(&self, driver: &dyn Driver, host: &mut Host) -> Result<(), Failure> {
+        let name = host.config.name.clone();
+        let mut waited = Duration::ZERO;
+        loop {
+            let step = driver.delete(&name, &mut host.config.driver);
+            self.store.save(host)?;
+            let progress = match step {
+                // Drivers of others say it in their own words.
+                Err(error) if error.to_string().to_lowercase().contains("not found") => return Ok(()),
+                other => other?,
+            };
+            if progress.state == State::NotFound {
+                return Ok(());
+            }
+            if waited >= PATIENCE {
+                return Err(Failure::new(
+                    1,
+                    format!("machine {name} is still {} after 180 s", progress.state),
+                ));
+            }
+            let pause = progress.next_poll.unwrap_or(POLL);
+            (self.sleep)(pause);
+            waited += pause;
+        }
+    }
+
+    /// Every machine with its state. A driver that fails costs its own line only.
+    pub fn ls(&self) -> Result<Vec<Listed>, Failure> {
+        let mut lines = Vec::new();
+        for name in self.store.list()? {
+            let Some(host) = self.store.load(&name)? else { continue };
+            let seen = self
+                .find(&host.config.driver_name)
+                .and_then(|driver| driver.observe(&name, &host.config.driver).map_err(Failure::from));
+            let (state, error) = match seen {
+                Ok(progress) => (progress.state.to_string(), String::new()),
+                Err(failure) if failure.code == 4 => (State::NotFound.to_string(), failure.message),
+                Err(failure) => (State::Error.to_string(), failure.message),
+            };
+            let driver = host.config.driver_name.clone();
+            lines.push(Listed {
+                address: host.driver_text("IPAddress").to_owned(),
+                name,
+                driver,
+                state,
+                error,
+            });
+        }
+        Ok(lines)
+    }
+
+    /// `config.json` of a machine.
+    pub fn inspect(&self, name: &str) -> Result<String, Failure> {
+        let mut files = self.load(name)?.to_files().map_err(|error| Failure::new(1, error.to_string()))?;
+        Ok(String::from_utf8_lossy(&files.remove("config.json").unwrap_or_default()).into_owned())
+    }
+
+    /// The address of a machine.
+    pub fn ip(&self, name: &str) -> Result<String, Failure> {
+        let host = self.load(name)?;
+        match host.driver_text("IPAddress") {
+            "" => Err(Failure::new(1, format!("machine {name} has no address yet"))),
+            address => Ok(address.to_owned()),
+        }
+    }
+
+    /// The state of a machine.
+    pub fn status(&self, name: &str) -> Result<State, Failure> {
+        let host = self.load(name)?;
+        Ok(self.find(&host.config.driver_name)?.observe(name, &host.config.driver)?.state)
+    }
+
+    /// Starts, stops, restarts or kills a machine.
+    pub fn power(&self, name: &str, op: PowerOp) -> Result<State, Failure> {
+        let _lock = self.store.lock(name)?;
+        let mut host = self.load(name)?;
+        let progress = self.find(&host.config.driver_name)?.power(name, &host.config.driver, op)?;
+        let before = host.clone();
+        host.set_addresses(&progress.addresses);
+        if host != before {
+            self.store.save(&host)?;
+        }
+        Ok(progress.state)
+    }
+
+    /// Runs a command, or a shell, in a machine and returns its exit code.
+    pub fn ssh(&self, name: &str, command: &[String]) -> Result<i32, Failure> {
+        let host = self.load(name)?;
+        let driver = self.find(&host.config.driver_name)?;
+        let state = driver.observe(name, &host.config.driver)?.state;
+        if state != State::Running {
+            return Err(Failure::new(1, format!("machine {name} is {state}; start it first")));
+        }
+        Ok(driver.exec(name, &host.config.driver, command)?)
+    }
+
+    fn load(&self, name: &str) -> Result<Host, Failure> {
+        self.store.load(name)?.ok_or_else(|| Failure::new(4, format!("machine {name:?} not found")))
+    }
+
+    fn find(&self, name: &str) -> Result<Box<dyn Driver>, Failure> {
+        (self.driver)(name)
+            .ok_or_else(|| Failure::new(1, format!("there is no driver {name:?}; give one with --driver")))
+    }
+}
+
+/// `ls` for people.
+pub fn table(lines: &[Listed]) -> String {
+    let mut out = format!("{:<32} {:<12} {:<10} ADDRESS\n", "NAME", "DRIVER", "STATE");
+    for line in lines {
+        out.push_str(&format!("{:<32} {:<12} {:<10} {}\n", line.name, line.driver, line.state, line.address));
+    }
+    out
+}
+
+fn read_script(path: &str) -> Result<String, Failure> {
+    if path.is_empty() {
+        return Ok(String::new());
+    }
+    std::fs::read_to_string(Path::new(path))
+        .map_err(|error| Failure::new(3, format!("cannot read the install script {path}: {error}")))
+}

@@ -1,0 +1,340 @@
+//! The options of drivers: their model, how values are gathered from defaults, environment and command line, and how the
+//! fields of an infrastructure object become a command line. Pure.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+/// One option of a driver, named `<driver>-<flag>`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Flag {
+    /// Name without the leading dashes.
+    pub name: String,
+    /// One sentence for people.
+    pub usage: String,
+    /// Variable that sets it; empty if none.
+    pub env: String,
+    /// Kind and default.
+    pub value: FlagValue,
+}
+
+/// The value of an option; its variant is the option's kind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FlagValue {
+    /// One text.
+    String(String),
+    /// A list; the option may be repeated.
+    StringSlice(Vec<String>),
+    /// A number.
+    Int(i64),
+    /// A switch that is off by default.
+    Bool(bool),
+}
+
+impl Flag {
+    /// An option with a text.
+    pub fn string(name: &str, default: &str, env: &str, usage: &str) -> Flag {
+        Flag::new(name, FlagValue::String(default.to_owned()), env, usage)
+    }
+
+    /// An option that may be repeated.
+    pub fn strings(name: &str, env: &str, usage: &str) -> Flag {
+        Flag::new(name, FlagValue::StringSlice(Vec::new()), env, usage)
+    }
+
+    /// An option with a number.
+    pub fn int(name: &str, default: i64, env: &str, usage: &str) -> Flag {
+        Flag::new(name, FlagValue::Int(default), env, usage)
+    }
+
+    /// A switch.
+    pub fn bool(name: &str, env: &str, usage: &str) -> Flag {
+        Flag::new(name, FlagValue::Bool(false), env, usage)
+    }
+
+    fn new(name: &str, value: FlagValue, env: &str, usage: &str) -> Flag {
+        Flag { name: name.to_owned(), usage: usage.to_owned(), env: env.to_owned(), value }
+    }
+
+    /// The name of the field in `<Driver>Config` that stands for this option.
+    pub fn field(&self) -> String {
+        camel(self.name.split_once('-').map_or(&self.name, |(_, rest)| rest))
+    }
+}
+
+/// The options of one call.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Values(BTreeMap<String, FlagValue>);
+
+impl Values {
+    /// A text; empty if there is none of that name.
+    pub fn string(&self, name: &str) -> &str {
+        match self.0.get(name) {
+            Some(FlagValue::String(value)) => value,
+            _ => "",
+        }
+    }
+
+    /// A list; empty if there is none of that name.
+    pub fn strings(&self, name: &str) -> &[String] {
+        match self.0.get(name) {
+            Some(FlagValue::StringSlice(values)) => values,
+            _ => &[],
+        }
+    }
+
+    /// A number; zero if there is none of that name.
+    pub fn int(&self, name: &str) -> i64 {
+        match self.0.get(name) {
+            Some(FlagValue::Int(value)) => *value,
+            _ => 0,
+        }
+    }
+
+    /// A switch; off if there is none of that name.
+    pub fn bool(&self, name: &str) -> bool {
+        matches!(self.0.get(name), Some(FlagValue::Bool(true)))
+    }
+
+    /// Sets one value, as a test or another program does.
+    pub fn set(&mut self, name: &str, value: FlagValue) {
+        self.0.insert(name.to_owned(), value);
+    }
+}
+
+/// Splits a command line into the values of `flags`, which come from the line, else the environment, else the default,
+/// and the words that belong to none of them.
+pub fn parse(
+    flags: &[Flag],
+    args: &[String],
+    env: impl Fn(&str) -> Option<String>,
+) -> Result<(Values, Vec<String>), String> {
+    let mut values = Values::default();
+    for flag in flags {
+        let set = Some(&flag.env).filter(|name| !name.is_empty()).and_then(|name| env(name));
+        let value = match set.filter(|text| !text.is_empty()) {
+            Some(text) => read(flag, &text).map_err(|error| format!("{}: {error}", flag.env))?,
+            None => flag.value.clone(),
+        };
+        values.0.insert(flag.name.clone(), value);
+    }
+    let mut rest = Vec::new();
+    let mut given: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    let mut words = args.iter();
+    while let Some(word) = words.next() {
+        let bare = word.strip_prefix("--").unwrap_or("");
+        let (name, inline) = match bare.split_once('=') {
+            Some((name, value)) => (name, Some(value.to_owned())),
+            None => (bare, None),
+        };
+        let Some(flag) = flags.iter().find(|flag| flag.name == name) else {
+            rest.push(word.clone());
+            continue;
+        };
+        let text = match (&flag.value, inline) {
+            (_, Some(text)) => text,
+            (FlagValue::Bool(_), None) => "true".to_owned(),
+            (_, None) => words.next().cloned().ok_or_else(|| format!("--{name} needs a value"))?,
+        };
+        given.entry(&flag.name).or_default().push(text);
+    }
+    for flag in flags {
+        let Some(texts) = given.remove(flag.name.as_str()) else { continue };
+        let value = match (&flag.value, texts.last()) {
+            (FlagValue::StringSlice(_), _) => FlagValue::StringSlice(texts),
+            (_, Some(text)) => read(flag, text).map_err(|error| format!("--{}: {error}", flag.name))?,
+            (_, None) => continue,
+        };
+        values.0.insert(flag.name.clone(), value);
+    }
+    Ok((values, rest))
+}
+
+fn read(flag: &Flag, text: &str) -> Result<FlagValue, String> {
+    Ok(match flag.value {
+        FlagValue::String(_) => FlagValue::String(text.to_owned()),
+        FlagValue::StringSlice(_) => {
+            FlagValue::StringSlice(text.split(',').map(|part| part.trim().to_owned()).collect())
+        }
+        FlagValue::Int(_) => FlagValue::Int(text.parse().map_err(|_| format!("{text:?} is no number"))?),
+        FlagValue::Bool(_) => match text {
+            "1" | "t" | "true" | "TRUE" | "True" => FlagValue::Bool(true),
+            "0" | "f" | "false" | "FALSE" | "False" => FlagValue::Bool(false),
+            _ => return Err(format!("{text:?} is neither true nor false")),
+        },
+    })
+}
+
+/// The command line that the fields of an infrastructure object's `spec` stand for, by the rules of the original:
+/// sorted; `providerID`, `common`, empty texts and false switches are left out; true switches are bare; lists are
+/// repeated.
+pub fn render(driver: &str, spec: &serde_json::Map<String, Value>, cluster_id: &str) -> Vec<String> {
+    let mut args = Vec::new();
+    for (field, value) in spec {
+        if field == "providerID" || field == "common" {
+            continue;
+        }
+        let flag = format!("--{driver}-{}", kebab(field));
+        match value {
+            Value::Bool(true) => args.push(flag),
+            Value::Bool(false) | Value::Null | Value::Object(_) => (),
+            Value::Array(items) => {
+                args.extend(items.iter().filter_map(scalar).map(|item| format!("{flag}={item}")));
+            }
+            other => args
+                .extend(scalar(other).filter(|text| !text.is_empty()).map(|text| format!("{flag}={text}"))),
+        }
+    }
+    match driver {
+        "amazonec2" => amazonec2(spec, cluster_id, &mut args),
+        "harvester" => args.push(format!("--harvester-cluster-name={cluster_id}")),
+        _ => (),
+    }
+    args.sort();
+    args
+}
+
+/// The cloud controller of a cluster finds its instances by this tag; a security group that we did not make stays as is.
+fn amazonec2(spec: &serde_json::Map<String, Value>, cluster_id: &str, args: &mut Vec<String>) {
+    let tags = spec.get("tags").and_then(Value::as_str).unwrap_or("");
+    if !tags.contains("kubernetes.io/cluster/") {
+        args.retain(|arg| !arg.starts_with("--amazonec2-tags="));
+        let comma = if tags.is_empty() { "" } else { "," };
+        args.push(format!("--amazonec2-tags={tags}{comma}kubernetes.io/cluster/{cluster_id},owned"));
+    }
+    let groups = spec.get("securityGroup").and_then(Value::as_array);
+    let foreign =
+        groups.is_some_and(|groups| groups.iter().any(|group| group.as_str() != Some("rancher-nodes")));
+    if foreign && spec.get("securityGroupReadonly").is_none_or(Value::is_null) {
+        args.push("--amazonec2-security-group-readonly".to_owned());
+    }
+}
+
+fn scalar(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        _ => None,
+    }
+}
+
+/// `ipv6AddressCount` → `ipv6-address-count`.
+pub fn kebab(field: &str) -> String {
+    let mut out = String::new();
+    let mut before = ' ';
+    for character in field.chars() {
+        if character.is_ascii_uppercase() && (before.is_ascii_lowercase() || before.is_ascii_digit()) {
+            out.push('-');
+        }
+        out.push(character.to_ascii_lowercase());
+        before = character;
+    }
+    out
+}
+
+/// `ipv6-address-count` → `ipv6AddressCount`.
+pub fn camel(flag: &str) -> String {
+    let mut out = String::new();
+    let mut upper = false;
+    for character in flag.chars() {
+        match character {
+            '-' => upper = true,
+            other if upper => {
+                out.push(other.to_ascii_uppercase());
+                upper = false;
+            }
+            other => out.push(other),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(value: Value) -> serde_json::Map<String, Value> {
+        value.as_object().unwrap().clone()
+    }
+
+    #[test]
+    fn rendering_follows_the_original_machine_drivers_check_1() {
+        let spec = spec(serde_json::json!({
+            "ipv6AddressCount": 1, "region": "us-west-2", "zone": "", "monitoring": true, "privateAddressOnly": false,
+            "securityGroup": ["rancher-nodes"], "openPort": ["80", "443/tcp"], "retries": "5", "providerID": "aws:///x",
+            "common": {"labels": {}}, "tags": "a,b", "kmsKey": null
+        }));
+        assert_eq!(
+            render("amazonec2", &spec, "c-1"),
+            [
+                "--amazonec2-ipv6-address-count=1",
+                "--amazonec2-monitoring",
+                "--amazonec2-open-port=443/tcp",
+                "--amazonec2-open-port=80",
+                "--amazonec2-region=us-west-2",
+                "--amazonec2-retries=5",
+                "--amazonec2-security-group=rancher-nodes",
+                "--amazonec2-tags=a,b,kubernetes.io/cluster/c-1,owned",
+            ]
+        );
+    }
+
+    #[test]
+    fn cluster_tag_and_security_group_machine_drivers_check_17() {
+        let shared =
+            spec(serde_json::json!({"tags": "kubernetes.io/cluster/x,shared", "securityGroup": ["mine"]}));
+        assert_eq!(
+            render("amazonec2", &shared, "c-1"),
+            [
+                "--amazonec2-security-group-readonly",
+                "--amazonec2-security-group=mine",
+                "--amazonec2-tags=kubernetes.io/cluster/x,shared"
+            ]
+        );
+        let empty = serde_json::Map::new();
+        assert_eq!(render("amazonec2", &empty, "c-1"), ["--amazonec2-tags=kubernetes.io/cluster/c-1,owned"]);
+        assert_eq!(render("harvester", &empty, "c-1"), ["--harvester-cluster-name=c-1"]);
+        assert!(render("local", &empty, "c-1").is_empty());
+    }
+
+    #[test]
+    fn names_convert_both_ways() {
+        for (field, flag) in
+            [("ipv6AddressCount", "ipv6-address-count"), ("vpcId", "vpc-id"), ("userdata", "userdata")]
+        {
+            assert_eq!((kebab(field), camel(flag)), (flag.to_owned(), field.to_owned()));
+        }
+        assert_eq!(Flag::bool("local-read-only", "", "").field(), "readOnly");
+    }
+
+    #[test]
+    fn line_wins_over_environment_wins_over_default() {
+        let flags = [
+            Flag::string("x-region", "here", "X_REGION", ""),
+            Flag::int("x-count", 3, "X_COUNT", ""),
+            Flag::bool("x-on", "X_ON", ""),
+            Flag::strings("x-tag", "X_TAGS", ""),
+        ];
+        let env = |name: &str| match name {
+            "X_REGION" => Some("env".to_owned()),
+            "X_TAGS" => Some("a, b".to_owned()),
+            _ => None,
+        };
+        let line = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let (values, rest) = parse(&flags, &line("--x-count 7 --other --x-on name"), env).unwrap();
+        assert_eq!((values.string("x-region"), values.int("x-count"), values.bool("x-on")), ("env", 7, true));
+        assert_eq!((values.strings("x-tag").len(), rest), (2, line("--other name")));
+        let (values, _) =
+            parse(&flags, &line("--x-region=line --x-tag=c --x-tag=d --x-on=false"), env).unwrap();
+        assert_eq!(
+            (values.string("x-region"), values.strings("x-tag")),
+            ("line", &["c".to_owned(), "d".into()][..])
+        );
+        assert!(!values.bool("x-on"));
+        assert_eq!(
+            parse(&flags, &line("--x-count=many"), env).unwrap_err(),
+            "--x-count: \"many\" is no number"
+        );
+        assert!(parse(&flags, &line("--x-region"), env).unwrap_err().contains("needs a value"));
+    }
+}

@@ -1,0 +1,353 @@
+//! Where machines are remembered: a directory, or a Kubernetes Secret (behind a small trait, so that this crate needs no
+//! Kubernetes client). Both hold the layout of rancher-machine.
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    io::Write,
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+};
+
+use nix::fcntl::{Flock, FlockArg};
+
+use crate::{
+    archive::{self, CONTAINER_STORE},
+    host::Host,
+};
+
+/// Why a store could not do it.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// A name that could lead out of the store.
+    #[error("{0:?} is no machine name: letters, digits, dots and dashes, a letter or digit first")]
+    Name(String),
+    /// Another process works on this machine.
+    #[error("another process is working on machine {0:?}")]
+    Busy(String),
+    /// The state is damaged.
+    #[error("the state of machine {name:?} is damaged")]
+    Damaged {
+        /// The machine.
+        name: String,
+        /// How.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// The archive in the Secret is damaged.
+    #[error("the archive in the machine-state secret is damaged")]
+    Archive(#[source] io::Error),
+    /// A file could not be read or written.
+    #[error("cannot use {}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The Kubernetes API refused.
+    #[error("{0}")]
+    Secret(String),
+}
+
+/// Remembers machines.
+pub trait Store {
+    /// Where readers expect the store to have been when its files were written.
+    fn path(&self) -> String;
+    /// The machine of that name.
+    fn load(&self, name: &str) -> Result<Option<Host>, StoreError>;
+    /// Remembers a machine.
+    fn save(&self, host: &Host) -> Result<(), StoreError>;
+    /// Forgets a machine; one that is not there is fine.
+    fn remove(&self, name: &str) -> Result<(), StoreError>;
+    /// The names of all machines, sorted.
+    fn list(&self) -> Result<Vec<String>, StoreError>;
+    /// Keeps other processes away from a machine until the result is dropped.
+    fn lock(&self, name: &str) -> Result<MachineLock, StoreError>;
+}
+
+/// See [`Store::lock`].
+#[derive(Debug)]
+pub struct MachineLock {
+    _file: Option<Flock<fs::File>>,
+}
+
+/// The rule of the original: `^[a-zA-Z0-9][a-zA-Z0-9\-\.]*$`.
+pub fn valid_name(name: &str) -> Result<(), StoreError> {
+    let good = name.starts_with(|first: char| first.is_ascii_alphanumeric())
+        && name.chars().all(|each| each.is_ascii_alphanumeric() || each == '-' || each == '.');
+    if good { Ok(()) } else { Err(StoreError::Name(name.to_owned())) }
+}
+
+/// `<root>/machines/<name>/{config.json,id_rsa,id_rsa.pub}`, directories 0700, files 0600.
+#[derive(Debug, Clone)]
+pub struct DiskStore {
+    root: PathBuf,
+}
+
+impl DiskStore {
+    /// A store at `root` (`MACHINE_STORAGE_PATH`).
+    pub fn new(root: impl Into<PathBuf>) -> DiskStore {
+        DiskStore { root: root.into() }
+    }
+
+    fn machines(&self) -> PathBuf {
+        self.root.join("machines")
+    }
+
+    fn directory(&self, name: &str) -> Result<PathBuf, StoreError> {
+        valid_name(name).map(|()| self.machines().join(name))
+    }
+}
+
+impl Store for DiskStore {
+    fn path(&self) -> String {
+        self.root.display().to_string()
+    }
+
+    fn load(&self, name: &str) -> Result<Option<Host>, StoreError> {
+        let directory = self.directory(name)?;
+        let mut files = BTreeMap::new();
+        let entries = match fs::read_dir(&directory) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            other => other.map_err(at(&directory))?,
+        };
+        for entry in entries {
+            let path = entry.map_err(at(&directory))?.path();
+            if let (true, Some(name)) = (path.is_file(), path.file_name().and_then(|name| name.to_str())) {
+                files.insert(name.to_owned(), fs::read(&path).map_err(at(&path))?);
+            }
+        }
+        Host::from_files(files).map_err(|source| StoreError::Damaged { name: name.to_owned(), source })
+    }
+
+    fn save(&self, host: &Host) -> Result<(), StoreError> {
+        let directory = self.directory(&host.config.name)?;
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory).map_err(at(&directory))?;
+        let files = host
+            .to_files()
+            .map_err(|source| StoreError::Damaged { name: host.config.name.clone(), source })?;
+        for (name, content) in files {
+            let (path, next) = (directory.join(&name), directory.join(format!(".{name}.next")));
+            let mut file = fs::OpenOptions::new()
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .mode(0o600)
+                .open(&next)
+                .map_err(at(&next))?;
+            file.write_all(&content).and_then(|()| file.sync_all()).map_err(at(&next))?;
+            fs::rename(&next, &path).map_err(at(&path))?;
+        }
+        Ok(())
+    }
+
+    fn remove(&self, name: &str) -> Result<(), StoreError> {
+        let directory = self.directory(name)?;
+        match fs::remove_dir_all(&directory) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(at(&directory)(error)),
+            _ => Ok(()),
+        }
+    }
+
+    fn list(&self) -> Result<Vec<String>, StoreError> {
+        let entries = match fs::read_dir(self.machines()) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            other => other.map_err(at(&self.machines()))?,
+        };
+        let mut names: Vec<String> = entries
+            .flatten()
+            .filter(|entry| entry.path().join("config.json").is_file())
+            .map(|entry| entry.file_name().to_string_lossy().into_owned())
+            .collect();
+        names.sort();
+        Ok(names)
+    }
+
+    fn lock(&self, name: &str) -> Result<MachineLock, StoreError> {
+        valid_name(name)?;
+        let directory = self.root.join("locks");
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory).map_err(at(&directory))?;
+        let path = directory.join(name);
+        let file = fs::OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .mode(0o600)
+            .open(&path)
+            .map_err(at(&path))?;
+        Flock::lock(file, FlockArg::LockExclusiveNonblock)
+            .map(|file| MachineLock { _file: Some(file) })
+            .map_err(|_| StoreError::Busy(name.to_owned()))
+    }
+}
+
+/// What a secret store needs of the Kubernetes API. Calls block and bring their own time limit.
+pub trait SecretClient {
+    /// The Secret's data and resourceVersion; `None` if there is no such Secret.
+    fn get(&self, namespace: &str, name: &str) -> Result<Option<SecretData>, String>;
+    /// Replaces the Secret's data if its resourceVersion is still the same.
+    fn update(&self, namespace: &str, name: &str, secret: &SecretData) -> Result<(), String>;
+}
+
+/// The part of a Secret that matters here.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SecretData {
+    /// Guards the update.
+    pub resource_version: String,
+    /// Decoded values.
+    pub data: BTreeMap<String, Vec<u8>>,
+}
+
+/// The key of the archive in the machine-state Secret.
+pub const EXTRACTED_CONFIG: &str = "extractedConfig";
+
+/// The machine-state Secret `<infra machine>-machine-state`.
+#[derive(Debug, Clone)]
+pub struct SecretStore<C> {
+    client: C,
+    namespace: String,
+    name: String,
+}
+
+impl<C: SecretClient> SecretStore<C> {
+    /// The store in one Secret, which must exist before anything is saved.
+    pub fn new(client: C, namespace: &str, name: &str) -> SecretStore<C> {
+        SecretStore { client, namespace: namespace.to_owned(), name: name.to_owned() }
+    }
+
+    fn read(&self) -> Result<(SecretData, archive::Files), StoreError> {
+        let secret =
+            self.client.get(&self.namespace, &self.name).map_err(StoreError::Secret)?.unwrap_or_default();
+        let packed = secret.data.get(EXTRACTED_CONFIG).map_or(&[][..], Vec::as_slice);
+        let files = archive::unpack(packed).map_err(StoreError::Archive)?;
+        Ok((secret, files))
+    }
+
+    fn write(&self, mut secret: SecretData, files: &archive::Files) -> Result<(), StoreError> {
+        let packed = archive::pack(CONTAINER_STORE, files).map_err(StoreError::Archive)?;
+        if secret.data.get(EXTRACTED_CONFIG) == Some(&packed) {
+            return Ok(());
+        }
+        secret.data.insert(EXTRACTED_CONFIG.to_owned(), packed);
+        self.client.update(&self.namespace, &self.name, &secret).map_err(StoreError::Secret)
+    }
+}
+
+impl<C: SecretClient> Store for SecretStore<C> {
+    fn path(&self) -> String {
+        CONTAINER_STORE.to_owned()
+    }
+
+    fn load(&self, name: &str) -> Result<Option<Host>, StoreError> {
+        valid_name(name)?;
+        let (_, mut machines) = self.read()?;
+        Host::from_files(machines.remove(name).unwrap_or_default())
+            .map_err(|source| StoreError::Damaged { name: name.to_owned(), source })
+    }
+
+    fn save(&self, host: &Host) -> Result<(), StoreError> {
+        valid_name(&host.config.name)?;
+        let (secret, mut machines) = self.read()?;
+        let files = host
+            .to_files()
+            .map_err(|source| StoreError::Damaged { name: host.config.name.clone(), source })?;
+        machines.insert(host.config.name.clone(), files);
+        self.write(secret, &machines)
+    }
+
+    fn remove(&self, name: &str) -> Result<(), StoreError> {
+        let (secret, mut machines) = self.read()?;
+        if machines.remove(name).is_none() {
+            return Ok(());
+        }
+        self.write(secret, &machines)
+    }
+
+    fn list(&self) -> Result<Vec<String>, StoreError> {
+        Ok(self.read()?.1.into_keys().collect())
+    }
+
+    /// Whoever runs provisioning Jobs sees to it that there is one at a time; the resourceVersion guards the rest.
+    fn lock(&self, _name: &str) -> Result<MachineLock, StoreError> {
+        Ok(MachineLock { _file: None })
+    }
+}
+
+/// What others read out of a machine-state Secret.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StateSummary {
+    /// `DriverName`.
+    pub driver: String,
+    /// `Driver.IPAddress`.
+    pub ip: String,
+    /// `Driver.PrivateIPAddress`.
+    pub private_ip: String,
+    /// `Driver.IPv6Address`.
+    pub ipv6: String,
+    /// `Driver.SSHUser`.
+    pub ssh_user: String,
+}
+
+/// Reads the first machine of an archive; `None` if it is empty ("waiting for driver config to be saved").
+pub fn summary(extracted_config: &[u8]) -> Result<Option<StateSummary>, StoreError> {
+    let machines = archive::unpack(extracted_config).map_err(StoreError::Archive)?;
+    for (name, files) in machines {
+        let host = Host::from_files(files).map_err(|source| StoreError::Damaged { name, source })?;
+        if let Some(host) = host {
+            let text = |key: &str| host.driver_text(key).to_owned();
+            return Ok(Some(StateSummary {
+                driver: host.config.driver_name.clone(),
+                ip: text("IPAddress"),
+                private_ip: text("PrivateIPAddress"),
+                ipv6: text("IPv6Address"),
+                ssh_user: text("SSHUser"),
+            }));
+        }
+    }
+    Ok(None)
+}
+
+fn at(path: &Path) -> impl Fn(io::Error) -> StoreError {
+    let path = path.to_owned();
+    move |source| StoreError::Io { path: path.clone(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::HostOptions;
+
+    #[test]
+    fn a_lock_keeps_others_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = DiskStore::new(dir.path());
+        let held = store.lock("m").unwrap();
+        assert!(matches!(store.lock("m"), Err(StoreError::Busy(_))));
+        store.lock("n").unwrap();
+        drop(held);
+        store.lock("m").unwrap();
+    }
+
+    #[test]
+    fn names_cannot_lead_out_of_the_store() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = DiskStore::new(dir.path());
+        for name in ["../x", "", ".hidden", "a/b", "-x"] {
+            assert!(matches!(store.load(name), Err(StoreError::Name(_))), "{name}");
+            assert!(store.save(&Host::new(name, "local", "/s", HostOptions::default())).is_err());
+            assert!(store.remove(name).is_err() && store.lock(name).is_err());
+        }
+    }
+
+    #[test]
+    fn damaged_state_is_said_not_lost() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = DiskStore::new(dir.path());
+        store.save(&Host::new("m", "local", "/s", HostOptions::default())).unwrap();
+        assert_eq!(store.list().unwrap(), ["m"]);
+        fs::write(dir.path().join("machines/m/config.json"), "{").unwrap();
+        assert!(matches!(store.load("m"), Err(StoreError::Damaged { .. })));
+    }
+}
