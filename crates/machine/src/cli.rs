@@ -6,7 +6,7 @@ use std::{path::Path, time::Duration};
 use serde::Serialize;
 
 use crate::{
-    driver::{Driver, DriverError, MachineRequest, PowerOp, State},
+    driver::{Driver, DriverError, MachineRequest, PowerOp, Progress, State},
     flags,
     host::{Host, HostOptions},
     sshkey::SshKey,
@@ -23,6 +23,8 @@ pub struct Cli<'a> {
     pub store: &'a dyn Store,
     /// The driver of a name.
     pub driver: &'a dyn Fn(&str) -> Option<Box<dyn Driver>>,
+    /// A driver that knows its machines by itself: those that the store does not have are listed and served too.
+    pub known: Option<&'a dyn Driver>,
     /// The environment.
     pub env: &'a dyn Fn(&str) -> Option<String>,
     /// Waits.
@@ -198,7 +200,7 @@ impl Cli<'_> {
     /// driver says; the result then carries what may have been left behind.
     pub fn rm(&self, name: &str, force: bool) -> Result<Option<String>, Failure> {
         let _lock = self.store.lock(name)?;
-        let Some(mut host) = self.store.load(name)? else { return Ok(None) };
+        let Some(mut host) = self.store.load(name)? else { return self.rm_unsaved(name) };
         let outcome = self.find(&host.config.driver_name).and_then(|driver| self.delete(&*driver, &mut host));
         match outcome {
             Ok(()) => self.store.remove(name).map(|()| None).map_err(Failure::from),
@@ -209,6 +211,33 @@ impl Cli<'_> {
             }
             Err(failure) => Err(failure),
         }
+    }
+
+    /// Nothing was saved, or it was saved elsewhere: what the driver knows by that name goes all the same.
+    fn rm_unsaved(&self, name: &str) -> Result<Option<String>, Failure> {
+        if let (Some(driver), Some(mut host)) = (self.known, self.unsaved(name)?) {
+            driver.delete(name, &mut host.config.driver)?;
+        }
+        Ok(None)
+    }
+
+    fn unsaved_machines(&self) -> Result<Vec<(String, Progress)>, Failure> {
+        self.known.map_or_else(|| Ok(Vec::new()), |driver| driver.list().map_err(Failure::from))
+    }
+
+    fn known_name(&self) -> &str {
+        self.known.map_or("", |driver| driver.name())
+    }
+
+    /// A machine that only its driver knows, as the store would have it.
+    fn unsaved(&self, name: &str) -> Result<Option<Host>, Failure> {
+        let found = self.unsaved_machines()?.into_iter().find(|(known, _)| known == name);
+        Ok(found.map(|(name, progress)| {
+            let mut host = Host::new(&name, self.known_name(), &self.store.path(), HostOptions::default());
+            host.set_addresses(&progress.addresses);
+            host.config.driver.insert("InstanceId".to_owned(), progress.id.into());
+            host
+        }))
     }
 
     fn delete(&self, driver: &dyn Driver, host: &mut Host) -> Result<(), Failure> {
@@ -259,6 +288,18 @@ impl Cli<'_> {
                 error,
             });
         }
+        for (name, progress) in self.unsaved_machines()? {
+            if lines.iter().all(|line| line.name != name) {
+                lines.push(Listed {
+                    name,
+                    driver: self.known_name().to_owned(),
+                    state: progress.state.to_string(),
+                    address: progress.addresses.external.map(|ip| ip.to_string()).unwrap_or_default(),
+                    error: String::new(),
+                });
+            }
+        }
+        lines.sort_by(|left, right| left.name.cmp(&right.name));
         Ok(lines)
     }
 
@@ -288,9 +329,9 @@ impl Cli<'_> {
         let _lock = self.store.lock(name)?;
         let mut host = self.load(name)?;
         let progress = self.find(&host.config.driver_name)?.power(name, &host.config.driver, op)?;
-        let before = host.clone();
+        let saved = self.store.load(name)?;
         host.set_addresses(&progress.addresses);
-        if host != before {
+        if saved.is_some_and(|saved| saved != host) {
             self.store.save(&host)?;
         }
         Ok(progress.state)
@@ -308,7 +349,10 @@ impl Cli<'_> {
     }
 
     fn load(&self, name: &str) -> Result<Host, Failure> {
-        self.store.load(name)?.ok_or_else(|| Failure::new(4, format!("machine {name:?} not found")))
+        match self.store.load(name)? {
+            Some(host) => Ok(host),
+            None => self.unsaved(name)?.ok_or_else(|| Failure::new(4, format!("machine {name:?} not found"))),
+        }
     }
 
     fn find(&self, name: &str) -> Result<Box<dyn Driver>, Failure> {

@@ -37,6 +37,12 @@ pub trait Driver: Send + Sync {
     /// Starts, stops, restarts or kills the machine.
     fn power(&self, name: &str, state: &DriverState, op: PowerOp) -> Result<Progress, DriverError>;
 
+    /// Machines that the driver knows by itself, without any state of ours: those whose state is elsewhere (in a
+    /// machine-state Secret) or lost. Most providers cannot tell theirs from others'.
+    fn list(&self) -> Result<Vec<(String, Progress)>, DriverError> {
+        Ok(Vec::new())
+    }
+
     /// Runs a program in the machine, on this process' terminal if there is one, and returns its exit code. For
     /// drivers whose machines are reached without SSH.
     fn exec(&self, name: &str, _state: &DriverState, _argv: &[String]) -> Result<i32, DriverError> {

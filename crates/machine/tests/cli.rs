@@ -33,7 +33,7 @@ fn verbs_on_disk_and_secret_store_machine_drivers_check_6_29_30(rig: Rig) {
     let script = rig.data_dir.join("install.sh");
     std::fs::write(&script, "#!/bin/sh\necho installed >/root/installed\n").unwrap();
     for (name, store) in stores {
-        let cli = Cli { store, driver: &find, env: &|_| None, sleep: &|_| () };
+        let cli = Cli { store, driver: &find, known: None, env: &|_| None, sleep: &|_| () };
         let line = format!(
             "--driver=local --custom-install-script={} --hostname-override=host-{name} --local-cpus=1",
             script.display()
@@ -80,6 +80,15 @@ fn verbs_on_disk_and_secret_store_machine_drivers_check_6_29_30(rig: Rig) {
     }
     let packed = secrets.0.lock().unwrap().data[EXTRACTED_CONFIG].clone();
     assert_eq!(summary(&packed).unwrap(), None);
+    // A machine whose state is elsewhere is served all the same.
+    let cli = Cli { store: &disk, driver: &find, known: Some(&driver), env: &|_| None, sleep: &|_| () };
+    let machine = rig.create("elsewhere");
+    assert_eq!(cli.ls().unwrap()[0].name, "elsewhere");
+    assert_eq!(cli.ip("elsewhere").unwrap(), machine.ip.to_string());
+    assert_eq!(cli.power("elsewhere", PowerOp::Stop).unwrap(), State::Stopped);
+    assert!(disk.list().unwrap().is_empty(), "the store stays as it is");
+    cli.rm("elsewhere", false).unwrap();
+    assert_eq!(cli.status("elsewhere").unwrap_err().code, 4);
     eventually("nothing is left in the network", || rig.local.list().unwrap().is_empty());
     rig.finish();
 }
@@ -110,7 +119,7 @@ fn failed_create_keeps_the_id_and_resumes_machine_drivers_check_10_11_13() {
     let find = move |_: &str| Some(Box::new(cli.clone()) as Box<dyn Driver>);
     let slept = Mutex::new(Vec::new());
     let sleep = |span: Duration| slept.lock().unwrap().push(span);
-    let cli = Cli { store: &store, driver: &find, env: &|_| None, sleep: &sleep };
+    let cli = Cli { store: &store, driver: &find, known: None, env: &|_| None, sleep: &sleep };
     let create =
         || cli.create(&CreateArgs { driver: "cloud".into(), name: "m".into(), ..CreateArgs::default() });
     cloud.script(&["make, then lose the answer"]);
@@ -137,7 +146,7 @@ fn forced_removal_names_what_may_be_left_machine_drivers_check_27() {
     let (store, cloud) = (DiskStore::new(dir.path()), Cloud::default());
     let other = cloud.clone();
     let find = move |_: &str| Some(Box::new(other.clone()) as Box<dyn Driver>);
-    let cli = Cli { store: &store, driver: &find, env: &|_| None, sleep: &|_| () };
+    let cli = Cli { store: &store, driver: &find, known: None, env: &|_| None, sleep: &|_| () };
     cloud.script(&["running"]);
     cli.create(&CreateArgs { driver: "cloud".into(), name: "m".into(), ..CreateArgs::default() }).unwrap();
     cloud.script(&["fail"]);
@@ -151,7 +160,7 @@ fn two_processes_do_not_work_on_one_machine() {
     let dir = tempfile::tempdir().unwrap();
     let (store, cloud) = (DiskStore::new(dir.path()), Cloud::default());
     let find = move |_: &str| Some(Box::new(cloud.clone()) as Box<dyn Driver>);
-    let cli = Cli { store: &store, driver: &find, env: &|_| None, sleep: &|_| () };
+    let cli = Cli { store: &store, driver: &find, known: None, env: &|_| None, sleep: &|_| () };
     let _other = store.lock("m").unwrap();
     let failure = cli.rm("m", false).unwrap_err();
     assert!(failure.message.contains("another process"), "{failure}");

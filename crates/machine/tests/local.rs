@@ -4,13 +4,13 @@
 mod support;
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fs,
     io::{Read, Write},
     net::SocketAddr,
 };
 
-use drover_machine::local::{CreateOptions, Error, InstallState, PowerState, ReadOnlyMount};
+use drover_machine::local::{CreateOptions, Error, InstallState, Local, PowerState, ReadOnlyMount, Terminal};
 use support::{Rig, eventually, is_process};
 
 as_root_and_as_user! {
@@ -20,6 +20,7 @@ as_root_and_as_user! {
     units_are_supervised
     power_and_disk
     create_twice_adopts
+    a_shell_on_a_terminal
 }
 
 /// Each has its own name, address and identity, reaches the others and the gateway, and leaves nothing behind.
@@ -60,7 +61,7 @@ fn five_machines_machine_drivers_check_31_and_32(rig: Rig) {
         assert_eq!(text.trim(), format!("I am {}", peer.name));
     }
     // The manager may come and go.
-    let again = drover_machine::local::Local::open(&rig.data_dir, &support::harness()).unwrap();
+    let again = Local::open(&rig.data_dir, &support::harness()).unwrap();
     assert_eq!(again.list().unwrap().iter().filter(|it| it.state == PowerState::Running).count(), 5);
     let pids: Vec<i32> = machines.iter().filter_map(|machine| machine.pid).collect();
     for name in names {
@@ -355,6 +356,50 @@ fn create_twice_adopts(rig: Rig) {
     assert_eq!(rig.local.create("m", &options).unwrap().state, PowerState::Running);
     assert_eq!(rig.local.list().unwrap().len(), 1);
     rig.finish();
+}
+
+/// `drover machine ssh`: a terminal of the machine, joined to the caller's stdin and stdout.
+fn a_shell_on_a_terminal(rig: Rig) {
+    rig.create("m");
+    let mut client = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "client_with_a_terminal", "--ignored", "--nocapture"])
+        .env("DROVER_TEST_EXE", support::harness())
+        .env("DROVER_TEST_DATA", &rig.data_dir)
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    client.stdin.as_mut().unwrap().write_all(b"tty; stty size; echo mark-$((40 + 2)); exit 3\n").unwrap();
+    let output = client.wait_with_output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}");
+    for expected in ["/dev/pts/0", "24 80", "mark-42", "exit code 3"] {
+        assert!(text.contains(expected), "{expected}: {text}");
+    }
+    // A caller that goes away takes its program with it.
+    let mut client = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "client_with_a_terminal", "--ignored", "--nocapture"])
+        .env("DROVER_TEST_EXE", support::harness())
+        .env("DROVER_TEST_DATA", &rig.data_dir)
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    client.stdin.as_mut().unwrap().write_all(b"exec sleep 8881\n").unwrap();
+    rig.until("m", "pgrep -f '[s]leep 8881'");
+    client.kill().unwrap();
+    client.wait().unwrap();
+    rig.until("m", "! pgrep -f '[s]leep 8881'");
+    rig.finish();
+}
+
+#[test]
+#[ignore = "a part of a_shell_on_a_terminal"]
+fn client_with_a_terminal() {
+    let data_dir = std::env::var_os("DROVER_TEST_DATA").unwrap();
+    let local = Local::attach(std::path::Path::new(&data_dir), &support::harness()).unwrap();
+    let code = local.exec("m", &["/bin/sh".to_owned()], &BTreeMap::new(), Terminal::Interactive).unwrap();
+    println!("exit code {code}");
 }
 
 trait Bash {

@@ -86,6 +86,11 @@ impl Local {
         self.call(&Request::List)
     }
 
+    /// Whether there is any machine, without starting anything.
+    pub fn has_machines(&self) -> bool {
+        fs::read_dir(self.layout.machines()).is_ok_and(|mut entries| entries.next().is_some())
+    }
+
     /// One machine.
     pub fn inspect(&self, name: &str) -> Result<MachineInfo> {
         self.call(&Request::Inspect { name: name.to_owned() })

@@ -111,6 +111,16 @@ impl Driver for LocalDriver {
         .map_err(failed)
     }
 
+    fn list(&self) -> Result<Vec<(String, Progress)>, DriverError> {
+        let local = self.local()?;
+        // Looking must not make a data directory, nor start a holder in one without machines.
+        if !local.has_machines() {
+            return Ok(Vec::new());
+        }
+        let machines = local.list().map_err(failed)?;
+        Ok(machines.iter().map(|machine| (machine.name.clone(), progress(machine))).collect())
+    }
+
     fn exec(&self, name: &str, _state: &DriverState, argv: &[String]) -> Result<i32, DriverError> {
         let local = self.local()?;
         let mut env = BTreeMap::new();

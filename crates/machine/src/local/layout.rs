@@ -134,7 +134,10 @@ pub(crate) fn write_atomic(path: &Path, content: &[u8]) -> Result<()> {
         .open(&next)
         .at("write", &next)?;
     file.write_all(content).and_then(|()| file.sync_all()).at("write", &next)?;
-    fs::rename(&next, path).at("replace", path)
+    fs::rename(&next, path).at("replace", path)?;
+    // Without this a power failure of the host may bring the old name back.
+    let directory = path.parent().unwrap_or(Path::new("/"));
+    fs::File::open(directory).and_then(|it| it.sync_all()).at("sync", directory)
 }
 
 /// Reads what [`write_json`] wrote; `None` if there is no such file.

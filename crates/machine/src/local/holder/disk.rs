@@ -61,6 +61,7 @@ const FRESH: &[&str] = &[
     "/etc/kubernetes",
     "/etc/rancher",
     "/etc/ssh",
+    "/etc/ssl/private",
     "/etc/sudoers.d",
     "/etc/sysconfig",
     "/etc/systemd/system",

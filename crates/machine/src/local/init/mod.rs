@@ -9,6 +9,7 @@ mod manager;
 mod processes;
 mod reaper;
 mod rootfs;
+mod runner;
 mod service;
 mod systemctl;
 mod unit;
