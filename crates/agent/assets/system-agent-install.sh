@@ -153,7 +153,8 @@ setup_client() {
         fatal "curl or wget is required"
     fi
     TMP=$(mktemp -d) || fatal "cannot create a temporary directory"
-    trap 'rm -rf "$TMP"' EXIT
+    INTERLOCK=
+    trap 'rm -rf "$TMP"; [ -z "$INTERLOCK" ] || rm -f "$INTERLOCK"' EXIT
     trap 'exit 1' HUP INT TERM
     CA_FILE=
 }
@@ -274,10 +275,11 @@ create_directories() {
     mkdir -p "$CATTLE_AGENT_BIN_PREFIX/bin" || fatal "cannot create $CATTLE_AGENT_BIN_PREFIX/bin"
 }
 
-# An agent that runs finishes its pass first, and starts no other.
+# An agent that runs finishes its pass first, and starts no other. Only now: until here nothing disturbs it, however long
+# a download takes.
 take_interlock() {
-    : >"$CATTLE_AGENT_VAR_DIR/interlock/restart-pending"
-    chmod 0600 "$CATTLE_AGENT_VAR_DIR/interlock/restart-pending"
+    INTERLOCK=$CATTLE_AGENT_VAR_DIR/interlock/restart-pending
+    : >"$INTERLOCK" && chmod 0600 "$INTERLOCK" || fatal "cannot write $INTERLOCK"
     waited=0
     while [ -e "$CATTLE_AGENT_VAR_DIR/interlock/applyinator-active" ]; do
         [ "$waited" -gt 0 ] || info "waiting for the running agent to finish its plan"
@@ -288,12 +290,6 @@ take_interlock() {
         sleep 1
         waited=$((waited + 1))
     done
-}
-
-stop_agent() {
-    if [ -e "$SYSTEMD_DIR/$UNIT.service" ]; then
-        systemctl stop $UNIT.service 2>/dev/null || true
-    fi
 }
 
 # The base URL serves the original's file name; ours is asked for first, so that a server may offer both.
@@ -445,7 +441,7 @@ start_agent() {
     systemctl daemon-reload || fatal "systemctl daemon-reload failed"
     systemctl enable $UNIT.service || fatal "systemctl enable $UNIT failed"
     systemctl restart $UNIT.service || fatal "systemctl restart $UNIT failed"
-    rm -f "$CATTLE_AGENT_VAR_DIR/interlock/restart-pending"
+    rm -f "$INTERLOCK"
     info "started $UNIT.service"
 }
 
@@ -462,13 +458,12 @@ main() {
     setup_prefix
     resolve_addresses
     create_directories
-    take_interlock
-    stop_agent
     download_binary
     write_uninstaller
     write_config
     machine_id
     connect
+    take_interlock
     write_unit
     start_agent
 }

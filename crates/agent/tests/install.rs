@@ -348,6 +348,19 @@ async fn agent_check_39_40_install_twice_and_uninstall_with_wget() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn agent_check_38_a_token_that_is_refused_starts_nothing() {
+    let server = Server::start().await;
+    let root = Root::new("none");
+    let checksum = server.checksum();
+    let output = root.install(&["-s", &server.url, "-t", "expired", "-c", &checksum, "-a"]).await;
+    assert!(!output.status.success());
+    assert!(said(&output).contains("registering with") && said(&output).contains("401"), "{}", said(&output));
+    assert!(!root.at("systemctl.log").exists());
+    assert!(!root.at("etc/systemd/system/rancher-system-agent.service").exists());
+    assert!(!root.at("var/lib/rancher/agent/rancher2_connection_info.json").exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_agent_at_work_is_waited_for() {
     let server = Server::start().await;
     let root = Root::new("none");
@@ -360,10 +373,12 @@ async fn an_agent_at_work_is_waited_for() {
         while !interlock.join("restart-pending").exists() {
             tokio::time::sleep(std::time::Duration::from_millis(10)).await;
         }
-        let downloaded = server.paths().iter().any(|path| path.starts_with("/assets"));
+        let restarted = root.at("systemctl.log").exists();
         std::fs::remove_file(interlock.join("applyinator-active")).unwrap();
-        downloaded
+        restarted
     });
-    assert!(!watch, "nothing is replaced while the agent works");
+    assert!(!watch, "the agent is not restarted while it works");
     assert!(install.status.success(), "{}", said(&install));
+    assert!(root.read("systemctl.log").contains("restart rancher-system-agent.service"));
+    assert!(!interlock.join("restart-pending").exists());
 }

@@ -323,6 +323,54 @@ async fn power_loss_between_any_two_writes_ends_well() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_server_that_fails_in_every_way_delays_but_never_confuses() {
+    for seed in 1..=30 {
+        let mut node = Node::new(seed);
+        let text = json!({
+            "instructions": [{"name": "i", "command": "x", "args": ["i", "3"], "saveOutput": true}],
+            "probes": {"p": {"httpGet": {"url": "http://127.0.0.1/"}}},
+        })
+        .to_string();
+        node.api().create(&[("plan", &text), ("plan-state", "pending")]);
+        node.api().set_chaos(seed);
+        node.start();
+        sleep(Duration::from_secs(600)).await;
+        node.api().set_chaos(0);
+        node.api().until_within(LONG, "healthy", |api| api.text("probe-statuses").contains("true")).await;
+        assert_eq!(node.api().text("plan-state"), "succeeded", "seed {seed}");
+        assert_eq!(node.runs("i").len(), 1, "seed {seed}: what was done is never done again");
+        assert_eq!(node.api().text("plan-revision"), "1", "seed {seed}");
+        assert_eq!(node.api().text("success-count"), "1", "seed {seed}");
+        assert_eq!(node.api().output("applied-output", "i"), "i ran\n");
+        node.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn killed_again_and_again_by_a_bad_server_and_a_bad_machine_it_still_gets_there() {
+    for seed in 1..=25 {
+        let mut node = Node::new(seed);
+        node.api().create(&[("plan", &plan(&["a 3", "b 2"])), ("plan-state", "pending")]);
+        node.api().set_chaos(seed);
+        for round in 0..6 {
+            node.start();
+            sleep(Duration::from_millis(seed * 131 + round * 977)).await;
+            node.stop().await;
+        }
+        node.api().set_chaos(0);
+        node.start();
+        node.api().until_within(LONG, "succeeded", |api| api.text("plan-state") == "succeeded").await;
+        assert_eq!(node.api().text("plan-revision"), "1", "seed {seed}");
+        let attempts: Vec<String> = node.runs("b").into_iter().map(|run| run.attempt).collect();
+        assert!(
+            !attempts.is_empty() && attempts.iter().all(|attempt| attempt == "1"),
+            "seed {seed}: {attempts:?}"
+        );
+        node.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn hundreds_of_machines_live_in_one_process() {
     let mut nodes: Vec<Node> = (0..300).map(Node::new).collect();
     for node in &mut nodes {

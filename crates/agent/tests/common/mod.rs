@@ -49,6 +49,21 @@ struct Inner {
     /// Status to answer updates with.
     refuse_puts: Option<u16>,
     token: String,
+    /// State of the dice; 0 for a server that always works.
+    chaos: u64,
+}
+
+/// What goes wrong with a request.
+#[derive(Clone, Copy)]
+enum Trouble {
+    None,
+    Status(u16),
+    Garbage,
+    /// The connection breaks before the request takes effect.
+    Break,
+    /// The connection breaks after it took effect.
+    BreakAfter,
+    Hang,
 }
 
 pub const TOKEN: &str = "the-agents-own-token";
@@ -65,6 +80,7 @@ impl FakeApi {
             before_put: None,
             refuse_puts: None,
             token: TOKEN.into(),
+            chaos: 0,
         };
         Self { inner: Arc::new(Mutex::new(inner)), events: broadcast::channel(256).0 }
     }
@@ -120,6 +136,35 @@ impl FakeApi {
 
     pub fn refuse_puts(&self, code: Option<u16>) {
         self.inner.lock().unwrap().refuse_puts = code;
+    }
+
+    /// From now on every third request or so goes wrong, in one way or another; 0 ends it.
+    pub fn set_chaos(&self, seed: u64) {
+        self.inner.lock().unwrap().chaos = seed;
+    }
+
+    fn trouble(&self) -> Trouble {
+        let mut inner = self.inner.lock().unwrap();
+        if inner.chaos == 0 {
+            return Trouble::None;
+        }
+        inner.chaos = inner
+            .chaos
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407)
+            .max(1);
+        match (inner.chaos >> 33) % 30 {
+            0 => Trouble::Status(500),
+            1 => Trouble::Status(503),
+            2 => Trouble::Status(429),
+            3 => Trouble::Status(409),
+            4 => Trouble::Status(403),
+            5 => Trouble::Garbage,
+            6 => Trouble::Break,
+            7 | 8 => Trouble::BreakAfter,
+            9 => Trouble::Hang,
+            _ => Trouble::None,
+        }
     }
 
     pub fn set_token(&self, token: &str) {
@@ -249,6 +294,22 @@ impl FakeApi {
         if self.is_down() {
             return Err(std::io::Error::other("down"));
         }
+        let trouble = self.trouble();
+        match trouble {
+            Trouble::None | Trouble::BreakAfter => {}
+            Trouble::Status(code) => return Ok(status(code, "chaos")),
+            Trouble::Garbage => return Ok(Response::new(Full::new(Bytes::from_static(b"<html>")).boxed())),
+            Trouble::Break => return Err(std::io::Error::other("chaos")),
+            Trouble::Hang => std::future::pending().await,
+        }
+        let answer = self.handle(request).await;
+        if matches!(trouble, Trouble::BreakAfter) { Err(std::io::Error::other("chaos")) } else { answer }
+    }
+
+    async fn handle(
+        &self,
+        request: Request<Incoming>,
+    ) -> Result<Response<BoxBody<Bytes, Infallible>>, std::io::Error> {
         let line = format!("{} {}", request.method(), request.uri());
         let authorized = {
             let mut inner = self.inner.lock().unwrap();
