@@ -16,9 +16,15 @@
 pub mod bootstrap;
 pub mod cluster;
 pub mod conditions;
+pub mod context;
+pub mod controllers;
 pub mod controlplane;
 pub mod digest;
+pub mod downstream;
 pub mod init;
 pub mod keys;
 pub mod machine;
+pub mod owner;
+pub mod registration;
 pub mod settings;
+pub mod store;

@@ -1,3 +1,4 @@
 //! Cluster infrastructure provider: RKECluster.
 
+pub mod controller;
 pub mod decide;

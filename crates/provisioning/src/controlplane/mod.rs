@@ -1,4 +1,8 @@
 //! Control plane provider: from an RKEControlPlane and its Machines to machine plans.
 
+pub mod controller;
+pub mod machinedrain;
+pub mod manifest;
+pub mod observe;
 pub mod planner;
 pub mod plansecret;

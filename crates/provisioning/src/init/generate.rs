@@ -42,7 +42,7 @@ pub struct Generated {
     /// Kind and name of Configs that should get a controller reference.
     pub adopt: Vec<(String, String)>,
     /// Fields that were accepted but that nothing implements yet.
-    pub unsupported: Vec<&'static str>,
+    pub unsupported: Vec<String>,
 }
 
 /// Generates everything, or nothing.
@@ -54,7 +54,10 @@ pub fn generate(cluster: &Cluster, around: &Surroundings) -> Result<Generated, G
         return Err(GenerateError::Invalid("spec.kubernetesVersion must not be empty".into()));
     }
     pools::validate(config).map_err(GenerateError::Invalid)?;
-    let mut generated = Generated { unsupported: unsupported(cluster, config), ..Generated::default() };
+    let mut generated = Generated {
+        unsupported: drover_api::provisioning::v1::unimplemented_fields(&cluster.spec),
+        ..Generated::default()
+    };
     let objects = &mut generated.objects;
     if config.infrastructure_ref.is_none() {
         objects.push(rke_cluster(cluster, namespace, name));
@@ -282,32 +285,4 @@ fn check_owner(cluster: &Cluster, config: &Value) -> Result<(), String> {
 /// `group/version` without the version.
 pub fn group_of(api_version: &str) -> &str {
     api_version.split_once('/').map_or("", |(group, _)| group)
-}
-
-fn unsupported(cluster: &Cluster, config: &RKEConfig) -> Vec<&'static str> {
-    let spec = &cluster.spec;
-    [
-        (spec.cluster_api_config.is_some(), "spec.clusterAPIConfig"),
-        (
-            spec.local_cluster_auth_endpoint.as_ref().is_some_and(|e| e.enabled),
-            "spec.localClusterAuthEndpoint",
-        ),
-        (!config.config.machine_selector_files.is_empty(), "spec.rkeConfig.machineSelectorFiles"),
-        (config.config.etcd.as_ref().is_some_and(|etcd| etcd.s3.is_some()), "spec.rkeConfig.etcd.s3"),
-        (config.etcd_snapshot_create.is_some(), "spec.rkeConfig.etcdSnapshotCreate"),
-        (config.etcd_snapshot_restore.is_some(), "spec.rkeConfig.etcdSnapshotRestore"),
-        (config.rotate_certificates.is_some(), "spec.rkeConfig.rotateCertificates"),
-        (config.rotate_encryption_keys.is_some(), "spec.rkeConfig.rotateEncryptionKeys"),
-        (
-            config.config.registries.as_ref().is_some_and(|r| {
-                r.configs
-                    .values()
-                    .any(|c| !c.auth_config_secret_name.is_empty() || !c.tls_secret_name.is_empty())
-            }),
-            "spec.rkeConfig.registries.configs credentials",
-        ),
-    ]
-    .into_iter()
-    .filter_map(|(used, field)| used.then_some(field))
-    .collect()
 }

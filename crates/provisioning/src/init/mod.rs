@@ -1,14 +1,17 @@
 //! From a provisioning Cluster to its management twin and the Cluster API objects.
 
+pub mod controller;
 pub mod generate;
 pub mod kubeconfig;
 pub mod log;
 pub mod names;
 pub mod objectset;
 pub mod pools;
+pub(crate) mod removal;
 pub mod remove;
 pub mod status;
 pub mod template;
+pub mod token;
 pub mod twin;
 
 #[cfg(test)]

@@ -176,7 +176,7 @@ fn provisioning_check_12_and_13_drain_and_health_check() {
 fn what_is_not_implemented_is_reported() {
     let mut cluster = cluster();
     let config = cluster.spec.rke_config.as_mut().unwrap();
-    config.rotate_certificates = Some(Default::default());
+    config.rotate_certificates = serde_json::from_value(json!({"generation": 1})).unwrap();
     let generated = generate(&cluster, &surroundings()).unwrap();
     assert_eq!(generated.unsupported, ["spec.rkeConfig.rotateCertificates"]);
 }

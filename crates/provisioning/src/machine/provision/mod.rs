@@ -1,5 +1,6 @@
 //! machineprovision: one server per infra machine, made and removed by a Job.
 
+pub mod controller;
 pub mod decide;
 pub mod objects;
 pub mod state;

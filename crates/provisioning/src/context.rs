@@ -1,0 +1,94 @@
+//! What every controller of this crate is given.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use drover_runtime::events::Recorder;
+use drover_runtime::{Caches, Clock, Next};
+use jiff::Timestamp;
+
+use crate::controlplane::planner::releases::Releases;
+use crate::downstream::Downstream;
+use crate::init::names;
+use crate::machine::schema::Drivers;
+use crate::settings::Settings;
+use crate::store::Store;
+
+/// Where randomness comes from; tests give a sequence.
+pub trait Random: Send + Sync + 'static {
+    fn bytes(&self) -> [u8; 32];
+}
+
+/// The operating system's randomness.
+pub struct SystemRandom;
+
+impl Random for SystemRandom {
+    fn bytes(&self) -> [u8; 32] {
+        rand::random()
+    }
+}
+
+/// What a server gives the providers.
+pub struct Options {
+    pub caches: Caches,
+    pub clock: Arc<dyn Clock>,
+    pub random: Arc<dyn Random>,
+    pub settings: Settings,
+    pub releases: Releases,
+    pub downstream: Arc<dyn Downstream>,
+    pub drivers: Arc<dyn Drivers>,
+    /// The agent's install script.
+    pub install_script: String,
+}
+
+/// The same, shared.
+#[derive(Clone)]
+pub struct Context {
+    pub store: Store,
+    pub clock: Arc<dyn Clock>,
+    pub random: Arc<dyn Random>,
+    pub settings: Arc<Settings>,
+    pub releases: Arc<Releases>,
+    pub downstream: Arc<dyn Downstream>,
+    pub drivers: Arc<dyn Drivers>,
+    pub install_script: Arc<str>,
+    pub events: Recorder,
+}
+
+impl Context {
+    pub fn new(options: Options) -> Self {
+        let events =
+            Recorder::new(options.caches.client().clone(), options.clock.clone(), "drover-provisioning");
+        Self {
+            store: Store::new(&options.caches),
+            clock: options.clock,
+            random: options.random,
+            settings: Arc::new(options.settings),
+            releases: Arc::new(options.releases),
+            downstream: options.downstream,
+            drivers: options.drivers,
+            install_script: options.install_script.into(),
+            events,
+        }
+    }
+
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// A fresh token.
+    pub fn token(&self) -> String {
+        names::token(self.random.bytes())
+    }
+
+    /// Look again at `when` at the latest.
+    pub fn next(&self, when: Option<Timestamp>) -> Next {
+        match when {
+            None => Next::EVENT,
+            Some(when) => {
+                let wait = when.duration_since(self.now());
+                Next::after(Duration::try_from(wait).unwrap_or(Duration::ZERO).max(Duration::from_millis(10)))
+            }
+        }
+    }
+}

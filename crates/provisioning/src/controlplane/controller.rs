@@ -1,0 +1,257 @@
+//! The controllers of RKEControlPlanes and of plan secrets.
+
+use std::time::Duration;
+
+use drover_api::capi::v1beta2 as capi;
+use drover_api::finalizers::cattle::RKE_CONTROL_PLANE;
+use drover_api::rke::v1::{self as rke, RKEControlPlane};
+use drover_runtime::{Error, Next, ObjectKey, Reconciler};
+use serde_json::{Value, json};
+
+use super::observe::{self, state_secret_name};
+use super::planner::pass::{Action, End, decide};
+use super::planner::runtime::Runtime;
+use super::planner::status;
+use super::plansecret::{self, PlanApplied};
+use crate::conditions as generic;
+use crate::context::Context;
+use crate::controlplane::planner::node::base64_encode;
+use crate::init::removal::block_of;
+use crate::init::remove::machines_message;
+use crate::keys::{annotations, conditions, labels};
+use crate::store::{Writer, status_of, to_dynamic};
+
+/// Waits are ended by events; this only guards against a lost one.
+const SAFETY: Duration = Duration::from_secs(30);
+
+/// Reconciles one RKEControlPlane.
+pub struct Planner {
+    context: Context,
+    writer: Writer,
+    machines: Writer,
+}
+
+impl Planner {
+    pub fn new(context: &Context) -> Self {
+        Self {
+            context: context.clone(),
+            writer: Writer::new(&context.store, "planner", "control-plane"),
+            machines: Writer::new(&context.store, "planner", "machine"),
+        }
+    }
+}
+
+impl Reconciler for Planner {
+    const NAME: &'static str = "planner";
+
+    async fn reconcile(&self, key: ObjectKey) -> Result<Next, Error> {
+        let Some(control_plane) = self.context.store.control_planes.get(&key) else { return Ok(Next::EVENT) };
+        if control_plane.metadata.deletion_timestamp.is_some() {
+            return self.remove(&control_plane).await;
+        }
+        if self.writer.finalizer(&to_dynamic(control_plane.as_ref())?, RKE_CONTROL_PLANE, true).await? {
+            return Ok(Next::EVENT);
+        }
+        let now = self.context.now();
+        let scope = observe::scope(&self.context, &control_plane);
+        let decision = decide(&scope, now);
+        let next = status::after(&scope, &decision, now);
+        if decision.end != End::Silent {
+            let desired = status_of(rke::API_VERSION, "RKEControlPlane", &key, json!(next));
+            self.writer.apply_status(&desired).await?;
+        }
+        for action in &decision.actions {
+            self.carry_out(&control_plane, action).await?;
+        }
+        Ok(match &decision.end {
+            End::Ready | End::Silent => Next::EVENT,
+            End::Again(_) => Next::after(Duration::from_millis(20)),
+            End::Waiting(_) | End::Error(_) => Next::after(SAFETY),
+        })
+    }
+}
+
+impl Planner {
+    async fn carry_out(&self, control_plane: &RKEControlPlane, action: &Action) -> Result<(), Error> {
+        let key = ObjectKey::of(control_plane);
+        match action {
+            Action::WriteSecret(write) => {
+                tracing::info!(cluster = %key, machine = write.machine, reason = write.reason, "plan secret written");
+                self.writer.put_secret(&write.secret).await
+            }
+            Action::CreateStateSecret => self.create_state_secret(control_plane).await,
+            Action::ForceEtcdRemoval { machine, bootstrap } => {
+                let excluded = json!({"metadata": {"annotations": {
+                    annotations::capi::EXCLUDE_NODE_DRAINING: "true",
+                    annotations::capi::EXCLUDE_WAIT_FOR_NODE_VOLUME_DETACH: "true",
+                }}});
+                self.writer.merge(capi::API_VERSION, "Machine", &key.sibling(machine), excluded).await?;
+                let forced = json!({"metadata": {"annotations": {annotations::ETCD_FORCE_REMOVE: "true"}}});
+                self.writer.merge(rke::API_VERSION, "RKEBootstrap", &key.sibling(bootstrap), forced).await
+            }
+            Action::Unpause => {
+                let patch = json!({"spec": {"paused": false}});
+                self.writer.merge(capi::API_VERSION, "Cluster", &key, patch).await
+            }
+            Action::MachineReconciled { machine, message } => {
+                let (value, reason) =
+                    if message.is_none() { ("True", "Reconciled") } else { ("Unknown", "Waiting") };
+                let text = message.as_deref().unwrap_or_default();
+                let machine = key.sibling(machine);
+                set_machine_condition(
+                    &self.context,
+                    &self.machines,
+                    &machine,
+                    conditions::RECONCILED,
+                    value,
+                    reason,
+                    text,
+                )
+                .await
+            }
+        }
+    }
+
+    async fn create_state_secret(&self, control_plane: &RKEControlPlane) -> Result<(), Error> {
+        let key = ObjectKey::of(control_plane);
+        let desired = json!({
+            "apiVersion": "v1", "kind": "Secret",
+            "metadata": {
+                "namespace": key.namespace,
+                "name": state_secret_name(&key.name),
+                "labels": {labels::BACKUP: "true", labels::capi::CLUSTER_NAME: key.name},
+                "ownerReferences": [{
+                    "apiVersion": rke::API_VERSION, "kind": "RKEControlPlane",
+                    "name": key.name, "uid": control_plane.metadata.uid,
+                    "controller": true, "blockOwnerDeletion": true,
+                }],
+            },
+            "type": drover_api::secret_types::CLUSTER_STATE,
+            "data": {
+                "serverToken": base64_encode(self.context.token()),
+                "agentToken": base64_encode(self.context.token()),
+            },
+        });
+        self.writer.create(&desired).await.map(|_| ())
+    }
+
+    /// Custom control plane machines belong to nobody else: they are deleted here, then waited for.
+    async fn remove(&self, control_plane: &RKEControlPlane) -> Result<Next, Error> {
+        let key = ObjectKey::of(control_plane);
+        let cluster = control_plane.spec.cluster_name.as_str();
+        let machines =
+            self.context.store.machines.by_label(labels::capi::CLUSTER_NAME, &key.namespace, cluster);
+        let remaining: Vec<_> = machines
+            .iter()
+            .filter(|m| {
+                m.metadata.labels.as_ref().is_some_and(|l| l.contains_key(labels::capi::CONTROL_PLANE))
+            })
+            .collect();
+        if remaining.is_empty() {
+            self.writer.finalizer(&to_dynamic(control_plane)?, RKE_CONTROL_PLANE, false).await?;
+            return Ok(Next::EVENT);
+        }
+        for machine in &remaining {
+            let custom = machine.spec.infrastructure_ref.kind == "CustomMachine";
+            if custom && machine.metadata.deletion_timestamp.is_none() {
+                self.writer.delete(capi::API_VERSION, "Machine", &ObjectKey::of(machine.as_ref())).await?;
+            }
+        }
+        let blocks: Vec<_> = remaining
+            .iter()
+            .map(|machine| (machine.metadata.name.clone().unwrap_or_default(), block_of(machine)))
+            .collect();
+        let now = self.context.now();
+        let mut next = control_plane.status.clone().unwrap_or_default();
+        for type_ in [conditions::WAITING, conditions::PENDING, conditions::UPDATED, conditions::PROVISIONED]
+        {
+            generic::set(&mut next.conditions, type_, generic::TRUE, "", "", now);
+        }
+        let message = machines_message(&blocks);
+        generic::set(&mut next.conditions, conditions::REMOVED, generic::UNKNOWN, "Waiting", &message, now);
+        let desired = status_of(rke::API_VERSION, "RKEControlPlane", &key, json!(next));
+        self.writer.apply_status(&desired).await?;
+        Ok(Next::after(Duration::from_secs(5)))
+    }
+}
+
+/// Reconciles one plan secret.
+pub struct PlanSecrets {
+    context: Context,
+    writer: Writer,
+}
+
+impl PlanSecrets {
+    pub fn new(context: &Context) -> Self {
+        Self { context: context.clone(), writer: Writer::new(&context.store, "plansecret", "machine") }
+    }
+}
+
+impl Reconciler for PlanSecrets {
+    const NAME: &'static str = "plansecret";
+
+    async fn reconcile(&self, key: ObjectKey) -> Result<Next, Error> {
+        let store = &self.context.store;
+        let Some(secret) = store.secrets.get(&key) else { return Ok(Next::EVENT) };
+        if secret.type_.as_deref() != Some(drover_api::secret_types::MACHINE_PLAN)
+            || secret.metadata.deletion_timestamp.is_some()
+        {
+            return Ok(Next::EVENT);
+        }
+        let label = |name: &str| {
+            secret.metadata.labels.as_ref().and_then(|l| l.get(name)).cloned().unwrap_or_default()
+        };
+        let control_plane = store.control_planes.get(&key.sibling(label(labels::CLUSTER_NAME)));
+        let version = control_plane.map(|cp| cp.spec.kubernetes_version.clone()).unwrap_or_default();
+        let decision = plansecret::decide(&secret, Runtime::of_version(&version), self.context.now());
+        if let Some(next) = &decision.secret {
+            self.writer.put_secret(next).await?;
+        }
+        let machine = key.sibling(label(labels::MACHINE_NAME));
+        match decision.plan_applied {
+            None => {}
+            Some(PlanApplied::True) => {
+                let (type_, reason) = (conditions::PLAN_APPLIED, "PlanApplied");
+                set_machine_condition(&self.context, &self.writer, &machine, type_, "True", reason, "")
+                    .await?;
+            }
+            Some(PlanApplied::False(message)) => {
+                let (type_, reason) = (conditions::PLAN_APPLIED, "Error");
+                set_machine_condition(
+                    &self.context,
+                    &self.writer,
+                    &machine,
+                    type_,
+                    "False",
+                    reason,
+                    &message,
+                )
+                .await?;
+            }
+        }
+        Ok(self.context.next(decision.look_again))
+    }
+}
+
+/// Applies one condition of a Machine under a manager of its own, so that Cluster API's conditions stay.
+async fn set_machine_condition(
+    context: &Context,
+    writer: &Writer,
+    key: &ObjectKey,
+    type_: &str,
+    value: &str,
+    reason: &str,
+    message: &str,
+) -> Result<(), Error> {
+    let Some(machine) = context.store.machines.get(key) else { return Ok(()) };
+    let live = machine.status.as_ref().and_then(|status| status.conditions.iter().find(|c| c.type_ == type_));
+    let now = drover_runtime::conditions::whole_seconds(context.now());
+    let since = live.filter(|c| c.status == value).map_or(now, |c| c.last_transition_time.0);
+    let condition: Value = json!({
+        "type": type_, "status": value, "reason": reason, "message": message,
+        "lastTransitionTime": since.to_string(),
+    });
+    let desired = status_of(capi::API_VERSION, "Machine", key, json!({"conditions": [condition]}));
+    writer.apply_status(&desired).await?;
+    Ok(())
+}

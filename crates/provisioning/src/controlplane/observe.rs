@@ -1,0 +1,155 @@
+//! Reads everything a planner pass looks at.
+
+use std::collections::BTreeMap;
+
+use drover_api::capi::v1beta2 as capi;
+use drover_api::names::safe_concat_name;
+use drover_api::rke::v1::RKEControlPlane;
+use drover_runtime::ObjectKey;
+use k8s_openapi::api::core::v1::Secret;
+
+use super::manifest;
+use super::planner::entry::{Entry, MachineView};
+use super::planner::pass::{CapiCluster, Scope, StateSecret};
+use super::planner::render::{Tokens, addresses};
+use crate::bootstrap::objects::plan_name;
+use crate::conditions as generic;
+use crate::context::Context;
+use crate::init::token::secret_name;
+use crate::init::twin::DEFAULT_TOKEN;
+use crate::keys::{annotations, conditions, labels};
+use crate::owner::owner_name;
+
+/// Name of the secret with a cluster's join tokens.
+pub fn state_secret_name(cluster: &str) -> String {
+    safe_concat_name(&[cluster, "rke", "state"])
+}
+
+/// The scope of one pass.
+pub fn scope(context: &Context, control_plane: &RKEControlPlane) -> Scope {
+    let store = &context.store;
+    let key = ObjectKey::of(control_plane);
+    let cluster = owner_name(&control_plane.metadata, "cluster.x-k8s.io", "Cluster")
+        .and_then(|name| store.capi_cluster(&key.namespace, name));
+    let mut entries = Vec::new();
+    let mut machine_addresses = BTreeMap::new();
+    if let Some(cluster) = &cluster {
+        let name = cluster.metadata.name.as_deref().unwrap_or_default();
+        for machine in store.machines.by_label(labels::capi::CLUSTER_NAME, &key.namespace, name) {
+            let Some(view) = machine_view(&machine) else { continue };
+            let secret = store.secrets.get(&key.sibling(plan_name(&view.bootstrap_name)));
+            if view.infrastructure_group == "rke-machine.cattle.io" {
+                let state = safe_concat_name(&[&view.infrastructure_name, "machine", "state"]);
+                let saved = store.secrets.get(&key.sibling(state));
+                if let Some(found) = saved.and_then(|secret| addresses::from_state_secret(&secret)) {
+                    machine_addresses.insert(view.infrastructure_name.clone(), found);
+                }
+            }
+            entries.push(Entry::new(view, secret));
+        }
+        entries.sort_by(|a, b| a.name().cmp(b.name()));
+    }
+    let management_name = &control_plane.spec.management_cluster_name;
+    let token = store
+        .secrets
+        .get(&ObjectKey::new(management_name, secret_name(DEFAULT_TOKEN)))
+        .and_then(|secret| text(&secret, "token"));
+    let twin = store.twins.get(&ObjectKey::cluster(management_name));
+    let connected = twin
+        .as_ref()
+        .and_then(|twin| twin.status.as_ref())
+        .is_some_and(|status| generic::is_true(&status.conditions, conditions::CONNECTED));
+    let note = |key: &str| control_plane.metadata.annotations.as_ref().and_then(|a| a.get(key)).cloned();
+    let label = |key: &str| control_plane.metadata.labels.as_ref().and_then(|l| l.get(key)).cloned();
+    Scope {
+        generation: control_plane.metadata.generation.unwrap_or_default(),
+        designated_init_node: label(labels::INIT_NODE_MACHINE_ID).unwrap_or_default(),
+        cluster_spec_annotation: note(annotations::CLUSTER_SPEC).unwrap_or_default(),
+        paused: note(annotations::capi::PAUSED).is_some(),
+        spec: control_plane.spec.clone(),
+        status: control_plane.status.clone().unwrap_or_default(),
+        cluster: cluster.map(|cluster| CapiCluster {
+            name: cluster.metadata.name.clone().unwrap_or_default(),
+            deleting: cluster.metadata.deletion_timestamp.is_some(),
+            paused: cluster.spec.paused.unwrap_or(false),
+            infrastructure_provisioned: cluster
+                .status
+                .as_ref()
+                .and_then(|status| status.initialization.as_ref()?.infrastructure_provisioned)
+                .unwrap_or(false),
+        }),
+        entries,
+        state_secret: state_secret(store.secrets.get(&key.sibling(state_secret_name(&key.name))).as_deref()),
+        releases: context.releases.clone(),
+        settings: (*context.settings).clone(),
+        machine_addresses,
+        cluster_agent_manifest: token
+            .map(|token| manifest::cluster_agent(&context.settings, management_name, &token)),
+        connected,
+        namespace: key.namespace,
+        name: key.name,
+    }
+}
+
+fn state_secret(secret: Option<&Secret>) -> StateSecret {
+    match secret {
+        None => StateSecret::Missing,
+        Some(secret) if secret.type_.as_deref() != Some(drover_api::secret_types::CLUSTER_STATE) => {
+            StateSecret::Foreign(secret.type_.clone().unwrap_or_default())
+        }
+        Some(secret) => StateSecret::Found(Tokens {
+            server: text(secret, "serverToken").unwrap_or_default(),
+            agent: text(secret, "agentToken").unwrap_or_default(),
+        }),
+    }
+}
+
+/// A data key as text, if it says something.
+pub fn text(secret: &Secret, key: &str) -> Option<String> {
+    let value = secret.data.as_ref()?.get(key)?;
+    String::from_utf8(value.0.clone()).ok().filter(|text| !text.is_empty())
+}
+
+/// The Machine as the planner sees it; none if it is not bootstrapped by us.
+pub fn machine_view(machine: &capi::Machine) -> Option<MachineView> {
+    let bootstrap =
+        machine.spec.bootstrap.config_ref.as_ref().filter(|config| config.kind == "RKEBootstrap")?;
+    let status = machine.status.clone().unwrap_or_default();
+    let condition = |type_: &str| status.conditions.iter().find(|condition| condition.type_ == type_);
+    let addresses = |type_: &str| -> Vec<String> {
+        status.addresses.iter().filter(|a| a.type_ == type_).map(|a| a.address.clone()).collect()
+    };
+    let not_ready = match condition("Ready") {
+        Some(ready) if ready.status != "True" => Some(one_line(&ready.message)),
+        None if status.node_ref.is_none() => Some("waiting for its node".to_owned()),
+        _ => None,
+    };
+    Some(MachineView {
+        namespace: machine.metadata.namespace.clone().unwrap_or_default(),
+        name: machine.metadata.name.clone().unwrap_or_default(),
+        uid: machine.metadata.uid.clone().unwrap_or_default(),
+        labels: machine.metadata.labels.clone().unwrap_or_default(),
+        deleting: machine.metadata.deletion_timestamp.is_some(),
+        phase: status.phase.clone().unwrap_or_default(),
+        infrastructure_ready: condition("InfrastructureReady").is_some_and(|c| c.status == "True"),
+        internal_ips: addresses("InternalIP"),
+        external_ips: addresses("ExternalIP"),
+        kubelet_version: status.node_info.as_ref().map(|info| info.kubelet_version.clone()),
+        node_ref: status.node_ref.as_ref().map(|node| node.name.clone()),
+        bootstrap_name: bootstrap.name.clone(),
+        infrastructure_group: machine.spec.infrastructure_ref.api_group.clone(),
+        infrastructure_kind: machine.spec.infrastructure_ref.kind.clone(),
+        infrastructure_name: machine.spec.infrastructure_ref.name.clone(),
+        failure: status
+            .deprecated
+            .as_ref()
+            .and_then(|deprecated| deprecated.v1beta1.as_ref()?.failure_message.clone())
+            .map(|message| one_line(&message)),
+        not_ready,
+        reconciled: condition(conditions::RECONCILED).map(|c| (c.status.clone(), c.message.clone())),
+    })
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,351 @@
+//! The controller of provisioning Clusters.
+
+use std::collections::BTreeSet;
+
+use drover_api::finalizers::cattle as finalizers;
+use drover_api::provisioning::v1::{self as provisioning, Cluster};
+use drover_api::{capi::v1beta2 as capi, management::v3 as management};
+use drover_runtime::{Error, Next, ObjectKey, Reconciler};
+use serde_json::{Value, json};
+
+use super::generate::{GenerateError, Generated, Surroundings, generate, owner_reference};
+use super::objectset::ObjectSet;
+use super::pools::{APPLIED_QUANTITY, deployment_name, scaled_to};
+use super::template::{CONFIG_API_VERSION, MACHINE_API_VERSION};
+use super::{kubeconfig, log, status, twin};
+use crate::conditions as generic;
+use crate::context::Context;
+use crate::keys::{annotations, conditions, labels};
+use crate::store::{Writer, status_of, to_dynamic};
+
+/// Reconciles one provisioning Cluster.
+pub struct Init {
+    pub(super) context: Context,
+    pub(super) writer: Writer,
+    twin: Writer,
+    status: Writer,
+}
+
+impl Init {
+    pub fn new(context: &Context) -> Self {
+        let writer = |scope: &str| Writer::new(&context.store, "init", scope);
+        Self {
+            context: context.clone(),
+            writer: writer("cluster"),
+            twin: writer("twin"),
+            status: writer("status"),
+        }
+    }
+}
+
+impl Reconciler for Init {
+    const NAME: &'static str = "init";
+
+    async fn reconcile(&self, key: ObjectKey) -> Result<Next, Error> {
+        let store = &self.context.store;
+        let Some(cluster) = store.clusters.get(&key) else { return Ok(Next::EVENT) };
+        if cluster.metadata.deletion_timestamp.is_some() {
+            return self.remove(&cluster).await;
+        }
+        // Finalizers come first, each in its own write; until the cache shows them nothing is generated.
+        let object = to_dynamic(cluster.as_ref())?;
+        for finalizer in [finalizers::PROVISIONING_CLUSTER, finalizers::RKE_CLUSTER] {
+            if self.writer.finalizer(&object, finalizer, true).await? {
+                return Ok(Next::EVENT);
+            }
+        }
+        self.apply_twin(&cluster).await?;
+        if self.follow_scale(&cluster).await? {
+            return Ok(Next::EVENT);
+        }
+        let generated = self.surroundings(&cluster).await.and_then(|around| generate(&cluster, &around));
+        if let Ok(generated) = &generated {
+            self.adopt(&cluster, generated).await?;
+            for object in &generated.objects {
+                self.writer.apply(object).await?;
+            }
+            self.prune(&cluster, generated).await?;
+        }
+        self.report(&cluster, &generated).await
+    }
+}
+
+impl Init {
+    async fn apply_twin(&self, cluster: &Cluster) -> Result<(), Error> {
+        let name = twin::name_of(cluster);
+        if self
+            .context
+            .store
+            .namespaces
+            .get(&ObjectKey::cluster(&name))
+            .is_some_and(|n| n.metadata.deletion_timestamp.is_some())
+        {
+            return Err(Error::Stale(format!("namespace {name}, which is being deleted")));
+        }
+        for object in twin::objects(cluster) {
+            self.twin.apply(&object).await?;
+        }
+        let display = cluster.metadata.name.as_deref().unwrap_or_default();
+        let key = ObjectKey::of(cluster);
+        let noted = json!({
+            "apiVersion": provisioning::API_VERSION,
+            "kind": "Cluster",
+            "metadata": {
+                "namespace": key.namespace, "name": key.name, "uid": cluster.metadata.uid,
+                "annotations": {annotations::MANAGEMENT_CLUSTER_DISPLAY_NAME: display},
+            },
+        });
+        self.twin.apply(&noted).await?;
+        Ok(())
+    }
+
+    /// A MachineDeployment that someone scaled: the pool follows, instead of being forced back.
+    async fn follow_scale(&self, cluster: &Cluster) -> Result<bool, Error> {
+        let key = ObjectKey::of(cluster);
+        let Some(config) = &cluster.spec.rke_config else { return Ok(false) };
+        for (index, pool) in config.machine_pools.iter().enumerate() {
+            let name = deployment_name(&key.name, &pool.name);
+            let Some(deployment) = self.context.store.deployments.get(&key.sibling(name)) else { continue };
+            let applied = deployment.metadata.annotations.as_ref().and_then(|a| a.get(APPLIED_QUANTITY));
+            let replicas = deployment.spec.replicas;
+            let Some(quantity) = scaled_to(replicas, applied.map(String::as_str), pool.quantity) else {
+                continue;
+            };
+            let mut pools = json!(config.machine_pools);
+            pools[index]["quantity"] = json!(quantity);
+            let patch = json!({
+                "metadata": {"resourceVersion": cluster.metadata.resource_version},
+                "spec": {"rkeConfig": {"machinePools": pools}},
+            });
+            self.writer.merge(provisioning::API_VERSION, "Cluster", &key, patch).await?;
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    /// What generation needs. Configs are read from the API: their kinds come and go at run time.
+    async fn surroundings(&self, cluster: &Cluster) -> Result<Surroundings, GenerateError> {
+        let store = &self.context.store;
+        let namespace = cluster.metadata.namespace.as_deref().unwrap_or_default();
+        let mut around = Surroundings { management_name: twin::name_of(cluster), ..Surroundings::default() };
+        let pools = cluster.spec.rke_config.iter().flat_map(|config| &config.machine_pools);
+        for pool in pools {
+            let kind = pool.machine_config_ref.kind.clone().unwrap_or_default();
+            let name = pool.machine_config_ref.name.clone().unwrap_or_default();
+            if kind.is_empty() || name.is_empty() {
+                continue;
+            }
+            if let Some(schema) = store.schemas.get(&ObjectKey::cluster(kind.to_lowercase())) {
+                let fields = schema.spec.resource_fields.keys().cloned().collect();
+                around.schemas.insert(kind.clone(), fields);
+                let key = ObjectKey::new(namespace, &name);
+                let config = self
+                    .writer
+                    .get(CONFIG_API_VERSION, &kind, &key)
+                    .await
+                    .map_err(|error| GenerateError::NotYet(error.chain()))?;
+                if let Some(config) = config {
+                    around.configs.insert((kind, name), json!(config));
+                }
+            }
+            for credential in [&pool.cloud_credential_secret_name, &cluster.spec.cloud_credential_secret_name]
+            {
+                let key = match credential.split_once(':') {
+                    Some(("cattle-global-data", name)) => ObjectKey::new("cattle-global-data", name),
+                    _ => ObjectKey::new(namespace, credential.as_str()),
+                };
+                if !credential.is_empty() && store.secrets.get(&key).is_some() {
+                    around.credentials.insert(credential.clone());
+                }
+            }
+        }
+        Ok(around)
+    }
+
+    /// Takes a controller reference on the Configs, so that they go with the cluster.
+    async fn adopt(&self, cluster: &Cluster, generated: &Generated) -> Result<(), Error> {
+        for (kind, name) in &generated.adopt {
+            let key = ObjectKey::of(cluster).sibling(name);
+            let Some(config) = self.writer.get(CONFIG_API_VERSION, kind, &key).await? else { continue };
+            let owners = config.metadata.owner_references.clone().unwrap_or_default();
+            if owners.iter().any(|owner| Some(&owner.uid) == cluster.metadata.uid.as_ref()) {
+                continue;
+            }
+            let mut list = json!(owners).as_array().cloned().unwrap_or_default();
+            list.push(owner_reference(cluster));
+            let patch = json!({"metadata": {
+                "resourceVersion": config.metadata.resource_version, "ownerReferences": list,
+            }});
+            self.writer.merge(CONFIG_API_VERSION, kind, &key, patch).await?;
+        }
+        Ok(())
+    }
+
+    /// Removes what is no longer generated: deployments and checks of removed pools, then templates that no
+    /// deployment and no set uses any more.
+    async fn prune(&self, cluster: &Cluster, generated: &Generated) -> Result<(), Error> {
+        let store = &self.context.store;
+        let key = ObjectKey::of(cluster);
+        let hash = ObjectSet::cluster(&key.namespace, &key.name).hash();
+        let wanted: BTreeSet<(&str, &str)> = generated
+            .objects
+            .iter()
+            .map(|o| {
+                (o["kind"].as_str().unwrap_or_default(), o["metadata"]["name"].as_str().unwrap_or_default())
+            })
+            .collect();
+        let deployments = store.deployments.by_label(labels::OBJECTSET_HASH, &key.namespace, &hash);
+        let checks = store.health_checks.by_label(labels::OBJECTSET_HASH, &key.namespace, &hash);
+        let names = deployments
+            .iter()
+            .map(|d| ("MachineDeployment", d.metadata.name.clone(), d.metadata.deletion_timestamp.is_some()))
+            .chain(checks.iter().map(|c| {
+                ("MachineHealthCheck", c.metadata.name.clone(), c.metadata.deletion_timestamp.is_some())
+            }));
+        for (kind, name, deleting) in names {
+            let name = name.unwrap_or_default();
+            if !deleting && !wanted.contains(&(kind, name.as_str())) {
+                self.writer.delete(capi::API_VERSION, kind, &key.sibling(name)).await?;
+            }
+        }
+        self.prune_templates(cluster, &hash, &wanted).await
+    }
+
+    async fn prune_templates(
+        &self,
+        cluster: &Cluster,
+        hash: &str,
+        wanted: &BTreeSet<(&str, &str)>,
+    ) -> Result<(), Error> {
+        let store = &self.context.store;
+        let key = ObjectKey::of(cluster);
+        let mut used: BTreeSet<String> = wanted.iter().map(|(_, name)| name.to_string()).collect();
+        let deployments = store.deployments.by_label(labels::OBJECTSET_HASH, &key.namespace, hash);
+        used.extend(deployments.iter().map(|d| d.spec.template.spec.infrastructure_ref.name.clone()));
+        let sets = store.sets.by_label(labels::capi::CLUSTER_NAME, &key.namespace, &key.name);
+        used.extend(sets.iter().map(|s| s.spec.template.spec.infrastructure_ref.name.clone()));
+        for kind in self.template_kinds() {
+            for name in self.generated_of(MACHINE_API_VERSION, &kind, &key.namespace, hash).await? {
+                if !used.contains(&name) {
+                    self.writer.delete(MACHINE_API_VERSION, &kind, &key.sibling(name)).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Kinds of machine templates that exist now.
+    pub(super) fn template_kinds(&self) -> Vec<String> {
+        let crds = self.context.store.crds.list();
+        let of_machines = crds.iter().filter(|crd| crd.spec.group == "rke-machine.cattle.io");
+        of_machines
+            .map(|crd| crd.spec.names.kind.clone())
+            .filter(|kind| kind.ends_with("MachineTemplate"))
+            .collect()
+    }
+
+    /// Names of a kind's objects that belong to the cluster's set.
+    pub(super) async fn generated_of(
+        &self,
+        api_version: &str,
+        kind: &str,
+        namespace: &str,
+        hash: &str,
+    ) -> Result<Vec<String>, Error> {
+        let params = kube::api::ListParams::default().labels(&format!("{}={hash}", labels::OBJECTSET_HASH));
+        let api = self.writer.api(api_version, kind, namespace);
+        match api.list_metadata(&params).await {
+            Ok(list) => Ok(list.items.into_iter().filter_map(|item| item.metadata.name).collect()),
+            // The kind itself is gone, and its objects with it.
+            Err(error) if drover_runtime::error::is_not_found(&error) => Ok(vec![]),
+            Err(source) => Err(Error::Api { operation: format!("list {kind}"), source }),
+        }
+    }
+
+    async fn report(
+        &self,
+        cluster: &Cluster,
+        generated: &Result<Generated, GenerateError>,
+    ) -> Result<Next, Error> {
+        let store = &self.context.store;
+        let key = ObjectKey::of(cluster);
+        let now = self.context.now();
+        let twin_key = ObjectKey::cluster(twin::name_of(cluster));
+        let twin = store.twins.get(&twin_key);
+        let twin_conditions =
+            twin.as_ref().and_then(|t| t.status.as_ref()).map(|s| s.conditions.clone()).unwrap_or_default();
+        let connected = generic::is_true(&twin_conditions, conditions::CONNECTED);
+        let control_plane = store.control_planes.get(&key);
+        let was_ready = cluster.status.as_ref().is_some_and(|status| status.ready);
+        let has_kubeconfig =
+            (connected || was_ready) && self.ensure_kubeconfig(cluster, &twin_key.name).await?;
+        let next =
+            status::of_cluster(cluster, generated, control_plane.as_deref(), connected, has_kubeconfig, now);
+        self.status.apply_status(&status_of(provisioning::API_VERSION, "Cluster", &key, json!(next))).await?;
+        if let Some(twin) = &twin {
+            let machines =
+                store.machines.by_label(labels::capi::CLUSTER_NAME, &key.namespace, &key.name).len();
+            let status = status::of_twin(twin, cluster, control_plane.as_deref(), machines, now);
+            self.status
+                .apply_status(&status_of(management::API_VERSION, "Cluster", &twin_key, status))
+                .await?;
+        }
+        self.write_log(&twin_key.name, &next).await?;
+        match generated {
+            Err(GenerateError::NotYet(_)) => Ok(Next::after(std::time::Duration::from_secs(10))),
+            _ => Ok(Next::EVENT),
+        }
+    }
+
+    /// Makes the kubeconfig secret, or brings it up to date with the settings; the token stays.
+    async fn ensure_kubeconfig(&self, cluster: &Cluster, management_name: &str) -> Result<bool, Error> {
+        let key = ObjectKey::of(cluster);
+        let settings = &self.context.settings;
+        let name = kubeconfig::secret_name(&key.name);
+        let live = self.context.store.secrets.get(&key.sibling(name));
+        let token = live
+            .as_ref()
+            .and_then(|secret| secret.data.as_ref()?.get("token"))
+            .map(|token| String::from_utf8_lossy(&token.0).into_owned())
+            .filter(|token| kubeconfig::is_own_token(&key.namespace, &key.name, token))
+            .unwrap_or_else(|| kubeconfig::new_token(&key.namespace, &key.name, &self.context.token()));
+        let value = kubeconfig::render(settings, management_name, &token);
+        let desired = kubeconfig::secret(cluster, &value, &token);
+        if live.is_none() {
+            self.writer.create(&desired).await?;
+        } else {
+            self.writer.apply(&desired).await?;
+        }
+        Ok(true)
+    }
+
+    async fn write_log(&self, namespace: &str, status: &provisioning::ClusterStatus) -> Result<(), Error> {
+        let Some((message, failed)) = log::message(status) else { return Ok(()) };
+        let live = self.context.store.config_maps.get(&ObjectKey::new(namespace, log::NAME));
+        let field = |key: &str| {
+            live.as_ref().and_then(|map| map.data.as_ref()?.get(key).cloned()).unwrap_or_default()
+        };
+        let Some(text) = log::append(&field("log"), &field("last"), &message, failed, self.context.now())
+        else {
+            return Ok(());
+        };
+        let desired: Value = json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"namespace": namespace, "name": log::NAME},
+            "data": {"log": text, "last": message},
+        });
+        let Some(stored) = self.writer.apply(&desired).await? else { return Ok(()) };
+        // Without waiting, the next pass would append to an old log.
+        let revision = stored.metadata.resource_version.unwrap_or_default();
+        self.context.store.config_maps.caught_up(&revision, std::time::Duration::from_secs(2)).await;
+        Ok(())
+    }
+
+    pub(super) fn status_writer(&self) -> &Writer {
+        &self.status
+    }
+
+    pub(super) fn control_plane_exists(&self, key: &ObjectKey) -> bool {
+        self.context.store.control_planes.get(key).is_some()
+    }
+}

@@ -1,0 +1,131 @@
+//! The controllers of custom machines: registration requests and CustomMachines.
+
+use std::time::Duration;
+
+use drover_api::rke::v1 as rke;
+use drover_runtime::{Error, Next, ObjectKey, Reconciler};
+use jiff::SignedDuration;
+use serde_json::json;
+
+use super::unmanaged::{self, Request, Target};
+use crate::conditions::{self as generic, TRUE};
+use crate::context::Context;
+use crate::keys::{conditions, labels};
+use crate::store::{Writer, status_of};
+
+/// An answered request is kept this long for a client that asks again.
+const REQUEST_LIFE: SignedDuration = SignedDuration::from_mins(1);
+
+/// Reconciles one machine-request Secret.
+pub struct Requests {
+    context: Context,
+    writer: Writer,
+}
+
+impl Requests {
+    pub fn new(context: &Context) -> Self {
+        Self { context: context.clone(), writer: Writer::new(&context.store, "unmanaged", "machine") }
+    }
+}
+
+impl Reconciler for Requests {
+    const NAME: &'static str = "unmanaged";
+
+    async fn reconcile(&self, key: ObjectKey) -> Result<Next, Error> {
+        let store = &self.context.store;
+        let Some(secret) = store.secrets.get(&key) else { return Ok(Next::EVENT) };
+        if secret.type_.as_deref() != Some(drover_api::secret_types::MACHINE_REQUEST) {
+            return Ok(Next::EVENT);
+        }
+        // The time comes from the object, so that a restart does not forget it.
+        let made = secret.metadata.creation_timestamp.as_ref().map_or(self.context.now(), |time| time.0);
+        let due = made.checked_add(REQUEST_LIFE).unwrap_or(made);
+        if self.context.now() >= due {
+            self.writer.delete("v1", "Secret", &key).await?;
+            return Ok(Next::EVENT);
+        }
+        let answered = secret.metadata.labels.as_ref().is_some_and(|l| l.contains_key(labels::MACHINE_NAME));
+        if answered || !key.name.starts_with("custom-") {
+            return Ok(self.context.next(Some(due)));
+        }
+        let Some(control_plane) = store
+            .control_planes
+            .list()
+            .into_iter()
+            .find(|cp| cp.spec.management_cluster_name == key.namespace)
+        else {
+            return Ok(Next::after(Duration::from_secs(5)));
+        };
+        let request: Request = secret
+            .data
+            .as_ref()
+            .and_then(|data| serde_json::from_slice(&data.get("data")?.0).ok())
+            .unwrap_or_default();
+        let namespace = control_plane.metadata.namespace.clone().unwrap_or_default();
+        let cluster = control_plane.spec.cluster_name.clone();
+        let name = self.machine_of(&namespace, &cluster, &key.name, &request);
+        let known = store.machines.get(&ObjectKey::new(&namespace, &name)).is_some();
+        if !known {
+            let target = Target { namespace: &namespace, cluster: &cluster, name: &name };
+            for object in unmanaged::objects(&target, &request) {
+                self.writer.apply(&object).await?;
+            }
+        }
+        let answer = json!({"metadata": {"labels": {
+            labels::MACHINE_NAMESPACE: namespace, labels::MACHINE_NAME: name,
+        }}});
+        self.writer.merge("v1", "Secret", &key, answer).await?;
+        Ok(self.context.next(Some(due)))
+    }
+}
+
+impl Requests {
+    /// The same server asks again: its Machine by name, or the only one with its id.
+    fn machine_of(&self, namespace: &str, cluster: &str, name: &str, request: &Request) -> String {
+        let store = &self.context.store;
+        if store.machines.get(&ObjectKey::new(namespace, name)).is_some() {
+            return name.to_owned();
+        }
+        let Some(id) = request.get("id").and_then(|values| values.first()) else { return name.to_owned() };
+        let machines = store.machines.by_label(labels::capi::CLUSTER_NAME, namespace, cluster);
+        let same: Vec<_> = machines
+            .iter()
+            .filter(|m| m.metadata.labels.as_ref().is_some_and(|l| l.get(labels::MACHINE_ID) == Some(id)))
+            .collect();
+        match &same[..] {
+            [only] => only.metadata.name.clone().unwrap_or_default(),
+            _ => name.to_owned(),
+        }
+    }
+}
+
+/// Reconciles one CustomMachine: there is no server to make, so it is ready at once.
+pub struct CustomMachines {
+    context: Context,
+    writer: Writer,
+}
+
+impl CustomMachines {
+    pub fn new(context: &Context) -> Self {
+        Self { context: context.clone(), writer: Writer::new(&context.store, "unmanaged", "custommachine") }
+    }
+}
+
+impl Reconciler for CustomMachines {
+    const NAME: &'static str = "custommachine";
+
+    async fn reconcile(&self, key: ObjectKey) -> Result<Next, Error> {
+        let Some(machine) = self.context.store.custom_machines.get(&key) else { return Ok(Next::EVENT) };
+        if machine.metadata.deletion_timestamp.is_some() {
+            return Ok(Next::EVENT);
+        }
+        let provisioned = !machine.spec.provider_id.is_empty();
+        let mut list = machine.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
+        generic::set(&mut list, conditions::READY, TRUE, "", "", self.context.now());
+        let status = json!({
+            "conditions": list, "ready": provisioned, "initialization": {"provisioned": provisioned},
+        });
+        self.writer.apply_status(&status_of(rke::API_VERSION, "CustomMachine", &key, status)).await?;
+        Ok(Next::EVENT)
+    }
+}

@@ -1,0 +1,108 @@
+//! The controller of NodeDrivers: an active driver gets its schema and its kinds.
+
+use drover_api::management::v3::{self as management, NodeDriver};
+use drover_runtime::{Error, Next, ObjectKey, Reconciler};
+use serde_json::{Value, json};
+
+use super::schema;
+use crate::conditions as generic;
+use crate::context::Context;
+use crate::keys::{annotations, conditions, labels};
+use crate::store::{Writer, status_of};
+
+/// The built-in driver that makes machines on this host.
+pub fn local_driver() -> Value {
+    json!({
+        "apiVersion": management::API_VERSION,
+        "kind": "NodeDriver",
+        "metadata": {"name": "local"},
+        "spec": {
+            "displayName": "local", "description": "Machines on the server's own host",
+            "active": true, "builtin": true, "addCloudCredential": false, "url": "local://",
+        },
+    })
+}
+
+/// Reconciles one NodeDriver.
+pub struct NodeDrivers {
+    context: Context,
+    writer: Writer,
+}
+
+impl NodeDrivers {
+    pub fn new(context: &Context) -> Self {
+        Self { context: context.clone(), writer: Writer::new(&context.store, "nodedriver", "kinds") }
+    }
+
+    async fn report(&self, driver: &NodeDriver, active: bool, problem: &str) -> Result<(), Error> {
+        let now = self.context.now();
+        let live = driver.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
+        let mut list = live;
+        for (type_, on) in [
+            (conditions::ACTIVE, active),
+            (conditions::DOWNLOADED, active),
+            (conditions::INACTIVE, !active && problem.is_empty()),
+            (conditions::INSTALLED, active),
+        ] {
+            generic::set(&mut list, type_, if on { generic::TRUE } else { generic::FALSE }, "", problem, now);
+        }
+        let status = json!({"conditions": list, "appliedURL": driver.spec.url});
+        let key = ObjectKey::of(driver);
+        self.writer.apply_status(&status_of(management::API_VERSION, "NodeDriver", &key, status)).await?;
+        Ok(())
+    }
+}
+
+impl Reconciler for NodeDrivers {
+    const NAME: &'static str = "nodedriver";
+
+    async fn reconcile(&self, key: ObjectKey) -> Result<Next, Error> {
+        let Some(driver) = self.context.store.drivers.get(&key) else { return Ok(Next::EVENT) };
+        if driver.metadata.deletion_timestamp.is_some() {
+            return Ok(Next::EVENT);
+        }
+        let name = driver_name(&driver);
+        if !driver.spec.active {
+            // The kinds stay: deleting them would delete every machine of the driver.
+            self.report(&driver, false, "").await?;
+            return Ok(Next::EVENT);
+        }
+        let Some(flags) = self.context.drivers.flags(&name) else {
+            let problem = format!("there is no built-in driver {name:?}, and drivers are not downloaded yet");
+            self.report(&driver, false, &problem).await?;
+            return Ok(Next::EVENT);
+        };
+        let note = |key: &str| {
+            driver.metadata.annotations.as_ref().and_then(|a| a.get(key)).cloned().unwrap_or_default()
+        };
+        let passwords: Vec<String> = [annotations::PASSWORD_FIELDS, annotations::PRIVATE_CREDENTIAL_FIELDS]
+            .iter()
+            .flat_map(|key| note(key).split(',').map(|field| field.trim().to_owned()).collect::<Vec<_>>())
+            .filter(|field| !field.is_empty())
+            .collect();
+        let spec = schema::schema(&name, &flags, &passwords);
+        self.writer
+            .apply(&json!({
+                "apiVersion": management::API_VERSION,
+                "kind": "DynamicSchema",
+                "metadata": {
+                    "name": schema::schema_name(&name),
+                    "labels": {labels::NODE_DRIVER_NAME: name},
+                },
+                "spec": spec,
+            }))
+            .await?;
+        for crd in schema::crds(&name, &spec) {
+            self.writer.apply(&crd).await?;
+        }
+        self.report(&driver, true, "").await?;
+        Ok(Next::EVENT)
+    }
+}
+
+/// The driver's name: what it is called, in lower case.
+pub fn driver_name(driver: &NodeDriver) -> String {
+    let shown = driver.spec.display_name.as_str();
+    let name = if shown.is_empty() { driver.metadata.name.as_deref().unwrap_or_default() } else { shown };
+    name.to_lowercase()
+}

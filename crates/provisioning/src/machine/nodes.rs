@@ -1,0 +1,167 @@
+//! The controller that finds the Nodes of Machines: provider id and addresses first, then the pool's labels
+//! and taints for as long as the Node lives.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use drover_api::capi::v1beta2 as capi;
+use drover_runtime::{Error, Next, ObjectKey, Reconciler};
+use serde_json::{Value, json};
+
+use super::nodelookup::{self, GROUPS};
+use super::nodesync;
+use crate::bootstrap::objects::plan_name;
+use crate::context::Context;
+use crate::controlplane::planner::node::NodeState;
+use crate::controlplane::planner::render::config::string_list;
+use crate::controlplane::planner::runtime::Runtime;
+use crate::keys::{annotations, labels};
+use crate::store::{Writer, status_of};
+
+/// Nodes are not watched by everyone: look again this often while one is missing.
+const AGAIN: Duration = Duration::from_secs(15);
+
+/// Reconciles one Machine's Node.
+pub struct Nodes {
+    context: Context,
+    writer: Writer,
+}
+
+impl Nodes {
+    pub fn new(context: &Context) -> Self {
+        Self { context: context.clone(), writer: Writer::new(&context.store, "machinenodelookup", "machine") }
+    }
+}
+
+impl Reconciler for Nodes {
+    const NAME: &'static str = "machinenodelookup";
+
+    async fn reconcile(&self, key: ObjectKey) -> Result<Next, Error> {
+        let store = &self.context.store;
+        let Some(machine) = store.machines.get(&key) else { return Ok(Next::EVENT) };
+        let group = machine.spec.infrastructure_ref.api_group.as_str();
+        if machine.metadata.deletion_timestamp.is_some() || !GROUPS.contains(&group) {
+            return Ok(Next::EVENT);
+        }
+        let Some(control_plane) = store.control_planes.get(&key.sibling(&machine.spec.cluster_name)) else {
+            return Ok(Next::EVENT);
+        };
+        let management = control_plane.spec.management_cluster_name.clone();
+        if !self.is_connected(&management) {
+            // The tunnel's opening is an event.
+            return Ok(Next::EVENT);
+        }
+        if let Some(node) = machine.status.as_ref().and_then(|status| status.node_ref.as_ref()) {
+            let runtime = Runtime::of_version(&control_plane.spec.kubernetes_version);
+            return self.sync(&machine, &management, &node.name, runtime).await;
+        }
+        self.look_up(&machine, &management).await
+    }
+}
+
+impl Nodes {
+    fn is_connected(&self, management: &str) -> bool {
+        let twin = self.context.store.twins.get(&ObjectKey::cluster(management));
+        let status = twin.as_ref().and_then(|twin| twin.status.as_ref());
+        status.is_some_and(|s| crate::conditions::is_true(&s.conditions, crate::keys::conditions::CONNECTED))
+    }
+
+    async fn look_up(&self, machine: &capi::Machine, management: &str) -> Result<Next, Error> {
+        let key = ObjectKey::of(machine);
+        let created = machine
+            .status
+            .as_ref()
+            .and_then(|status| status.initialization.as_ref()?.bootstrap_data_secret_created)
+            .unwrap_or(machine.spec.bootstrap.data_secret_name.is_some());
+        let reference = &machine.spec.infrastructure_ref;
+        let api_version = format!("{}/v1", reference.api_group);
+        let infra_key = key.sibling(&reference.name);
+        let Some(infra) = self.writer.get(&api_version, &reference.kind, &infra_key).await? else {
+            return Ok(Next::EVENT);
+        };
+        let ready = infra.data["status"]["conditions"]
+            .as_array()
+            .is_some_and(|list| list.iter().any(|c| c["type"] == "Ready" && c["status"] == "True"));
+        let provider_id = infra.data["spec"]["providerID"].as_str().unwrap_or_default();
+        if !nodelookup::is_due(created, provider_id, ready) {
+            return Ok(Next::EVENT);
+        }
+        let uid = machine.metadata.uid.as_deref().unwrap_or_default();
+        let selector = format!("{}={uid}", labels::MACHINE_UID);
+        let nodes = match self.context.downstream.nodes(management, &selector).await {
+            Ok(nodes) => nodes,
+            Err(error) => {
+                tracing::debug!(machine = %key, %error, "node not looked up");
+                return Ok(Next::after(AGAIN));
+            }
+        };
+        let Some(found) = nodelookup::find(&nodes) else { return Ok(Next::after(AGAIN)) };
+        let addresses =
+            status_of(&api_version, &reference.kind, &infra_key, json!({"addresses": found.addresses}));
+        self.writer.apply_status_over(&addresses, &infra).await?;
+        let spec = json!({
+            "apiVersion": api_version, "kind": reference.kind,
+            "metadata": {"namespace": infra_key.namespace, "name": infra_key.name, "uid": infra.metadata.uid},
+            "spec": {"providerID": found.provider_id},
+        });
+        self.writer.apply_over(&spec, &infra).await?;
+        Ok(Next::EVENT)
+    }
+
+    /// Labels and taints of the pool go to a living Node through its API: nothing restarts.
+    async fn sync(
+        &self,
+        machine: &capi::Machine,
+        management: &str,
+        node: &str,
+        runtime: Runtime,
+    ) -> Result<Next, Error> {
+        let key = ObjectKey::of(machine);
+        let Some(bootstrap) = &machine.spec.bootstrap.config_ref else { return Ok(Next::EVENT) };
+        let Some(secret) = self.context.store.secrets.get(&key.sibling(plan_name(&bootstrap.name))) else {
+            return Ok(Next::EVENT);
+        };
+        let note = |key: &str| {
+            secret.metadata.annotations.as_ref().and_then(|a| a.get(key)).cloned().unwrap_or_default()
+        };
+        let wanted = nodesync::Wanted {
+            labels: serde_json::from_str(&note(annotations::LABELS)).unwrap_or_default(),
+            taints: serde_json::from_str(&note(annotations::TAINTS)).unwrap_or_default(),
+        };
+        let live = match self.context.downstream.node(management, node).await {
+            Ok(Some(live)) => live,
+            Ok(None) => return Ok(Next::EVENT),
+            Err(error) => {
+                tracing::debug!(machine = %key, %error, "node not synchronised");
+                return Ok(Next::after(AGAIN));
+            }
+        };
+        // Another machine may have taken the name; its Node is not ours to touch.
+        let owner = live.metadata.labels.as_ref().and_then(|l| l.get(labels::MACHINE_UID));
+        if owner != machine.metadata.uid.as_ref() {
+            return Ok(Next::EVENT);
+        }
+        let delivered = delivered_labels(&secret, runtime);
+        if let Some(patch) = nodesync::patch(&live, &wanted, &delivered) {
+            self.context
+                .downstream
+                .patch_node(management, node, patch)
+                .await
+                .map_err(Error::other(format!("synchronise node {node}")))?;
+        }
+        Ok(Next::EVENT)
+    }
+}
+
+/// Keys of labels that the node registered with.
+fn delivered_labels(secret: &k8s_openapi::api::core::v1::Secret, runtime: Runtime) -> Vec<String> {
+    let empty = BTreeMap::new();
+    let state = NodeState::from_data(secret.data.as_ref().unwrap_or(&empty));
+    let config: Option<Value> =
+        state.delivered_file(&runtime.config_file()).and_then(|bytes| serde_json::from_slice(&bytes).ok());
+    let list = config.map(|config| string_list(config.get("node-label"))).unwrap_or_default();
+    list.iter()
+        .filter_map(|pair| pair.split_once('=').map(|(key, _)| key.to_owned()))
+        .filter(|key| key != labels::MACHINE_UID)
+        .collect()
+}

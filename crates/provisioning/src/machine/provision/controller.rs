@@ -1,0 +1,276 @@
+//! The controller of one kind of infra machines.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use drover_api::capi::v1beta2 as capi;
+use drover_api::finalizers::cattle::MACHINE_PROVISION;
+use drover_runtime::{Cache, Error, Next, ObjectKey, Reconciler};
+use k8s_openapi::api::batch::v1::Job;
+use kube::ResourceExt;
+use kube::api::DynamicObject;
+use serde_json::{Value, json};
+
+use super::decide::{JobView, Scope, Step, decide, status};
+use super::objects::{self, Names};
+use super::state::Machine;
+use crate::context::Context;
+use crate::init::template::MACHINE_API_VERSION;
+use crate::keys::{annotations, labels};
+use crate::owner::owner_name;
+use crate::store::{Writer, status_of};
+
+/// Reconciles infra machines of one kind.
+pub struct MachineProvision {
+    context: Context,
+    kind: String,
+    cache: Cache<DynamicObject>,
+    writer: Writer,
+}
+
+impl MachineProvision {
+    pub fn new(context: &Context, kind: &str, cache: &Cache<DynamicObject>) -> Self {
+        Self {
+            context: context.clone(),
+            kind: kind.to_owned(),
+            cache: cache.clone(),
+            writer: Writer::new(&context.store, "machineprovision", "machine"),
+        }
+    }
+}
+
+impl Reconciler for MachineProvision {
+    const NAME: &'static str = "machineprovision";
+
+    async fn reconcile(&self, key: ObjectKey) -> Result<Next, Error> {
+        let Some(object) = self.cache.get(&key) else { return Ok(Next::EVENT) };
+        let mut infra = json!(object.as_ref());
+        infra["apiVersion"] = json!(MACHINE_API_VERSION);
+        infra["kind"] = json!(self.kind);
+        if self.note_owner(&object, &infra).await? {
+            return Ok(Next::EVENT);
+        }
+        let scope = self.scope(&object, &infra);
+        let now = self.context.now();
+        let mut decision = decide(&scope, now);
+        decision.progress.credential = credential_name(&infra);
+        let is_ours = scope.machine.has_finalizer || !scope.machine.deleting;
+        if is_ours && decision.steps != [Step::AddFinalizer] {
+            // Noted before the Job exists: an attempt that is not recorded could be forgotten.
+            let desired = status_of(
+                MACHINE_API_VERSION,
+                &self.kind,
+                &key,
+                status(&scope.machine, &decision.progress, now),
+            );
+            self.writer.apply_status_over(&desired, &object).await?;
+        }
+        for step in &decision.steps {
+            self.carry_out(&object, &infra, &scope, step).await?;
+        }
+        let waiting = decision.progress.waiting.is_some();
+        let next = self.context.next(decision.look_again);
+        // Gates are watched; a slow look guards against a lost event.
+        Ok(if waiting { next.min(Next::after(Duration::from_secs(30))) } else { next })
+    }
+}
+
+impl MachineProvision {
+    /// The label stays when the Machine is gone, so that events and messages still know its name.
+    async fn note_owner(&self, object: &DynamicObject, infra: &Value) -> Result<bool, Error> {
+        let owner = owner_name(&object.metadata, "cluster.x-k8s.io", "Machine");
+        let noted = infra["metadata"]["labels"][labels::CAPI_MACHINE_NAME].as_str();
+        let (Some(owner), None) = (owner, noted) else { return Ok(false) };
+        if object.metadata.deletion_timestamp.is_some() {
+            return Ok(false);
+        }
+        let patch = json!({"metadata": {
+            "uid": object.metadata.uid, "labels": {labels::CAPI_MACHINE_NAME: owner},
+        }});
+        self.writer.merge(MACHINE_API_VERSION, &self.kind, &ObjectKey::of(object), patch).await?;
+        Ok(true)
+    }
+
+    fn scope(&self, object: &DynamicObject, infra: &Value) -> Scope {
+        let store = &self.context.store;
+        let key = ObjectKey::of(object);
+        let owner = owner_name(&object.metadata, "cluster.x-k8s.io", "Machine");
+        let machine = owner.and_then(|name| store.machines.get(&key.sibling(name)));
+        let cluster = machine.as_ref().and_then(|m| store.capi_cluster(&key.namespace, &m.spec.cluster_name));
+        let bootstrap_secret = machine.as_ref().and_then(|m| m.spec.bootstrap.data_secret_name.clone());
+        let job = store.jobs.get(&key.sibling(Names::of(&key.name).provision));
+        Scope {
+            machine: Machine::read(infra),
+            capi_machine: machine.as_ref().and_then(|m| m.metadata.name.clone()),
+            owned_by_set: owner_name(&object.metadata, "cluster.x-k8s.io", "MachineSet").is_some(),
+            blocked: blocked(machine.as_deref(), cluster.as_deref()),
+            bootstrap_secret,
+            job: job.as_deref().map(|job| self.job_view(job)),
+            namespace_terminating: store
+                .namespaces
+                .get(&ObjectKey::cluster(&key.namespace))
+                .is_some_and(|namespace| namespace.metadata.deletion_timestamp.is_some()),
+            settings: (*self.context.settings).clone(),
+        }
+    }
+
+    fn job_view(&self, job: &Job) -> JobView {
+        let status = job.status.clone().unwrap_or_default();
+        let condition = |type_: &str| {
+            status.conditions.iter().flatten().find(|c| c.type_ == type_ && c.status == "True").cloned()
+        };
+        let failed = condition("Failed").map(|condition| {
+            let reason = condition.reason.unwrap_or_default();
+            let message = condition.message.unwrap_or_default();
+            (reason, self.termination_message(job).unwrap_or(message))
+        });
+        JobView {
+            remove: job.labels().get(labels::INFRA_REMOVE).is_some_and(|value| value == "true"),
+            deleting: job.metadata.deletion_timestamp.is_some(),
+            complete: condition("Complete").is_some()
+                || (status.completion_time.is_some() && failed.is_none()),
+            failed,
+        }
+    }
+
+    /// What the newest failed pod of the Job said at its end.
+    fn termination_message(&self, job: &Job) -> Option<String> {
+        let uid = job.uid()?;
+        let pods = self.context.store.pods.list();
+        let mut own: Vec<_> = pods
+            .iter()
+            .filter(|pod| pod.metadata.owner_references.iter().flatten().any(|owner| owner.uid == uid))
+            .collect();
+        own.sort_by_key(|pod| pod.metadata.creation_timestamp.as_ref().map(|time| time.0));
+        own.iter().rev().find_map(|pod| {
+            let statuses = pod.status.as_ref()?.container_statuses.as_ref()?;
+            let ended = statuses.first()?.state.as_ref()?.terminated.as_ref()?;
+            ended.message.clone().map(|text| text.trim().to_owned()).filter(|text| !text.is_empty())
+        })
+    }
+
+    async fn carry_out(
+        &self,
+        object: &DynamicObject,
+        infra: &Value,
+        scope: &Scope,
+        step: &Step,
+    ) -> Result<(), Error> {
+        let key = ObjectKey::of(object);
+        let names = Names::of(&key.name);
+        match step {
+            Step::AddFinalizer => {
+                let mut typed = object.clone();
+                typed.types = Some(self.types());
+                self.writer.finalizer(&typed, MACHINE_PROVISION, true).await.map(|_| ())
+            }
+            Step::StartJob { remove, attempt } => self.start(infra, scope, *remove, *attempt).await,
+            Step::DeleteJob => self.writer.delete("batch/v1", "Job", &key.sibling(&names.provision)).await,
+            Step::CleanUp => self.clean_up(&key, &names).await,
+            Step::CleanUpAll => {
+                self.clean_up(&key, &names).await?;
+                self.writer.delete("v1", "Secret", &key.sibling(&names.state_secret)).await
+            }
+            Step::DeleteCapiMachine(name) => {
+                self.writer.delete(capi::API_VERSION, "Machine", &key.sibling(name)).await
+            }
+            Step::DropFinalizer(leftover) => {
+                if let Some(left) = leftover {
+                    tracing::warn!(machine = %key, left, "removal ended without proof");
+                    let reference = k8s_openapi::api::core::v1::ObjectReference {
+                        api_version: Some(MACHINE_API_VERSION.to_owned()),
+                        kind: Some(self.kind.clone()),
+                        namespace: Some(key.namespace.clone()),
+                        name: Some(key.name.clone()),
+                        uid: object.metadata.uid.clone(),
+                        ..Default::default()
+                    };
+                    self.context.events.record(reference, "Warning", "LeftBehind", left).await;
+                }
+                let mut typed = object.clone();
+                typed.types = Some(self.types());
+                self.writer.finalizer(&typed, MACHINE_PROVISION, false).await.map(|_| ())
+            }
+        }
+    }
+
+    async fn start(&self, infra: &Value, scope: &Scope, remove: bool, attempt: i64) -> Result<(), Error> {
+        let store = &self.context.store;
+        let credential: BTreeMap<String, Vec<u8>> = match credential_name(infra).as_str() {
+            "" => BTreeMap::new(),
+            name => {
+                let key = match name.split_once(':') {
+                    Some((namespace, name)) => ObjectKey::new(namespace, name),
+                    None => ObjectKey::new(&scope.machine.namespace, name),
+                };
+                let secret = store.secrets.get(&key);
+                let data = secret.and_then(|secret| secret.data.clone()).unwrap_or_default();
+                data.into_iter().map(|(key, value)| (key, value.0)).collect()
+            }
+        };
+        let input = objects::Input {
+            infra,
+            capi_machine: scope.capi_machine.as_deref().unwrap_or(&scope.machine.capi_machine),
+            bootstrap_secret: scope.bootstrap_secret.as_deref().unwrap_or_default(),
+            driver_url: &scope.machine.progress.driver_url,
+            driver_hash: &scope.machine.progress.driver_hash,
+            credential: &credential,
+            settings: &scope.settings,
+            attempt,
+        };
+        for object in objects::support(&input) {
+            // On removal the credential may be gone: what the last attempt used still stands.
+            let keeps = remove
+                && credential.is_empty()
+                && object["metadata"]["name"] == json!(Names::of(&scope.machine.name).env_secret);
+            if keeps {
+                self.writer.create(&object).await.map(|_| ())?
+            } else {
+                self.writer.apply(&object).await.map(|_| ())?
+            }
+        }
+        self.writer.create(&objects::job(&input, remove)).await.map(|_| ())
+    }
+
+    async fn clean_up(&self, key: &ObjectKey, names: &Names) -> Result<(), Error> {
+        self.writer.delete("batch/v1", "Job", &key.sibling(&names.provision)).await?;
+        for kind in ["RoleBinding", "Role"] {
+            self.writer.delete("rbac.authorization.k8s.io/v1", kind, &key.sibling(&names.provision)).await?;
+        }
+        self.writer.delete("v1", "ServiceAccount", &key.sibling(&names.provision)).await?;
+        self.writer.delete("v1", "Secret", &key.sibling(&names.env_secret)).await
+    }
+
+    fn types(&self) -> kube::core::TypeMeta {
+        kube::core::TypeMeta { api_version: MACHINE_API_VERSION.to_owned(), kind: self.kind.clone() }
+    }
+}
+
+fn credential_name(infra: &Value) -> String {
+    let from = |value: &Value| value.as_str().filter(|name| !name.is_empty()).map(str::to_owned);
+    from(&infra["spec"]["common"]["cloudCredentialSecretName"])
+        .or_else(|| from(&infra["status"]["cloudCredentialSecretName"]))
+        .unwrap_or_default()
+}
+
+/// The gates before a server is made, in order.
+fn blocked(machine: Option<&capi::Machine>, cluster: Option<&capi::Cluster>) -> Option<String> {
+    let Some(machine) = machine else { return Some("waiting for its Machine".to_owned()) };
+    let Some(cluster) = cluster else { return Some("waiting for its Cluster".to_owned()) };
+    let paused = cluster.spec.paused.unwrap_or(false)
+        || machine.metadata.annotations.as_ref().is_some_and(|a| a.contains_key(annotations::capi::PAUSED));
+    let provisioned = cluster
+        .status
+        .as_ref()
+        .and_then(|status| status.initialization.as_ref()?.infrastructure_provisioned)
+        .unwrap_or(false);
+    if paused {
+        Some("the cluster is paused".to_owned())
+    } else if !provisioned {
+        Some("waiting for cluster infrastructure to be ready".to_owned())
+    } else if machine.spec.bootstrap.data_secret_name.is_none() {
+        Some("waiting for bootstrap data".to_owned())
+    } else {
+        None
+    }
+}

@@ -1,0 +1,80 @@
+//! The command that a person runs on a server of their own.
+
+use serde_json::{Value, json};
+
+use crate::settings::Settings;
+
+/// Roles of a custom machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Roles {
+    pub etcd: bool,
+    pub control_plane: bool,
+    pub worker: bool,
+}
+
+/// Commands of a registration token, with `{token}` where the token belongs; empty without a server URL.
+pub fn commands(settings: &Settings, cluster: &str) -> Value {
+    let server = &settings.server_url;
+    if server.is_empty() {
+        return json!({});
+    }
+    let manifest = format!("{server}/v3/import/{{token}}_{cluster}.yaml");
+    let insecure = if settings.cacerts.trim().is_empty() { "" } else { "--insecure " };
+    let node = |insecure: &str| {
+        let checksum = settings.ca_checksum().map(|sum| format!(" --ca-checksum {sum}")).unwrap_or_default();
+        format!(
+            "curl {insecure}-fL {server}/system-agent-install.sh | sudo sh -s - --server {server} --label \
+             'cattle.io/os=linux' --token {{token}}{checksum}"
+        )
+    };
+    json!({
+        "manifestUrl": manifest,
+        "command": format!("kubectl apply -f {manifest}"),
+        "insecureCommand": format!("curl --insecure -sfL {manifest} | kubectl apply -f -"),
+        "nodeCommand": node(""),
+        "insecureNodeCommand": node(insecure),
+    })
+}
+
+/// The whole command for one server: the token filled in, the roles appended. The CA is private, so the first
+/// download cannot verify it; the script then checks the CA's checksum before it installs anything.
+pub fn node_command(settings: &Settings, token: &str, roles: Roles) -> String {
+    let commands = commands(settings, "");
+    let template = commands["insecureNodeCommand"].as_str().unwrap_or_default();
+    let mut command = template.replace("{token}", token);
+    for (chosen, flag) in
+        [(roles.etcd, "--etcd"), (roles.control_plane, "--controlplane"), (roles.worker, "--worker")]
+    {
+        if chosen {
+            command.push(' ');
+            command.push_str(flag);
+        }
+    }
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_holds_token_checksum_and_roles() {
+        let settings = Settings {
+            server_url: "https://10.0.0.1:8443".into(),
+            cacerts: "PEM".into(),
+            ..Settings::default()
+        };
+        let sum = settings.ca_checksum().unwrap();
+        let roles = Roles { worker: true, ..Roles::default() };
+        assert_eq!(
+            node_command(&settings, "tok", roles),
+            format!(
+                "curl --insecure -fL https://10.0.0.1:8443/system-agent-install.sh | sudo sh -s - --server \
+                 https://10.0.0.1:8443 --label 'cattle.io/os=linux' --token tok --ca-checksum {sum} --worker"
+            )
+        );
+        let stored = commands(&settings, "c-m-x");
+        assert!(stored["nodeCommand"].as_str().unwrap().contains("--token {token}"));
+        assert_eq!(commands(&Settings::default(), "c-m-x"), json!({}));
+    }
+}

@@ -1,0 +1,4 @@
+//! What a machine talks to before it has a plan.
+
+pub mod command;
+pub mod connect;
