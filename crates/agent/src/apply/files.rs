@@ -141,8 +141,11 @@ mod tests {
     use crate::host::{MemoryHost, RealHost, testing::NoProgram};
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 
+    /// Owned by whoever runs the tests, who may not be root.
     fn file(path: &str, content: &str) -> File {
-        File { path: path.into(), content: STANDARD.encode(content), ..Default::default() }
+        let (uid, gid) = RealHost::new().identity();
+        let content = STANDARD.encode(content);
+        File { path: path.into(), content, uid: uid.into(), gid: gid.into(), ..Default::default() }
     }
 
     fn disk() -> (tempfile::TempDir, RealHost) {
@@ -155,15 +158,24 @@ mod tests {
     fn agent_check_19_mode_and_owner_are_repaired_without_rewriting() {
         let (root, host) = disk();
         let path = root.path().join("etc/x");
-        let wanted = File { permissions: "0640".into(), uid: 1000, gid: 1000, ..file("/etc/x", "a") };
+        let root_user = host.identity().0 == 0;
+        let mut wanted = File { permissions: "0640".into(), ..file("/etc/x", "a") };
+        if root_user {
+            (wanted.uid, wanted.gid) = (1000, 1000);
+        }
+        let owner = (wanted.uid, wanted.gid);
+        let found =
+            |stat: &std::fs::Metadata| (stat.mode() & 0o7777, (i64::from(stat.uid()), i64::from(stat.gid())));
         apply(&host, std::slice::from_ref(&wanted)).unwrap();
         let before = std::fs::metadata(&path).unwrap();
-        assert_eq!((before.mode() & 0o7777, before.uid(), before.gid()), (0o640, 1000, 1000));
-        std::os::unix::fs::chown(&path, Some(0), Some(0)).unwrap();
+        assert_eq!(found(&before), (0o640, owner));
+        if root_user {
+            std::os::unix::fs::chown(&path, Some(0), Some(0)).unwrap();
+        }
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
         apply(&host, &[wanted]).unwrap();
         let after = std::fs::metadata(&path).unwrap();
-        assert_eq!((after.mode() & 0o7777, after.uid(), after.gid()), (0o640, 1000, 1000));
+        assert_eq!(found(&after), (0o640, owner));
         assert_eq!((after.ino(), after.mtime_nsec()), (before.ino(), before.mtime_nsec()), "not rewritten");
     }
 
@@ -234,8 +246,7 @@ mod tests {
     #[test]
     fn directories_get_their_mode() {
         let (root, host) = disk();
-        let dir =
-            File { path: "/a/b".into(), directory: true, permissions: "700".into(), ..Default::default() };
+        let dir = File { directory: true, permissions: "700".into(), ..file("/a/b", "") };
         apply(&host, std::slice::from_ref(&dir)).unwrap();
         apply(&host, &[dir]).unwrap();
         assert_eq!(std::fs::metadata(root.path().join("a/b")).unwrap().mode() & 0o7777, 0o700);
