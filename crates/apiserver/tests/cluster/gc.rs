@@ -1,8 +1,10 @@
 //! Garbage collection (kubernetes-api.md, Checks 16–19 and 21).
 
-use crate::harness::{Cluster, Setup, config_map, on_both, uid};
+use crate::harness::{Cluster, Setup, config_map, on_both, reopen, uid};
 use drover_apiserver::controllers::ControllerOptions;
+use drover_apiserver::registry::{Resource, ResourceDef};
 use drover_apiserver::storage::{MemoryStorage, SqliteStorage, Storage};
+use drover_apiserver::strategy::Plain;
 use serde_json::json;
 use std::sync::Arc;
 
@@ -112,6 +114,22 @@ async fn kubernetes_check_19_a_missing_owner_collects_and_an_unserved_kind_keeps
         cluster.post(MAPS, odd).await.expect(201);
         cluster.gone(&format!("{MAPS}/stray")).await;
         cluster.get(&format!("{MAPS}/odd")).await.expect(200);
+
+        // Once the kind is served, everyone can see that there is no such owner.
+        let def = ResourceDef {
+            group: "example.com".into(),
+            version: "v1".into(),
+            plural: "widgets".into(),
+            singular: "widget".into(),
+            kind: "Widget".into(),
+            list_kind: "WidgetList".into(),
+            namespaced: true,
+            verbs: vec!["get", "list", "create", "delete"],
+            ..ResourceDef::default()
+        };
+        let widgets = Resource::new(def, Arc::new(Plain));
+        cluster.server.objects().registry().change(|editor| editor.insert(widgets));
+        cluster.gone(&format!("{MAPS}/odd")).await;
     })
     .await;
 }
@@ -200,7 +218,7 @@ async fn kubernetes_check_21_a_cascade_resumes_after_a_restart() {
         assert_eq!(dependents(&cluster).await.len(), 50);
         cluster.stop().await;
     }
-    let cluster = Setup::new(Arc::new(SqliteStorage::open(dir.path()).unwrap())).start().await;
+    let cluster = Setup::new(reopen(dir.path()).await).start().await;
     cluster.gone(&format!("{MAPS}/owner")).await;
     cluster.gone(&format!("{MAPS}/background")).await;
     assert!(dependents(&cluster).await.is_empty());

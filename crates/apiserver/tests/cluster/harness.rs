@@ -4,7 +4,7 @@ use drover_apiserver::auth::pki::Pki;
 use drover_apiserver::auth::{Auth, AuthOptions};
 use drover_apiserver::clock::{Clock, SystemClock};
 use drover_apiserver::controllers::{ControllerOptions, Controllers};
-use drover_apiserver::storage::{MemoryStorage, SqliteStorage, Storage};
+use drover_apiserver::storage::{MemoryStorage, SqliteStorage, Storage, StorageError};
 use drover_apiserver::{ApiServer, Options, UserInfo};
 use http_body_util::{BodyExt, Full};
 use serde_json::{Value, json};
@@ -68,6 +68,20 @@ pub async fn on_both<F: Future<Output = ()>>(test: impl Fn(Cluster) -> F) {
     let dir = tempfile::tempdir().unwrap();
     let storage = Arc::new(SqliteStorage::open(dir.path()).unwrap());
     test(Setup::new(storage).start().await).await;
+}
+
+/// Opens a store that a stopped server held; its last tasks may still be ending.
+pub async fn reopen(dir: &std::path::Path) -> Arc<dyn Storage> {
+    let open = async {
+        loop {
+            match SqliteStorage::open(dir) {
+                Ok(storage) => return Arc::new(storage),
+                Err(StorageError::InUse(_)) => tokio::time::sleep(Duration::from_millis(5)).await,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    };
+    tokio::time::timeout(DEADLINE, open).await.unwrap()
 }
 
 pub fn admin() -> UserInfo {

@@ -3,6 +3,7 @@
 
 mod gc;
 mod harness;
+mod kubectl;
 mod namespaces;
 mod rbac;
 mod tls;

@@ -1,6 +1,6 @@
 //! Namespaces, and what each of them has (kubernetes-api.md section 7, Checks 20 and 21).
 
-use crate::harness::{Cluster, Setup, admin, config_map, on_both};
+use crate::harness::{Cluster, Setup, admin, config_map, on_both, reopen};
 use drover_apiserver::clock::TokioClock;
 use drover_apiserver::controllers::{ControllerOptions, KubernetesService};
 use drover_apiserver::storage::{MemoryStorage, Retention, SqliteStorage, Storage};
@@ -147,7 +147,7 @@ async fn kubernetes_check_21_namespace_deletion_resumes_after_a_restart() {
         bare.get(&format!("{NS}/a/configmaps/x")).await.expect(200);
         bare.stop().await;
     }
-    let cluster = Setup::new(Arc::new(SqliteStorage::open(dir.path()).unwrap())).start().await;
+    let cluster = Setup::new(reopen(dir.path()).await).start().await;
     cluster.gone(&format!("{NS}/a")).await;
 }
 

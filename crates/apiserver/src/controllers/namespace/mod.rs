@@ -24,6 +24,8 @@ pub const SYSTEM: [&str; 4] = ["default", "kube-system", "kube-public", "kube-no
 const FINALIZER: &str = "kubernetes";
 /// How many objects are in flight; the store commits them in groups.
 const PARALLEL: usize = 64;
+/// How many namespaces are emptied at once.
+const SIDE_BY_SIDE: usize = 8;
 
 /// Makes sure of the namespaces that always exist.
 pub async fn ensure_system(objects: &Objects) -> Result<(), Status> {
@@ -88,8 +90,13 @@ pub(super) async fn run(objects: Objects) {
             follower.ready();
             content = Some(follower);
         }
-        for namespace in work {
-            match controller.sync(&namespace).await {
+        let syncs = work.into_iter().map(|namespace| async {
+            let result = controller.sync(&namespace).await;
+            (namespace, result)
+        });
+        let results: Vec<_> = futures::stream::iter(syncs).buffer_unordered(SIDE_BY_SIDE).collect().await;
+        for (namespace, result) in results {
+            match result {
                 Ok(()) => retries.succeeded(&namespace),
                 Err(error) => {
                     tracing::warn!(namespace, %error, "namespace deletion will be tried again");
