@@ -179,7 +179,7 @@ impl ApiServer {
             fields.attach(&registry);
         }
         let objects = Objects::new(storage, registry, clock, plugins.fields.clone(), admission);
-        objects.add_admission(Arc::new(ServiceAddresses::new(objects.clone(), service_network)));
+        objects.add_admission(Arc::new(ServiceAddresses::new(&objects, service_network)));
         let definitions = crd::Controller::start(observer, objects.clone(), converters).await;
         let mut tasks = JoinSet::new();
         tasks.spawn(builtin::api_services::run(objects.clone()));

@@ -10,6 +10,11 @@ use crate::status::{FieldError, Status};
 
 /// Hooks into the write and read path of a resource. Methods work on whole objects as JSON.
 pub trait Strategy: Send + Sync + 'static {
+    /// Refuses values whose type does not fit their field; the error is what to tell the client (400).
+    fn check_types(&self, _object: &Value) -> Result<(), String> {
+        Ok(())
+    }
+
     /// Drops fields the schema does not know and returns their paths (`spec.x`), for `fieldValidation`.
     fn prune(&self, _object: &mut Value) -> Vec<String> {
         Vec::new()
@@ -59,6 +64,8 @@ pub trait Strategy: Send + Sync + 'static {
 
     /// Converts stored objects into this version. Called when [`Self::serves_stored_bytes`] is false or the
     /// stored `apiVersion` is another one; the caller sets `apiVersion` afterwards.
+    // Named as the opposite of `to_storage`; it converts, it does not construct.
+    #[allow(clippy::wrong_self_convention)]
     fn from_storage<'a>(&'a self, objects: Vec<Value>) -> BoxFuture<'a, Result<Vec<Value>, Status>> {
         Box::pin(async move { Ok(objects) })
     }

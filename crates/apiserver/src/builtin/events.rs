@@ -4,6 +4,7 @@ use futures::future::BoxFuture;
 use serde_json::Value;
 
 use crate::object::object_mut;
+use crate::protobuf;
 use crate::status::Status;
 use crate::strategy::Strategy;
 
@@ -22,6 +23,14 @@ const NAMES: [(&str, &str); 7] = [
 pub(super) struct NewEvents;
 
 impl Strategy for NewEvents {
+    fn check_types(&self, object: &Value) -> Result<(), String> {
+        protobuf::check_types(object)
+    }
+
+    fn prune(&self, object: &mut Value) -> Vec<String> {
+        protobuf::prune(object)
+    }
+
     fn to_storage<'a>(&'a self, mut object: Value) -> BoxFuture<'a, Result<Value, Status>> {
         rename(&mut object, |(core, new)| (new, core));
         Box::pin(async move { Ok(object) })

@@ -16,11 +16,14 @@ mod workload;
 use serde_json::Value;
 
 use crate::object::object_mut;
+use crate::protobuf;
 use crate::status::FieldError;
 use crate::strategy::Strategy;
 
 pub use service::ServiceAddresses;
 pub use table::resources;
+
+type Validate = fn(&Value, Option<&Value>) -> Vec<FieldError>;
 
 /// The behaviour of a kind as a few functions; what is `None` does nothing.
 #[derive(Clone, Copy, Default)]
@@ -29,13 +32,21 @@ pub(crate) struct Builtin {
     pub(crate) create: Option<fn(&mut Value)>,
     pub(crate) update: Option<fn(&mut Value, &Value, &str)>,
     /// Gets the stored object on update.
-    pub(crate) validate: Option<fn(&Value, Option<&Value>) -> Vec<FieldError>>,
+    pub(crate) validate: Option<Validate>,
     pub(crate) warnings: Option<fn(&Value) -> Vec<String>>,
     pub(crate) holds: Option<fn(&Value) -> bool>,
     pub(crate) delete: Option<fn(&mut Value)>,
 }
 
 impl Strategy for Builtin {
+    fn check_types(&self, object: &Value) -> Result<(), String> {
+        protobuf::check_types(object)
+    }
+
+    fn prune(&self, object: &mut Value) -> Vec<String> {
+        protobuf::prune(object)
+    }
+
     fn default(&self, object: &mut Value) {
         if let Some(default) = self.default {
             default(object);

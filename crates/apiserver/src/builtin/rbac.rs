@@ -9,10 +9,8 @@ use crate::status::FieldError;
 const GROUP: &str = "rbac.authorization.k8s.io";
 
 pub(super) fn default_binding(binding: &mut Value) {
-    if let Some(role) = binding.get_mut("roleRef") {
-        if role.top_str("apiGroup").is_empty() {
-            object_mut(role).insert("apiGroup".into(), GROUP.into());
-        }
+    if let Some(role) = binding.get_mut("roleRef").filter(|role| role.top_str("apiGroup").is_empty()) {
+        object_mut(role).insert("apiGroup".into(), GROUP.into());
     }
     for subject in items_mut(binding, "subjects") {
         if matches!(subject.kind(), "User" | "Group") && subject.top_str("apiGroup").is_empty() {

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
@@ -13,7 +14,7 @@ use crate::object::{ObjectExt, object_mut};
 use crate::objects::Objects;
 use crate::registry::Resource;
 use crate::status::{FieldError, Status};
-use crate::storage::Range;
+use crate::storage::{Range, Storage};
 
 pub(super) fn default_service(service: &mut Value) {
     let spec = child(service, "spec");
@@ -51,10 +52,10 @@ pub(super) fn update_service(service: &mut Value, old: &Value, _subresource: &st
     }
     let spec = child(service, "spec");
     for field in ["clusterIP", "clusterIPs"] {
-        if let Some(value) = old["spec"].get(field).filter(|value| !value.is_null()) {
-            if spec.get(field).is_none_or(|new| new.is_null() || new == "") {
-                object_mut(spec).insert(field.into(), value.clone());
-            }
+        let before = old["spec"].get(field).filter(|value| !value.is_null());
+        let unset = spec.get(field).is_none_or(|new| new.is_null() || new == "");
+        if let Some(value) = before.filter(|_| unset) {
+            object_mut(spec).insert(field.into(), value.clone());
         }
     }
     if kind == "ClusterIP" {
@@ -112,7 +113,8 @@ pub(super) fn validate_service(service: &Value, old: Option<&Value>) -> Vec<Fiel
 
 /// Gives Services their cluster address and node ports.
 pub struct ServiceAddresses {
-    objects: Objects,
+    // Not `Objects`, which holds this hook: the two would keep each other, and the store, alive.
+    storage: Arc<dyn Storage>,
     network: (Ipv4Addr, u8),
     /// Handed out and perhaps not stored yet.
     recent: Mutex<Recent>,
@@ -130,13 +132,13 @@ const NODE_PORTS: std::ops::RangeInclusive<u16> = 30_000..=32_767;
 
 impl ServiceAddresses {
     /// From a network like `10.43.0.0/16`.
-    pub fn new(objects: Objects, network: (Ipv4Addr, u8)) -> Self {
-        Self { objects, network, recent: Mutex::default() }
+    pub fn new(objects: &Objects, network: (Ipv4Addr, u8)) -> Self {
+        Self { storage: objects.storage().clone(), network, recent: Mutex::default() }
     }
 
     fn used(&self) -> (HashSet<Ipv4Addr>, HashSet<u16>) {
         let range = Range { group: "", resource: "services", namespace: None, start: None };
-        let (services, _) = self.objects.storage().index().list(&range);
+        let (services, _) = self.storage.index().list(&range);
         let mut addresses = HashSet::new();
         let mut ports = HashSet::new();
         for service in services {

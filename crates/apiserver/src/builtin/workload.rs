@@ -185,10 +185,9 @@ pub(super) fn default_daemon_set(set: &mut Value) {
 pub(super) fn validate_workload(object: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let spec = &object["spec"];
-    if let Some(replicas) = spec.get("replicas").filter(|replicas| !replicas.is_null()) {
-        if replicas.as_i64().is_none_or(|n| n < 0) {
-            errors.push(FieldError::invalid("spec.replicas", replicas, "must be greater than or equal to 0"));
-        }
+    let replicas = spec.get("replicas").filter(|replicas| !replicas.is_null());
+    if let Some(replicas) = replicas.filter(|replicas| replicas.as_i64().is_none_or(|n| n < 0)) {
+        errors.push(FieldError::invalid("spec.replicas", replicas, "must be greater than or equal to 0"));
     }
     let selector = spec.get("selector");
     let labels = &spec["template"]["metadata"]["labels"];

@@ -41,6 +41,7 @@ impl Objects {
         if !object.resource_version().is_empty() {
             return Err(Status::internal("resourceVersion should not be set on objects to be created"));
         }
+        resource.strategy.check_types(&object).map_err(Status::bad_request)?;
         let unknown = resource.strategy.prune(&mut object);
         self.report_fields(context, &unknown)?;
         let prefix = object.meta_str("generateName").to_owned();

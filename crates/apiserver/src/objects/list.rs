@@ -221,7 +221,7 @@ impl Token {
         }
         let escapes = |segment: &str| matches!(segment.trim_end_matches('\0'), "." | "..");
         if token.start.starts_with('/') || token.start.split('/').any(escapes) {
-            return Err(bad(&format!("{}", token.start)));
+            return Err(bad(&token.start));
         }
         Ok(token)
     }

@@ -90,6 +90,7 @@ impl Objects {
         metadata::reconcile_identity(resource, namespace, Some(name), object)?;
         check_revision(resource, object, old, options)?;
         if options.subresource.is_empty() || options.subresource == "status" {
+            resource.strategy.check_types(object).map_err(Status::bad_request)?;
             let unknown = resource.strategy.prune(object);
             self.report_fields(context, &unknown)?;
         }
@@ -229,15 +230,9 @@ fn bump_generation(resource: &Resource, object: &mut Value, old: &Value) {
     if !resource.def.rules.generation {
         return;
     }
-    let spec = |object: &Value| -> Map<String, Value> {
-        let fields = object.as_object().into_iter().flatten();
-        fields
-            .filter(|(key, _)| *key != "metadata" && !(*key == "status" && resource.def.rules.wipe_status))
-            .map(|(key, value)| (key.clone(), value.clone()))
-            .collect()
-    };
+    let counts = |key: &str| key != "metadata" && !(key == "status" && resource.def.rules.wipe_status);
     let generation = old["metadata"]["generation"].as_i64().unwrap_or(0);
-    let changed = spec(object) != spec(old);
+    let changed = !equal_fields(object, old, counts);
     let generation = if changed || generation == 0 { generation + 1 } else { generation };
     object.metadata_mut().insert("generation".into(), generation.into());
 }
@@ -248,12 +243,24 @@ fn keep(target: &mut Value, from: &Value, field: &str) {
 
 /// Equal but for the times in managedFields, which alone are no reason to write.
 fn same(a: &Value, b: &Value) -> bool {
-    fn timeless(object: &Value) -> Value {
-        let mut object = object.clone();
-        if let Some(Value::Array(entries)) = object.metadata_mut().get_mut("managedFields") {
-            entries.iter_mut().for_each(|entry| drop(object_mut(entry).remove("time")));
-        }
-        object
-    }
-    a == b || timeless(a) == timeless(b)
+    let (meta_a, meta_b) = (&a["metadata"], &b["metadata"]);
+    let entries = |meta: &Value| meta.get("managedFields").and_then(Value::as_array).map_or(0, Vec::len);
+    let pairs = || {
+        let list = |meta| -> Option<&Vec<Value>> { Value::as_array(Value::get(meta, "managedFields")?) };
+        list(meta_a).into_iter().flatten().zip(list(meta_b).into_iter().flatten())
+    };
+    equal_fields(a, b, |key| key != "metadata")
+        && equal_fields(meta_a, meta_b, |key| key != "managedFields")
+        && entries(meta_a) == entries(meta_b)
+        && pairs().all(|(a, b)| equal_fields(a, b, |key| key != "time"))
+}
+
+/// Whether two objects agree in the fields that count.
+fn equal_fields(a: &Value, b: &Value, counts: impl Fn(&str) -> bool) -> bool {
+    let empty = Map::new();
+    let (a, b) = (a.as_object().unwrap_or(&empty), b.as_object().unwrap_or(&empty));
+    let within = |a: &Map<String, Value>, b: &Map<String, Value>| {
+        a.iter().filter(|(key, _)| counts(key)).all(|(key, value)| b.get(key) == Some(value))
+    };
+    within(a, b) && b.keys().filter(|key| counts(key)).all(|key| a.contains_key(key))
 }

@@ -1,13 +1,17 @@
 //! `application/vnd.kubernetes.protobuf` request bodies of built-in kinds, as JSON values.
 //!
 //! kubectl's `create` commands and controller-runtime send their bodies so and take JSON for an answer. The fields
-//! of each kind come from `table.txt`; a value looks as if the same Go client had sent JSON.
+//! of each kind come from `table.txt`; a value looks as if the same Go client had sent JSON. The same table tells
+//! which fields a JSON body of such a kind may have, see `check.rs`.
 
+mod check;
 mod message;
 mod table;
 mod wire;
 
 use serde_json::Value;
+
+pub(crate) use check::{check_types, prune};
 
 use crate::object::object_mut;
 use wire::Reader;

@@ -213,6 +213,12 @@ async fn kubernetes_check_26_strict_fields() {
         .await;
     assert!(silent.headers.get("warning").is_none());
     silent.expect(201);
+    let built_in = r#"{"metadata":{"name":"x","nope":1},"data":{"a":"1","a":"2"},"spec":{}}"#;
+    let strict =
+        server.call("POST", &format!("{MAPS}?fieldValidation=Strict"), &json, built_in).await.expect(400);
+    let message = strict["message"].as_str().unwrap();
+    assert!(["metadata.nope", "data.a", "spec"].iter().all(|path| message.contains(path)), "{message}");
+    server.call("POST", MAPS, &json, r#"{"metadata":{"name":"x"},"data":{"a":1}}"#).await.expect(400);
     server.call("POST", &format!("{FOOS}?fieldValidation=Maybe"), &json, body).await.expect(422);
 }
 
