@@ -12,6 +12,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinHandle;
 
 use super::observer::{Notice, Observer};
+use super::terminating::RefuseCreates;
 use super::{Converter, GROUP, PLURAL, finalize, kind, names};
 use crate::clock::rfc3339_seconds;
 use crate::object::{ObjectExt, encode};
@@ -35,6 +36,7 @@ impl Controller {
         let Observer { storage, notify, receive, terminating } = observer;
         // The controller's own sender keeps nothing alive: it ends with its task.
         drop(notify);
+        objects.add_admission(Arc::new(RefuseCreates(terminating.clone())));
         let registry = objects.registry().clone();
         let built_in = registry
             .snapshot()
@@ -105,6 +107,7 @@ impl State {
     pub(super) async fn sync(&mut self) {
         loop {
             let stored = self.crds();
+            finalize::mark(self, &stored);
             let mut crds: Vec<Value> = stored.iter().map(|v| v.decode()).collect();
             let now = rfc3339_seconds(self.objects.clock().now());
             let mut changed = HashSet::new();

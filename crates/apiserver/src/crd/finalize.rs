@@ -22,20 +22,25 @@ const NAMED: usize = 5;
 
 /// Goes on with the deletion of all CRDs that are being deleted; true if one of them is gone now.
 pub(super) async fn run(state: &State) -> bool {
-    let deleting: Vec<_> = state
-        .crds()
-        .into_iter()
-        .filter(|v| {
-            v.meta().deletion_timestamp.is_some() && v.meta().finalizers.iter().any(|f| &**f == FINALIZER)
-        })
-        .collect();
-    let topics: HashSet<String> = deleting.iter().map(|v| topic(&v.decode())).collect();
-    *state.terminating.write() = topics;
+    let deleting = deleting(&state.crds());
     let mut gone = false;
     for version in deleting {
         gone |= one(state, &version).await;
     }
     gone
+}
+
+/// Remembers the kinds whose instances may only go.
+pub(super) fn mark(state: &State, crds: &[Arc<Version>]) {
+    let topics: HashSet<String> = deleting(crds).iter().map(|v| topic(&v.decode())).collect();
+    *state.terminating.write() = topics;
+}
+
+fn deleting(crds: &[Arc<Version>]) -> Vec<Arc<Version>> {
+    let ours = |v: &&Arc<Version>| {
+        v.meta().deletion_timestamp.is_some() && v.meta().finalizers.iter().any(|f| &**f == FINALIZER)
+    };
+    crds.iter().filter(ours).cloned().collect()
 }
 
 fn topic(crd: &Value) -> String {

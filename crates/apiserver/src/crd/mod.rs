@@ -10,9 +10,11 @@ mod conditions;
 pub mod controller;
 mod finalize;
 pub mod kind;
+mod known_fields;
 mod names;
 pub mod observer;
 pub mod strategy;
+mod terminating;
 mod validate;
 
 #[cfg(test)]

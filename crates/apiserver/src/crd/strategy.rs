@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::conditions::{self, Condition};
-use super::{FINALIZER, validate};
+use super::{FINALIZER, known_fields, validate};
 use crate::object::{ObjectExt, object_mut};
 use crate::status::FieldError;
 use crate::strategy::Strategy;
@@ -13,6 +13,10 @@ use crate::strategy::Strategy;
 pub struct CrdStrategy;
 
 impl Strategy for CrdStrategy {
+    fn prune(&self, object: &mut Value) -> Vec<String> {
+        known_fields::prune(object)
+    }
+
     fn default(&self, object: &mut Value) {
         let Some(spec) = object.get_mut("spec") else { return };
         let spec = object_mut(spec);

@@ -275,6 +275,8 @@ async fn check_32_deletion_removes_instances() {
             && terminating.top_str("message").ends_with("waiting for d/held (finalizers: example.com/hold)")
     };
     world.eventually("the blocking object is named", named).await;
+    let refused = world.create(&tanks, object("Tank", "late", json!({}))).await.unwrap_err();
+    assert_eq!(refused.code, 403, "{}", refused.message);
     let options = UpdateOptions { unconditional: true, ..UpdateOptions::default() };
     let release = world.objects.update(&world.context, &tanks, "d", "held", options, |old| {
         let mut object = old.cloned().unwrap_or_default();
@@ -348,4 +350,24 @@ async fn a_restart_serves_stored_crds() {
     let tanks = second.served("v1", "tanks").expect("served at start");
     let read = second.objects.get_value(&tanks, "d", "a").await.unwrap();
     assert_eq!(read["spec"], json!({"size": 1, "color": "green"}));
+}
+
+/// Schemas hold values of any form (`default`, `enum`, `additionalProperties`), which are not unknown fields.
+#[test]
+fn the_fields_of_a_schema_are_known() {
+    use crate::strategy::Strategy;
+    let mut crd = crd("tanks", "Tank");
+    crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["x"] = json!({
+        "type": "object", "default": {"a": {"b": [1, null]}}, "additionalProperties": {"type": "string", "minLength": 1},
+        "x-kubernetes-validations": [{"rule": "true", "optionalOldSelf": true}],
+    });
+    crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["y"] = json!({
+        "type": "array", "maxItems": 3, "minimum": 0.5, "items": {"type": "string", "enum": ["a", {"b": 1}], "example": {"c": 1}},
+        "x-kubernetes-list-type": "atomic", "x-kubernetes-map-type": "atomic", "x-kubernetes-preserve-unknown-fields": true,
+    });
+    let before = crd.clone();
+    assert_eq!(super::strategy::CrdStrategy.prune(&mut crd), Vec::<String>::new());
+    assert_eq!(crd, before);
+    crd["spec"]["versions"][0]["typo"] = json!(1);
+    assert_eq!(super::strategy::CrdStrategy.prune(&mut crd), ["spec.versions[0].typo"]);
 }

@@ -15,8 +15,30 @@ pub(super) struct Extensions(pub(super) Vec<(&'static str, Value)>);
 static TABLE: LazyLock<HashMap<&'static str, HashMap<&'static str, Extensions>>> =
     LazyLock::new(|| parse(include_str!("../patch/builtin_types.txt")));
 
+/// Unions: a patch that sets one member must not keep the others. The table does not say so, because only clients
+/// that make strategic patches need to know.
+static RETAIN_KEYS: LazyLock<[((&'static str, &'static str), Extensions); 3]> = LazyLock::new(|| {
+    let union_list = || {
+        Extensions(vec![
+            ("x-kubernetes-list-type", json!("map")),
+            ("x-kubernetes-list-map-keys", json!(["name"])),
+            ("x-kubernetes-patch-strategy", json!("merge,retainKeys")),
+            ("x-kubernetes-patch-merge-key", json!("name")),
+        ])
+    };
+    let strategy = Extensions(vec![("x-kubernetes-patch-strategy", json!("retainKeys"))]);
+    [
+        (("io.k8s.api.core.v1.PodSpec", "volumes"), union_list()),
+        (("io.k8s.api.core.v1.PodSpec", "resourceClaims"), union_list()),
+        (("io.k8s.api.apps.v1.DeploymentSpec", "strategy"), strategy),
+    ]
+});
+
 /// Extensions of `field` of a component like `io.k8s.api.core.v1.PodSpec`.
 pub(super) fn of(component: &str, field: &str) -> Option<&'static Extensions> {
+    if let Some((_, strategy)) = RETAIN_KEYS.iter().find(|(at, _)| *at == (component, field)) {
+        return Some(strategy);
+    }
     // The table's names are the last three parts: `core.v1.PodSpec`.
     let start = component.rmatch_indices('.').nth(2).map_or(0, |(at, _)| at + 1);
     TABLE.get(&component[start..])?.get(field)
@@ -42,8 +64,7 @@ fn parse(text: &'static str) -> HashMap<&'static str, HashMap<&'static str, Exte
     table
 }
 
-/// `by(name;@…)~name` is a list of type map with a strategic merge key, `set(s)~` a set that merges, `~!` keeps only
-/// the keys that are sent.
+/// `by(name;@…)~name` is a list of type map with a strategic merge key, `set(s)~` a set that merges, `~!` is replaced.
 fn extensions(kind: &str) -> Extensions {
     let mut found = Vec::new();
     if let Some(keys) = kind.strip_prefix("by(").and_then(|rest| rest.split_once(';')).map(|(keys, _)| keys) {
@@ -59,14 +80,9 @@ fn extensions(kind: &str) -> Extensions {
     }
     match kind.split_once('~').map(|(_, key)| key) {
         None => {}
-        Some("!") => found.push(("x-kubernetes-patch-strategy", json!("retainKeys"))),
+        Some("!") => found.push(("x-kubernetes-patch-strategy", json!("replace"))),
         Some(key) => {
-            let (key, retain) = match key.strip_suffix('!') {
-                Some(key) => (key, true),
-                None => (key, false),
-            };
-            let strategy = if retain { "merge,retainKeys" } else { "merge" };
-            found.push(("x-kubernetes-patch-strategy", json!(strategy)));
+            found.push(("x-kubernetes-patch-strategy", json!("merge")));
             if !key.is_empty() {
                 found.push(("x-kubernetes-patch-merge-key", json!(key)));
             }

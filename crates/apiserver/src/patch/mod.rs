@@ -20,6 +20,11 @@ pub use merge::merge_patch;
 use crate::registry::{Registry, Resource};
 use crate::status::Status;
 
+/// The type of a built-in kind, for those who check fields against it.
+pub(crate) fn builtin_type(api_version: &str, kind: &str) -> Option<drover_smd::schema::Type<'static>> {
+    table::Builtin::get().kind(api_version, kind)
+}
+
 /// The kinds of patch, by content type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PatchType {
