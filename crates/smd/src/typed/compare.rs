@@ -92,13 +92,18 @@ fn visit_both(
 }
 
 fn visit_as(schema: &Schema, shape: Shape<'_>, left: Option<&Value>, right: Option<&Value>) -> Visited {
+    let whole = match (left, right) {
+        (None, _) => Some(Change::Added),
+        (_, None) => Some(Change::Removed),
+        _ => None,
+    };
     let beneath = match shape {
         Shape::Map(map) => {
             let (l, r) = (left.and_then(Value::as_object), right.and_then(Value::as_object));
             if map.atomic || (l.is_none_or(|l| l.is_empty()) && r.is_none_or(|r| r.is_empty())) {
                 return Ok(leaf(left, right));
             }
-            visit_map(schema, map, l, r)?
+            visit_map(schema, map, l, r, whole)?
         }
         Shape::List(list) => {
             let (l, r) = (left.and_then(Value::as_array), right.and_then(Value::as_array));
@@ -111,12 +116,7 @@ fn visit_as(schema: &Schema, shape: Shape<'_>, left: Option<&Value>, right: Opti
         }
         Shape::Scalar(_) | Shape::Nothing => return Ok(leaf(left, right)),
     };
-    let itself = match (left, right) {
-        (None, _) => Some(Change::Added),
-        (_, None) => Some(Change::Removed),
-        _ => None,
-    };
-    Ok((itself.is_some() || !beneath.is_same()).then(|| Diff { itself, beneath: Box::new(beneath) }))
+    Ok((whole.is_some() || !beneath.is_same()).then(|| Diff { itself: whole, beneath: Box::new(beneath) }))
 }
 
 fn leaf(left: Option<&Value>, right: Option<&Value>) -> Option<Diff> {
@@ -131,18 +131,20 @@ fn leaf(left: Option<&Value>, right: Option<&Value>) -> Option<Diff> {
 
 type Entries = serde_json::Map<String, Value>;
 
+/// `whole`: the map as a whole comes or goes.
 fn visit_map(
     schema: &Schema,
     map: &Map,
     left: Option<&Entries>,
     right: Option<&Entries>,
+    whole: Option<Change>,
 ) -> Result<Comparison, ItemError> {
     let mut diffs = Diffs::default();
     for (key, l) in left.into_iter().flatten() {
         let field = map.lookup(key);
+        let r = right.and_then(|right| right.get(key)).or_else(|| empty(&field, whole));
         if !field.is_untracked()
-            && let Some(diff) =
-                visit(schema, field.ty, Some(l), or_empty(right.and_then(|r| r.get(key)), &field))?
+            && let Some(diff) = visit(schema, field.ty, Some(l), r)?
         {
             diffs.push(field.element(key), diff);
         }
@@ -151,17 +153,27 @@ fn visit_map(
         let field = map.lookup(key);
         if !field.is_untracked()
             && !left.is_some_and(|left| left.contains_key(key))
-            && let Some(diff) = visit(schema, field.ty, or_empty(None, &field), Some(r))?
+            && let Some(diff) = visit(schema, field.ty, empty(&field, whole), Some(r))?
         {
             diffs.push(field.element(key), diff);
+        }
+    }
+    if let (Some(change), Some(present)) = (whole, left.or(right)) {
+        // Fields that are always there come and go with the whole.
+        for field in
+            map.fields().iter().filter(|field| field.always_present && !present.contains_key(&*field.name))
+        {
+            let diff = Diff { itself: Some(change), beneath: Box::default() };
+            diffs.push(PathElement::Field(field.name.clone()), diff);
         }
     }
     Ok(diffs.finish())
 }
 
-fn or_empty<'v>(value: Option<&'v Value>, field: &Lookup<'_>) -> Option<&'v Value> {
+/// What stands for an absent field within a map that is there.
+fn empty<'v>(field: &Lookup<'_>, whole: Option<Change>) -> Option<&'v Value> {
     static EMPTY: Value = Value::Null;
-    value.or_else(|| field.is_always_present().then_some(&EMPTY))
+    (whole.is_none() && field.is_always_present()).then_some(&EMPTY)
 }
 
 fn visit_list(

@@ -3,6 +3,11 @@
 // reads them off the modules that publish the types. Usage:
 //
 //	go run . > ../../../../crates/apiserver/src/patch/builtin_types.txt
+//
+// With the argument `owned` it reads a JSON list of `{"object": …}` and writes it again with what the creator of
+// each object owns, for crates/apiserver/src/patch/tests/owned.json:
+//
+//	go run . owned < owned.json > owned.new && mv owned.new owned.json
 package main
 
 import (
@@ -34,9 +39,15 @@ var sources = []string{
 }
 
 func main() {
+	must(apiextensions.AddToScheme(scheme.Scheme))
+	must(apiregistration.AddToScheme(scheme.Scheme))
+	if len(os.Args) > 1 && os.Args[1] == "owned" {
+		owned()
+		return
+	}
 	types := map[string]schema.Atom{}
 	for _, source := range sources {
-		for _, def := range load(source).Types {
+		for _, def := range load(source) {
 			if _, known := types[def.Name]; !known || def.Name == "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta" {
 				types[def.Name] = def.Atom
 			}
@@ -47,8 +58,6 @@ func main() {
 			types[def.Name] = def.Atom
 		}
 	}
-	must(apiextensions.AddToScheme(scheme.Scheme))
-	must(apiregistration.AddToScheme(scheme.Scheme))
 
 	t := table{types: types, goTypes: map[string]reflect.Type{}, todo: map[string]bool{}, done: map[string]string{}}
 	var kinds []string
@@ -89,7 +98,7 @@ func must(err error) {
 	}
 }
 
-func load(source string) schema.Schema {
+func load(source string) []schema.TypeDef {
 	module := strings.Join(strings.Split(source, "/")[:2], "/")
 	dir, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", module).Output()
 	must(err)
@@ -98,7 +107,7 @@ func load(source string) schema.Schema {
 	yaml := strings.Split(string(text), "`")[1]
 	parser, err := typed.NewParser(typed.YAMLObject(yaml))
 	must(err)
-	return parser.Schema
+	return parser.Schema.Types
 }
 
 // customResourceDefinitions converts what the OpenAPI document says of them: no schema is published.
@@ -206,7 +215,7 @@ func (t *table) marks(owner string, field schema.StructField) string {
 		omit := strings.Contains(tag, ",omitempty") || strings.Contains(tag, ",omitzero")
 		switch goField.Type.Kind() {
 		case reflect.Struct:
-			if atom := t.resolve(field.Type); atom.Map != nil && atom.Scalar == nil && !strings.Contains(tag, ",omitzero") {
+			if !strings.Contains(tag, ",omitzero") {
 				marks += "+"
 			}
 		case reflect.Slice, reflect.Map:

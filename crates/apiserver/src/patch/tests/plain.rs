@@ -1,6 +1,11 @@
 //! Ownership of plain writers, and strategic merge patches.
 
+use std::sync::Arc;
+
 use super::*;
+use crate::patch::{FieldManager, Fields, Manager};
+use crate::registry::{Resource, ResourceDef};
+use crate::strategy::Plain;
 
 #[tokio::test]
 async fn plain_writers_own_what_they_change() {
@@ -69,4 +74,32 @@ async fn strategic_merge_patches_merge_lists_by_key() {
     assert!(status["message"].as_str().unwrap().contains("spec.template.spec.containers"), "{status}");
     let bad = json!({"spec": {"$patch": "nonsense"}});
     assert_eq!(client.call(Method::PATCH, DEPLOYMENT, STRATEGIC, &bad).await.0, 400);
+}
+
+#[test]
+fn creators_of_built_in_kinds_own_what_upstream_says() {
+    let examples: Vec<Value> = serde_json::from_str(include_str!("owned.json")).unwrap();
+    assert!(examples.len() > 10);
+    let fields = Fields::default();
+    for example in &examples {
+        let mut object = example["object"].clone();
+        let (api_version, kind) =
+            (example["object"]["apiVersion"].as_str().unwrap(), example["object"]["kind"].as_str().unwrap());
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        let def = ResourceDef {
+            group: group.into(),
+            version: version.into(),
+            kind: kind.into(),
+            ..ResourceDef::default()
+        };
+        let resource = Resource::new(def, Arc::new(Plain));
+        let by = Manager { name: "creator", subresource: "", now: jiff::Timestamp::UNIX_EPOCH };
+        fields.track(&resource, None, &mut object, &by).unwrap();
+        assert_eq!(
+            owned(&object, "creator", "Update", ""),
+            example["owned"],
+            "{api_version} {}",
+            resource.def.kind
+        );
+    }
 }
