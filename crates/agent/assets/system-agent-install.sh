@@ -160,7 +160,7 @@ setup_client() {
 }
 
 # fetch TRUST URL FILE TIMEOUT [HEADER...]: one try. TRUST is ca (the pinned authority, if there is one), system or none.
-# The headers go through a file: arguments of a process can be read by everybody.
+# The headers go through a file: arguments of a process can be read by everybody. Those without a value are left out.
 fetch() {
     trust=$1 url=$2 file=$3 timeout=$4
     shift 4
@@ -168,6 +168,7 @@ fetch() {
     if [ "$trust" = ca ] && [ -z "$CA_FILE" ]; then trust=system; fi
     if [ "$CLIENT" = curl ]; then
         for header in "$@"; do
+            case "$header" in *": ") continue ;; esac
             printf 'header = "%s"\n' "$(printf '%s' "$header" | sed 's/[\\"]/\\&/g')" >>"$TMP/headers"
         done
         case "$trust" in
@@ -179,6 +180,7 @@ fetch() {
     else
         printf '' >"$TMP/wgetrc"
         for header in "$@"; do
+            case "$header" in *": ") continue ;; esac
             printf 'header = %s\n' "$header" >>"$TMP/wgetrc"
         done
         case "$trust" in

@@ -363,7 +363,7 @@ async fn agent_check_38_a_token_that_is_refused_starts_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_at_work_is_waited_for() {
     let server = Server::start().await;
-    let root = Root::new("none");
+    let root = Root::new(if has("wget") { "curl" } else { "wget" });
     let interlock = root.at("var/lib/rancher/agent/interlock");
     std::fs::create_dir_all(&interlock).unwrap();
     std::fs::write(interlock.join("applyinator-active"), "").unwrap();
@@ -380,5 +380,8 @@ async fn an_agent_at_work_is_waited_for() {
     assert!(!watch, "the agent is not restarted while it works");
     assert!(install.status.success(), "{}", said(&install));
     assert!(root.read("systemctl.log").contains("restart rancher-system-agent.service"));
+    let requests = server.requests.lock().unwrap().clone();
+    let (_, headers) = requests.iter().find(|(path, _)| path == "/v3/connect/agent").unwrap();
+    assert!(!headers.contains_key("x-cattle-node-name"), "what was not given is not sent");
     assert!(!interlock.join("restart-pending").exists());
 }

@@ -9,12 +9,14 @@ pub mod decide;
 pub mod gzip_json;
 mod link;
 mod outbox;
+mod publish;
 pub mod report;
 pub mod secret;
+mod tell;
 
 use std::{sync::Arc, time::Duration};
 
-use drover_plan::{Plan, ProbeStatus, keys};
+use drover_plan::{Plan, keys};
 use jiff::SignedDuration;
 use tokio::{
     task::JoinHandle,
@@ -24,7 +26,7 @@ use tokio::{
 pub use link::{Link, LinkError, Word};
 
 use self::{
-    decide::{Decision, Rest, Scope, decide},
+    decide::{Decision, Scope, decide},
     outbox::Outbox,
     report::Report,
     secret::{Data, Secret},
@@ -441,88 +443,6 @@ impl Remote {
         self.outbox.save(&self.pending);
     }
 
-    /// Whether the secret lacks something that this process knows.
-    fn unsaid(&self) -> bool {
-        let Some(seen) = &self.seen else { return false };
-        if !self.pending.is_empty() {
-            return true;
-        }
-        if seen.plan.is_none() || decide::state_bytes(&seen.data) == Some(b"pending") {
-            // The commit that comes next says it.
-            return false;
-        }
-        let mut data = Data::from_iter(
-            seen.data.get(keys::PROBE_STATUSES).map(|value| (keys::PROBE_STATUSES.to_owned(), value.clone())),
-        );
-        let before = data.clone();
-        report::lay_probes(&mut data, &self.prober.statuses());
-        data != before
-    }
-
-    /// Reads the secret, lays everything unsaid onto it, writes it back; again if someone else wrote in between.
-    async fn publish(&mut self) -> Result<(), api::Error> {
-        let Some(api) = self.link.api() else { return Ok(()) };
-        for _ in 0..CONFLICTS {
-            let mut secret = api.get().await?;
-            if self.seen.as_ref().is_none_or(|seen| seen.uid != secret.uid) {
-                // Another secret than the results are about. The watch will tell.
-                self.forget_pending();
-                return Ok(());
-            }
-            let before = secret.data.clone();
-            let checksum = secret.plan_checksum();
-            if self.pending.uid == secret.uid {
-                self.pending.lay_onto(&mut secret.data, checksum.as_deref());
-            }
-            if checksum.is_some() && checksum == self.seen.as_ref().and_then(|seen| seen.checksum.clone()) {
-                report::lay_probes(&mut secret.data, &self.prober.statuses());
-            }
-            let written = if secret.data == before { Ok(secret) } else { api.put(&secret).await };
-            match written {
-                Err(error) if error.is_conflict() => continue,
-                Err(error) => return Err(error),
-                Ok(secret) => {
-                    self.forget_pending();
-                    self.see(secret);
-                    return Ok(());
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn forget_pending(&mut self) {
-        self.pending = Report::default();
-        self.outbox.save(&self.pending);
-    }
-
-    /// Writes `in-progress` before anything runs. False if the secret is no longer what was decided upon.
-    async fn commit(&mut self, uid: &str, checksum: &str) -> Result<bool, api::Error> {
-        let Some(api) = self.link.api() else { return Ok(false) };
-        let mut secret = api.get().await?;
-        let still = secret.uid == uid
-            && secret.plan_checksum().as_deref() == Some(checksum)
-            && decide::state_bytes(&secret.data) == Some(b"pending");
-        if !still {
-            self.see(secret);
-            return Ok(false);
-        }
-        if self.pending.uid == uid {
-            self.pending.lay_onto(&mut secret.data, Some(checksum));
-        }
-        Report::commit(uid, checksum, &secret.data).lay_onto(&mut secret.data, Some(checksum));
-        report::lay_probes(&mut secret.data, &self.prober.statuses());
-        match api.put(&secret).await {
-            Ok(secret) => {
-                self.forget_pending();
-                self.see(secret);
-                Ok(true)
-            }
-            Err(error) if error.is_conflict() => Ok(false),
-            Err(error) => Err(error),
-        }
-    }
-
     async fn reread(&mut self) -> Option<Duration> {
         match self.link.api()?.get().await {
             Ok(secret) => {
@@ -534,63 +454,6 @@ impl Remote {
                 Some(self.retry.pause)
             }
         }
-    }
-
-    /// One line per change of mind.
-    fn say(&mut self, decision: &Decision) {
-        let line = match decision {
-            Decision::NoPlan => "waiting for a plan".to_owned(),
-            Decision::Apply { .. } => return,
-            Decision::Wait(left) => {
-                let line = "the plan failed; it is tried again after a rest".to_owned();
-                tracing::debug!("{} s left", left.as_secs());
-                line
-            }
-            Decision::Rest(Rest::Applied) => "the plan is applied".to_owned(),
-            Decision::Rest(Rest::GivenUp) => {
-                "the plan failed as often as it may; waiting for another".to_owned()
-            }
-            Decision::Rest(Rest::NotAsked) => {
-                "the plan changed, but the server has not asked for it to be applied".to_owned()
-            }
-            Decision::Rest(Rest::Foreign) => "the plan's state is not for this agent to act upon".to_owned(),
-        };
-        if self.said.as_ref() != Some(&line) {
-            tracing::info!("{line}");
-            self.said = Some(line);
-        }
-    }
-
-    fn show(&self) {
-        let (connected, trouble, server) = self.link.state();
-        let seen = self.seen.as_ref();
-        let value =
-            |key| seen.map(|seen| decide::text(&seen.data, key).to_owned()).filter(|text| !text.is_empty());
-        self.board.show(|status| {
-            status.connected = connected;
-            status.trouble = trouble;
-            status.server = server;
-            status.plan = seen.and_then(|seen| seen.checksum.clone());
-            status.plan_state = value(keys::PLAN_STATE);
-            status.plan_revision = value(keys::PLAN_REVISION);
-            status.applied_checksum = value(keys::APPLIED_CHECKSUM);
-            status.last_apply_time = value(keys::LAST_APPLY_TIME);
-            status.failure_count = value(keys::FAILURE_COUNT).filter(|count| count != "0");
-            status.unpublished = !self.pending.is_empty();
-            status.probes = self
-                .prober
-                .statuses()
-                .into_iter()
-                .map(|(name, ProbeStatus { healthy, .. })| (name, healthy))
-                .collect();
-            status.waiting_for = if self.running.is_some() {
-                Some("the plan that is being applied".into())
-            } else if self.blocked {
-                Some("the installer to restart the agent".into())
-            } else {
-                self.said.clone()
-            };
-        });
     }
 }
 

@@ -1,0 +1,93 @@
+//! Laying what is unsaid onto the secret: read, merge, write, and again if someone else wrote in between.
+
+use drover_plan::keys;
+
+use super::{
+    CONFLICTS, Remote, api, decide,
+    report::{self, Report},
+    secret::Data,
+};
+
+impl Remote {
+    /// Whether the secret lacks something that this process knows.
+    pub(super) fn unsaid(&self) -> bool {
+        let Some(seen) = &self.seen else { return false };
+        if !self.pending.is_empty() {
+            return true;
+        }
+        if seen.plan.is_none() || decide::state_bytes(&seen.data) == Some(b"pending") {
+            // The commit that comes next says it.
+            return false;
+        }
+        let mut data = Data::from_iter(
+            seen.data.get(keys::PROBE_STATUSES).map(|value| (keys::PROBE_STATUSES.to_owned(), value.clone())),
+        );
+        let before = data.clone();
+        report::lay_probes(&mut data, &self.prober.statuses());
+        data != before
+    }
+
+    /// Reads the secret, lays everything unsaid onto it, writes it back; again if someone else wrote in between.
+    pub(super) async fn publish(&mut self) -> Result<(), api::Error> {
+        let Some(api) = self.link.api() else { return Ok(()) };
+        for _ in 0..CONFLICTS {
+            let mut secret = api.get().await?;
+            if self.seen.as_ref().is_none_or(|seen| seen.uid != secret.uid) {
+                // Another secret than the results are about. The watch will tell.
+                self.forget_pending();
+                return Ok(());
+            }
+            let before = secret.data.clone();
+            let checksum = secret.plan_checksum();
+            if self.pending.uid == secret.uid {
+                self.pending.lay_onto(&mut secret.data, checksum.as_deref());
+            }
+            if checksum.is_some() && checksum == self.seen.as_ref().and_then(|seen| seen.checksum.clone()) {
+                report::lay_probes(&mut secret.data, &self.prober.statuses());
+            }
+            let written = if secret.data == before { Ok(secret) } else { api.put(&secret).await };
+            match written {
+                Err(error) if error.is_conflict() => continue,
+                Err(error) => return Err(error),
+                Ok(secret) => {
+                    self.forget_pending();
+                    self.see(secret);
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn forget_pending(&mut self) {
+        self.pending = Report::default();
+        self.outbox.save(&self.pending);
+    }
+
+    /// Writes `in-progress` before anything runs. False if the secret is no longer what was decided upon.
+    pub(super) async fn commit(&mut self, uid: &str, checksum: &str) -> Result<bool, api::Error> {
+        let Some(api) = self.link.api() else { return Ok(false) };
+        let mut secret = api.get().await?;
+        let still = secret.uid == uid
+            && secret.plan_checksum().as_deref() == Some(checksum)
+            && decide::state_bytes(&secret.data) == Some(b"pending");
+        if !still {
+            self.see(secret);
+            return Ok(false);
+        }
+        if self.pending.uid == uid {
+            self.pending.lay_onto(&mut secret.data, Some(checksum));
+        }
+        Report::commit(uid, checksum, &secret.data).lay_onto(&mut secret.data, Some(checksum));
+        report::lay_probes(&mut secret.data, &self.prober.statuses());
+        match api.put(&secret).await {
+            Ok(secret) => {
+                self.forget_pending();
+                self.see(secret);
+                Ok(true)
+            }
+            Err(error) if error.is_conflict() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
