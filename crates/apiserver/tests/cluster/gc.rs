@@ -241,3 +241,20 @@ async fn a_cascade_works_in_virtual_time_and_idle_controllers_write_nothing() {
     tokio::time::sleep(std::time::Duration::from_secs(3_000)).await;
     assert_eq!(cluster.storage.index().revision(), before);
 }
+
+#[tokio::test]
+async fn kubernetes_check_21_a_cascade_cut_off_in_the_middle_is_finished_by_the_next_server() {
+    let dir = tempfile::tempdir().unwrap();
+    {
+        let cluster = Setup::new(reopen(dir.path()).await).start().await;
+        owner_with(&cluster, 400).await;
+        cluster
+            .delete(&format!("{MAPS}/owner"), json!({"propagationPolicy": "Background"}))
+            .await
+            .expect(200);
+        cluster.eventually("some are gone", || async { dependents(&cluster).await.len() < 400 }).await;
+        cluster.stop().await;
+    }
+    let cluster = Setup::new(reopen(dir.path()).await).start().await;
+    cluster.eventually("the rest goes", || async { dependents(&cluster).await.is_empty() }).await;
+}

@@ -12,27 +12,26 @@ use std::sync::Arc;
 use std::time::Duration;
 use tower::ServiceExt;
 
-pub const DEADLINE: Duration = Duration::from_secs(30);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
-pub struct Cluster {
-    pub server: ApiServer,
-    pub auth: Auth,
-    pub pki: Arc<Pki>,
-    pub storage: Arc<dyn Storage>,
+pub(crate) struct Cluster {
+    pub(crate) server: ApiServer,
+    pub(crate) pki: Arc<Pki>,
+    pub(crate) storage: Arc<dyn Storage>,
     controllers: Option<Controllers>,
 }
 
 /// How a test cluster differs from the usual one.
-pub struct Setup {
-    pub storage: Arc<dyn Storage>,
-    pub clock: Arc<dyn Clock>,
-    pub pki: Option<Arc<Pki>>,
-    pub controllers: Option<ControllerOptions>,
-    pub configure: Box<dyn FnOnce(&mut AuthOptions)>,
+pub(crate) struct Setup {
+    pub(crate) storage: Arc<dyn Storage>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) pki: Option<Arc<Pki>>,
+    pub(crate) controllers: Option<ControllerOptions>,
+    pub(crate) configure: Box<dyn FnOnce(&mut AuthOptions)>,
 }
 
 impl Setup {
-    pub fn new(storage: Arc<dyn Storage>) -> Self {
+    pub(crate) fn new(storage: Arc<dyn Storage>) -> Self {
         Self {
             storage,
             clock: Arc::new(SystemClock),
@@ -42,7 +41,7 @@ impl Setup {
         }
     }
 
-    pub async fn start(self) -> Cluster {
+    pub(crate) async fn start(self) -> Cluster {
         let pki = self.pki.unwrap_or_else(|| Arc::new(Pki::in_memory(self.clock.now()).unwrap()));
         let mut auth_options = AuthOptions::new(pki.clone());
         (self.configure)(&mut auth_options);
@@ -58,12 +57,12 @@ impl Setup {
             }
             None => None,
         };
-        Cluster { server, auth, pki, storage: self.storage, controllers }
+        Cluster { server, pki, storage: self.storage, controllers }
     }
 }
 
 /// Runs a test on both stores.
-pub async fn on_both<F: Future<Output = ()>>(test: impl Fn(Cluster) -> F) {
+pub(crate) async fn on_both<F: Future<Output = ()>>(test: impl Fn(Cluster) -> F) {
     test(Setup::new(Arc::new(MemoryStorage::new())).start().await).await;
     let dir = tempfile::tempdir().unwrap();
     let storage = Arc::new(SqliteStorage::open(dir.path()).unwrap());
@@ -71,7 +70,7 @@ pub async fn on_both<F: Future<Output = ()>>(test: impl Fn(Cluster) -> F) {
 }
 
 /// Opens a store that a stopped server held; its last tasks may still be ending.
-pub async fn reopen(dir: &std::path::Path) -> Arc<dyn Storage> {
+pub(crate) async fn reopen(dir: &std::path::Path) -> Arc<dyn Storage> {
     let open = async {
         loop {
             match SqliteStorage::open(dir) {
@@ -84,24 +83,24 @@ pub async fn reopen(dir: &std::path::Path) -> Arc<dyn Storage> {
     tokio::time::timeout(DEADLINE, open).await.unwrap()
 }
 
-pub fn admin() -> UserInfo {
+pub(crate) fn admin() -> UserInfo {
     UserInfo::system_masters("system:admin")
 }
 
-pub fn user(name: &str) -> UserInfo {
+pub(crate) fn user(name: &str) -> UserInfo {
     UserInfo { name: name.into(), groups: vec!["system:authenticated".into()], ..UserInfo::default() }
 }
 
 /// An answer.
 #[derive(Debug)]
-pub struct Answer {
-    pub code: u16,
-    pub body: Value,
+pub(crate) struct Answer {
+    pub(crate) code: u16,
+    pub(crate) body: Value,
 }
 
 impl Answer {
     #[track_caller]
-    pub fn expect(self, code: u16) -> Value {
+    pub(crate) fn expect(self, code: u16) -> Value {
         assert_eq!(self.code, code, "{}", self.body);
         self.body
     }
@@ -109,7 +108,7 @@ impl Answer {
 
 impl Cluster {
     /// Ends everything, so that the store can be opened again.
-    pub async fn stop(self) {
+    pub(crate) async fn stop(self) {
         if let Some(controllers) = self.controllers {
             controllers.stop().await;
         }
@@ -117,7 +116,7 @@ impl Cluster {
     }
 
     /// One request; `who` is trusted, `None` lets the server find out.
-    pub async fn call(
+    pub(crate) async fn call(
         &self,
         who: Option<UserInfo>,
         method: &str,
@@ -127,7 +126,7 @@ impl Cluster {
         self.call_with(who, method, path, body, &[]).await
     }
 
-    pub async fn call_with(
+    pub(crate) async fn call_with(
         &self,
         who: Option<UserInfo>,
         method: &str,
@@ -154,28 +153,28 @@ impl Cluster {
         Answer { code, body: serde_json::from_slice(&bytes).unwrap_or(Value::Null) }
     }
 
-    pub async fn get(&self, path: &str) -> Answer {
+    pub(crate) async fn get(&self, path: &str) -> Answer {
         self.call(Some(admin()), "GET", path, None).await
     }
 
-    pub async fn post(&self, path: &str, body: Value) -> Answer {
+    pub(crate) async fn post(&self, path: &str, body: Value) -> Answer {
         self.call(Some(admin()), "POST", path, Some(&body)).await
     }
 
-    pub async fn patch(&self, path: &str, body: Value) -> Answer {
+    pub(crate) async fn patch(&self, path: &str, body: Value) -> Answer {
         self.call(Some(admin()), "PATCH", path, Some(&body)).await
     }
 
-    pub async fn delete(&self, path: &str, options: Value) -> Answer {
+    pub(crate) async fn delete(&self, path: &str, options: Value) -> Answer {
         self.call(Some(admin()), "DELETE", path, Some(&options)).await
     }
 
-    pub async fn namespace(&self, name: &str) {
+    pub(crate) async fn namespace(&self, name: &str) {
         self.post("/api/v1/namespaces", json!({"metadata": {"name": name}})).await.expect(201);
     }
 
     /// Waits until the condition holds, looking again at every change of the store.
-    pub async fn eventually<F: Future<Output = bool>>(&self, what: &str, condition: impl Fn() -> F) {
+    pub(crate) async fn eventually<F: Future<Output = bool>>(&self, what: &str, condition: impl Fn() -> F) {
         let index = self.storage.index();
         let wait = async {
             loop {
@@ -189,13 +188,13 @@ impl Cluster {
         assert!(tokio::time::timeout(DEADLINE, wait).await.is_ok(), "{what} did not come true in time");
     }
 
-    pub async fn gone(&self, path: &str) {
+    pub(crate) async fn gone(&self, path: &str) {
         self.eventually(&format!("deletion of {path}"), || async { self.get(path).await.code == 404 }).await;
     }
 }
 
 /// A ConfigMap with owners given as (name, uid).
-pub fn config_map(name: &str, owners: &[(&str, &str)]) -> Value {
+pub(crate) fn config_map(name: &str, owners: &[(&str, &str)]) -> Value {
     let owners: Vec<Value> = owners
         .iter()
         .map(|(name, uid)| {
@@ -205,6 +204,6 @@ pub fn config_map(name: &str, owners: &[(&str, &str)]) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "ownerReferences": owners}})
 }
 
-pub fn uid(object: &Value) -> String {
+pub(crate) fn uid(object: &Value) -> String {
     object["metadata"]["uid"].as_str().unwrap().to_owned()
 }

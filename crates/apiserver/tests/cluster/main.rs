@@ -1,6 +1,9 @@
 //! The server with authentication, RBAC and controllers, as clients see it. Check numbers are those of the fact sheet on the
 //! Kubernetes API.
 
+// A test that cannot go on may panic.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 mod gc;
 mod harness;
 mod kubectl;

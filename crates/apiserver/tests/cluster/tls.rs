@@ -16,14 +16,14 @@ use tokio::task::JoinSet;
 use tower::ServiceExt;
 
 /// A cluster that listens; ends with the value.
-pub struct Listening {
-    pub cluster: Arc<Cluster>,
-    pub address: SocketAddr,
-    pub serving: Arc<ServingCertificate>,
+pub(crate) struct Listening {
+    pub(crate) cluster: Arc<Cluster>,
+    pub(crate) address: SocketAddr,
+    pub(crate) serving: Arc<ServingCertificate>,
     _tasks: JoinSet<()>,
 }
 
-pub async fn listen(cluster: Cluster) -> Listening {
+pub(crate) async fn listen(cluster: Cluster) -> Listening {
     let cluster = Arc::new(cluster);
     let sans = ["localhost".to_owned(), "127.0.0.1".to_owned()];
     let pair = cluster.pki.serving(&sans, Timestamp::now()).unwrap();
