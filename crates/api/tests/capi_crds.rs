@@ -2,6 +2,8 @@
 //!
 //! The module comes from Go's cache or proxy; where there is no Go, the test says so and passes.
 
+#![allow(clippy::unwrap_used)]
+
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::Command;
@@ -54,7 +56,8 @@ fn compare(path: &str, ours: &Value, theirs: &Value, differences: &mut Vec<Strin
                 let prose = key == "description" && (a.get(key).is_none_or(Value::is_string));
                 // controller-gen repeats defaults that mean nothing: an empty list of columns, a zero priority.
                 let (x, y) = (a.get(key).unwrap_or(&Value::Null), b.get(key).unwrap_or(&Value::Null));
-                if !prose && !(key == "priority" && is_zero(x) && is_zero(y)) {
+                let same_priority = key == "priority" && is_zero(x) && is_zero(y);
+                if !prose && !same_priority {
                     compare(&format!("{path}/{key}"), x, y, differences);
                 }
             }

@@ -1,0 +1,85 @@
+//! Executes a decision. Every step is guarded and may be repeated.
+
+use drover_api::capi::v1beta2::{API_VERSION, Cluster, Machine, MachineDeployment, MachineSet};
+use drover_api::finalizers;
+use drover_runtime::error::found;
+use drover_runtime::{Error, finalizer};
+use kube::ResourceExt;
+use kube::api::{Api, DeleteParams, Preconditions};
+use serde_json::json;
+
+use super::ClusterController;
+use super::decide::{Action, Decision, Descendant, Part};
+use super::scope::Scope;
+use crate::apply::{dynamic, own_by_cluster, partial};
+use crate::external::External;
+
+impl ClusterController {
+    /// Executes the actions in order; the first failure stops.
+    pub(super) async fn apply(&self, scope: &Scope, decision: &Decision) -> Result<(), Error> {
+        for action in &decision.actions {
+            self.execute(scope, action).await?;
+        }
+        Ok(())
+    }
+
+    async fn execute(&self, scope: &Scope, action: &Action) -> Result<(), Error> {
+        let cluster = &scope.cluster;
+        let namespace = cluster.namespace().unwrap_or_default();
+        let api: Api<Cluster> = Api::namespaced(self.client.clone(), &namespace);
+        match action {
+            Action::AddFinalizer => {
+                finalizer::ensure(&api, cluster, finalizers::capi::CLUSTER).await.map(|_| ())
+            }
+            Action::RemoveFinalizer => {
+                finalizer::remove(&api, cluster, finalizers::capi::CLUSTER).await.map(|_| ())
+            }
+            Action::Own(part) => own_by_cluster(&self.externals, cluster, external(scope, *part)).await,
+            Action::Endpoint { host, port } => {
+                let desired = json!({
+                    "apiVersion": API_VERSION,
+                    "kind": "Cluster",
+                    "metadata": { "name": cluster.name_any(), "namespace": namespace },
+                    "spec": { "controlPlaneEndpoint": { "host": host, "port": port } },
+                });
+                let desired = serde_json::from_value(desired).map_err(Error::other("build Cluster"))?;
+                let api = partial::<Cluster>(&self.client, &namespace);
+                self.spec.apply_dynamic(&api, &desired, Some(&dynamic(cluster)?)).await.map(|_| ())
+            }
+            Action::DeleteDescendant(descendant) => self.delete_descendant(descendant, &namespace).await,
+            Action::Delete(part) => {
+                let External::Found { resource, object, .. } = external(scope, *part) else { return Ok(()) };
+                let name = object.name_any();
+                let deleted =
+                    self.externals.api(&namespace, resource).delete(&name, &exactly(object.uid())).await;
+                found(deleted).map(|_| ()).map_err(Error::api(format!("delete {} {name}", resource.kind)))
+            }
+        }
+    }
+
+    async fn delete_descendant(&self, descendant: &Descendant, namespace: &str) -> Result<(), Error> {
+        let Descendant { kind, name, uid } = descendant;
+        let api = match *kind {
+            "MachineDeployment" => partial::<MachineDeployment>(&self.client, namespace),
+            "MachineSet" => partial::<MachineSet>(&self.client, namespace),
+            _ => partial::<Machine>(&self.client, namespace),
+        };
+        let deleted = api.delete(name, &exactly(uid.clone())).await;
+        found(deleted).map(|_| ()).map_err(Error::api(format!("delete {kind} {name}")))
+    }
+}
+
+/// A namesake that was created since must not go instead.
+fn exactly(uid: Option<String>) -> DeleteParams {
+    DeleteParams {
+        preconditions: Some(Preconditions { uid, resource_version: None }),
+        ..DeleteParams::background()
+    }
+}
+
+fn external(scope: &Scope, part: Part) -> &External {
+    match part {
+        Part::Infrastructure => &scope.infra,
+        Part::ControlPlane => &scope.control_plane,
+    }
+}

@@ -1,0 +1,182 @@
+use std::sync::Arc;
+
+use drover_api::capi::v1beta2::Cluster;
+use drover_api::conditions::types;
+use drover_runtime::conditions::{get, is_true};
+use serde_json::{Value, json};
+
+use super::decide::{Action, Part, Stage, decide};
+use super::scope::Scope;
+use super::status::status;
+use crate::contract::ResolveError;
+use crate::external::External;
+use crate::fixtures::{at, cluster, deployment, found, machine, not_found, set};
+
+fn scope(over: Value) -> Scope {
+    let cluster: Arc<Cluster> = cluster(over);
+    Scope {
+        cluster: (*cluster).clone(),
+        infra: found("RKECluster", json!({})),
+        control_plane: found("RKEControlPlane", json!({})),
+        ..Scope::default()
+    }
+}
+
+fn going() -> Scope {
+    scope(json!({ "metadata": { "deletionTimestamp": at(0).to_string() } }))
+}
+
+#[test]
+fn what_providers_report_is_copied_and_stays() {
+    let mut scope = scope(json!({}));
+    assert_eq!(status(&scope, &decide(&scope), None, at(1)).phase.as_deref(), Some("Provisioning"));
+    scope.infra = found(
+        "RKECluster",
+        json!({
+            "spec": { "controlPlaneEndpoint": { "host": "localhost", "port": 6443 } },
+            "status": { "initialization": { "provisioned": true } },
+        }),
+    );
+    scope.control_plane = found(
+        "RKEControlPlane",
+        json!({
+            "status": { "initialization": { "controlPlaneInitialized": true } },
+        }),
+    );
+    let decision = decide(&scope);
+    assert!(decision.actions.contains(&Action::Endpoint { host: "localhost".into(), port: 6443 }));
+    let shown = status(&scope, &decision, None, at(1));
+    let initialization = shown.initialization.clone().unwrap();
+    assert_eq!(
+        (initialization.infrastructure_provisioned, initialization.control_plane_initialized),
+        (Some(true), Some(true))
+    );
+    for type_ in [
+        types::INFRASTRUCTURE_READY,
+        types::CONTROL_PLANE_INITIALIZED,
+        types::CONTROL_PLANE_AVAILABLE,
+        types::AVAILABLE,
+    ] {
+        assert!(is_true(&shown.conditions, type_), "{type_}: {:?}", get(&shown.conditions, type_));
+    }
+
+    // capi_check_6: flags stay although the providers take them back.
+    scope.cluster.status = Some(shown);
+    scope.infra = found("RKECluster", json!({}));
+    scope.control_plane = found("RKEControlPlane", json!({}));
+    let decision = decide(&scope);
+    assert!(decision.infrastructure_provisioned && decision.control_plane_initialized);
+}
+
+#[test]
+fn an_endpoint_that_someone_set_is_left_alone() {
+    let mut scope = scope(json!({ "spec": { "controlPlaneEndpoint": { "host": "mine", "port": 1 } } }));
+    scope.infra = found(
+        "RKECluster",
+        json!({
+            "spec": { "controlPlaneEndpoint": { "host": "localhost", "port": 6443 } },
+            "status": { "initialization": { "provisioned": true } },
+        }),
+    );
+    assert!(!decide(&scope).actions.iter().any(|action| matches!(action, Action::Endpoint { .. })));
+}
+
+#[test]
+fn without_control_plane_object_the_first_node_initializes() {
+    let mut scope = scope(json!({ "spec": { "controlPlaneRef": null } }));
+    scope.control_plane = External::Unset;
+    let machine = |node: Value| {
+        Arc::new(machine(
+            "cp",
+            json!({
+                "metadata": { "labels": { "cluster.x-k8s.io/control-plane": "" } }, "status": { "nodeRef": node },
+            }),
+        ))
+    };
+    scope.machines = vec![machine(Value::Null)];
+    assert!(!decide(&scope).control_plane_initialized);
+    scope.machines = vec![machine(json!({ "name": "n" }))];
+    assert!(decide(&scope).control_plane_initialized);
+}
+
+#[test]
+fn capi_check_23_the_control_plane_waits_for_workers_and_the_infrastructure_for_it() {
+    let mut scope = going();
+    scope.deployments = vec![Arc::new(deployment(json!({})))];
+    scope.sets = vec![Arc::new(set("md-1", json!({})))];
+    scope.machines = vec![Arc::new(machine("w", json!({})))];
+    let decision = decide(&scope);
+    assert_eq!(decision.actions.len(), 1, "only the deployment is deleted directly: {:?}", decision.actions);
+    assert!(matches!(&decision.actions[0], Action::DeleteDescendant(d) if d.kind == "MachineDeployment"));
+    let shown = status(&scope, &decision, None, at(1));
+    assert_eq!(get(&shown.conditions, types::DELETING).unwrap().reason, "WaitingForWorkersDeletion");
+
+    (scope.deployments, scope.sets) = (vec![], vec![]);
+    assert!(decide(&scope).actions.is_empty(), "a Machine is still there");
+    scope.machines = vec![];
+    let decision = decide(&scope);
+    assert_eq!(
+        (decision.actions, decision.stage),
+        (vec![Action::Delete(Part::ControlPlane)], Some(Stage::ControlPlane))
+    );
+    scope.control_plane =
+        found("RKEControlPlane", json!({ "metadata": { "deletionTimestamp": at(1).to_string() } }));
+    assert!(decide(&scope).actions.is_empty());
+    scope.control_plane = not_found("RKEControlPlane");
+    assert_eq!(decide(&scope).actions, [Action::Delete(Part::Infrastructure)]);
+    scope.infra = not_found("RKECluster");
+    assert_eq!(decide(&scope).actions, [Action::RemoveFinalizer]);
+}
+
+#[test]
+fn control_plane_machines_of_a_provider_are_its_own_business() {
+    let mut scope = going();
+    scope.machines = vec![Arc::new(machine(
+        "cp",
+        json!({ "metadata": { "labels": { "cluster.x-k8s.io/control-plane": "" } } }),
+    ))];
+    assert_eq!(decide(&scope).actions, [Action::Delete(Part::ControlPlane)]);
+}
+
+#[test]
+fn capi_check_24_objects_removed_by_hand_do_not_hold_the_deletion() {
+    let mut scope = going();
+    scope.control_plane =
+        External::Unresolvable(ResolveError::CrdMissing { kind: "K".into(), group: "g".into() });
+    scope.infra = not_found("RKECluster");
+    assert_eq!(decide(&scope).actions, [Action::RemoveFinalizer]);
+    scope.infra =
+        External::Unresolvable(ResolveError::NoContract { crd: "rkeclusters.rke.cattle.io".into() });
+    let decision = decide(&scope);
+    let shown = status(&scope, &decision, None, at(1));
+    let deleting = get(&shown.conditions, types::DELETING).unwrap();
+    assert!(
+        deleting.message.contains("rkeclusters.rke.cattle.io"),
+        "the real cause is told: {}",
+        deleting.message
+    );
+}
+
+#[test]
+fn capi_check_25_a_paused_cluster_does_nothing_even_when_deleted() {
+    let mut paused = going();
+    paused.cluster.spec.paused = Some(true);
+    let decision = decide(&paused);
+    assert_eq!((decision.paused, decision.actions.len()), (true, 0));
+    assert!(is_true(&status(&paused, &decision, None, at(1)).conditions, types::PAUSED));
+    let fresh = scope(json!({ "metadata": { "finalizers": null }, "spec": { "paused": true } }));
+    assert_eq!(decide(&fresh).actions, [Action::AddFinalizer]);
+}
+
+#[test]
+fn a_cluster_that_cannot_be_reached_says_so() {
+    let mut scope = scope(json!({}));
+    scope.disconnected = Some("the tunnel is not open".into());
+    let shown = status(&scope, &decide(&scope), None, at(1));
+    let available = get(&shown.conditions, types::AVAILABLE).unwrap();
+    assert!(
+        available.message.contains("RemoteConnectionProbe: the tunnel is not open"),
+        "{}",
+        available.message
+    );
+}

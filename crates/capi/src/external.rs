@@ -1,0 +1,157 @@
+//! Providers' objects: found through their CRD, watched once per kind, mapped to whoever refers to them.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use drover_api::capi::v1beta2::ContractVersionedObjectReference;
+use drover_runtime::{Cache, Caches, Change, ObjectKey};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, ApiResource, DynamicObject};
+use parking_lot::Mutex;
+
+use crate::contract::{Contract, Provided, ResolveError, resolve};
+
+/// How long a pass waits for the first list of a kind that was not watched before.
+const FIRST_LIST: Duration = Duration::from_secs(10);
+
+/// Name of the index that finds who refers to a provider's object.
+pub const INDEX: &str = "external";
+
+/// What stands behind a reference.
+#[derive(Clone, Debug, Default)]
+pub enum External {
+    /// Nothing is referred to.
+    #[default]
+    Unset,
+    /// The reference cannot be followed.
+    Unresolvable(ResolveError),
+    /// The kind is served, but there is no such object.
+    NotFound(ApiResource),
+    /// The object.
+    Found {
+        /// Where it is served.
+        resource: ApiResource,
+        /// How it is read.
+        contract: Contract,
+        /// The object itself.
+        object: Arc<DynamicObject>,
+    },
+}
+
+impl External {
+    /// The object, ready to be read.
+    pub fn provided(&self) -> Option<Provided<'_>> {
+        match self {
+            Self::Found { contract, object, .. } => Some(Provided { object, contract: *contract }),
+            _ => None,
+        }
+    }
+
+    /// The object.
+    pub fn object(&self) -> Option<&DynamicObject> {
+        self.provided().map(|provided| provided.object)
+    }
+
+    /// Certainly gone, as opposed to unknown.
+    pub fn is_gone(&self) -> bool {
+        matches!(self, Self::Unset | Self::NotFound(_))
+    }
+}
+
+type Listener = Box<dyn Fn(&str) + Send + Sync>;
+
+/// Follows references. Clones share their watches.
+#[derive(Clone)]
+pub struct Externals {
+    caches: Caches,
+    crds: Cache<CustomResourceDefinition>,
+    listeners: Arc<Mutex<Vec<Listener>>>,
+    watched: Arc<Mutex<HashSet<String>>>,
+}
+
+impl Externals {
+    /// Follows references through `caches`.
+    pub fn new(caches: Caches) -> Self {
+        let crds = caches.all::<CustomResourceDefinition>();
+        crds.index(INDEX, |crd| vec![format!("{}/{}", crd.spec.group, crd.spec.names.kind)]);
+        Self { caches, crds, listeners: Arc::default(), watched: Arc::default() }
+    }
+
+    /// The CRDs, for controllers that must look again when one appears or changes its labels.
+    pub fn crds(&self) -> &Cache<CustomResourceDefinition> {
+        &self.crds
+    }
+
+    /// Calls `listener` with the [`index_value`] of every provider's object that changes.
+    pub fn on_change(&self, listener: impl Fn(&str) + Send + Sync + 'static) {
+        self.listeners.lock().push(Box::new(listener));
+    }
+
+    /// Where a group and kind are served.
+    pub fn resolve(&self, group: &str, kind: &str) -> Result<(ApiResource, Contract), ResolveError> {
+        match self.crds.by_index(INDEX, &format!("{group}/{kind}")).first() {
+            Some(crd) => resolve(crd),
+            None => Err(ResolveError::CrdMissing { kind: kind.to_owned(), group: group.to_owned() }),
+        }
+    }
+
+    /// The live copy of a kind.
+    pub async fn cache(&self, resource: &ApiResource) -> Cache<DynamicObject> {
+        let cache = self.caches.dynamic(resource);
+        let id = format!("{}/{}", resource.api_version, resource.plural);
+        if self.watched.lock().insert(id) {
+            cache.index_by_owner();
+            let (listeners, group, kind) =
+                (self.listeners.clone(), resource.group.clone(), resource.kind.clone());
+            cache.subscribe(move |change: &Change<'_, DynamicObject>| {
+                let value = index_value(&group, &kind, change.key);
+                listeners.lock().iter().for_each(|listener| listener(&value));
+            });
+        }
+        // A kind whose list does not come is treated as empty only for this pass; its events wake us.
+        let _ = tokio::time::timeout(FIRST_LIST, cache.synced()).await;
+        cache
+    }
+
+    /// What stands behind `reference`.
+    pub async fn get(
+        &self,
+        namespace: &str,
+        reference: Option<&ContractVersionedObjectReference>,
+    ) -> External {
+        let Some(reference) = reference else { return External::Unset };
+        let (resource, contract) = match self.resolve(&reference.api_group, &reference.kind) {
+            Ok(resolved) => resolved,
+            Err(error) => return External::Unresolvable(error),
+        };
+        match self.cache(&resource).await.get(&ObjectKey::new(namespace, &reference.name)) {
+            Some(object) => External::Found { resource, contract, object },
+            None => External::NotFound(resource),
+        }
+    }
+
+    /// The API of a kind.
+    pub fn api(&self, namespace: &str, resource: &ApiResource) -> Api<DynamicObject> {
+        Api::namespaced_with(self.caches.client().clone(), namespace, resource)
+    }
+}
+
+/// Under which value an object that refers to a provider's object is found in its own cache.
+pub fn index_value(group: &str, kind: &str, key: &ObjectKey) -> String {
+    format!("{group}/{kind}/{}/{}", key.namespace, key.name)
+}
+
+/// The index values of references from `namespace`.
+pub fn index_values<'a>(
+    namespace: Option<&str>,
+    references: impl IntoIterator<Item = &'a ContractVersionedObjectReference>,
+) -> Vec<String> {
+    let namespace = namespace.unwrap_or_default();
+    references
+        .into_iter()
+        .map(|reference| {
+            index_value(&reference.api_group, &reference.kind, &ObjectKey::new(namespace, &reference.name))
+        })
+        .collect()
+}

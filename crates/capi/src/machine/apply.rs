@@ -1,0 +1,133 @@
+//! Executes a decision. Every step is guarded and may be repeated.
+
+use drover_api::finalizers;
+use drover_runtime::error::found;
+use drover_runtime::{Error, ObjectKey, finalizer};
+use kube::ResourceExt;
+use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
+use serde_json::json;
+
+use super::MachineController;
+use super::decide::{Action, Decision, Part, desired_owners};
+use super::scope::Scope;
+use crate::apply::{dynamic, partial};
+use crate::external::External;
+use crate::workload::Evicted;
+
+impl MachineController {
+    /// Executes the actions in order; the first failure stops.
+    pub(super) async fn apply(&self, scope: &Scope, decision: &Decision) -> Result<(), Error> {
+        for action in &decision.actions {
+            self.execute(scope, action).await?;
+        }
+        Ok(())
+    }
+
+    async fn execute(&self, scope: &Scope, action: &Action) -> Result<(), Error> {
+        let machine = &scope.machine;
+        let namespace = machine.namespace().unwrap_or_default();
+        let api: Api<drover_api::capi::v1beta2::Machine> = Api::namespaced(self.client.clone(), &namespace);
+        match action {
+            Action::AddFinalizer => {
+                finalizer::ensure(&api, machine, finalizers::capi::MACHINE).await.map(|_| ())
+            }
+            Action::RemoveFinalizer => {
+                finalizer::remove(&api, machine, finalizers::capi::MACHINE).await.map(|_| ())
+            }
+            Action::Apply(desired) => {
+                let live = dynamic(machine)?;
+                let api = partial::<drover_api::capi::v1beta2::Machine>(&self.client, &namespace);
+                let desired =
+                    serde_json::from_value(desired.clone()).map_err(Error::other("build Machine"))?;
+                self.spec.apply_dynamic(&api, &desired, Some(&live)).await.map(|_| ())
+            }
+            Action::Adopt(part) => self.adopt(scope, *part, &namespace).await,
+            Action::Delete(part) => self.delete(scope, *part, &namespace).await,
+            Action::PatchNode { name, patch } => {
+                let workload = self.connected(scope)?;
+                workload
+                    .patch_node(name, patch.clone())
+                    .await
+                    .map_err(Error::api(format!("update Node {name}")))
+            }
+            Action::Cordon(name) => {
+                let patch = json!({ "spec": { "unschedulable": true } });
+                let workload = self.connected(scope)?;
+                workload.patch_node(name, patch).await.map_err(Error::api(format!("cordon Node {name}")))
+            }
+            Action::Evict { pods, grace_seconds } => {
+                let workload = self.connected(scope)?;
+                for pod in pods {
+                    let evicted = workload.evict(&pod.namespace, &pod.name, *grace_seconds).await;
+                    match evicted.map_err(Error::api(format!("evict pod {pod}")))? {
+                        Evicted::Accepted => {}
+                        Evicted::Blocked(why) => {
+                            tracing::debug!(%pod, why, "eviction is held by a disruption budget")
+                        }
+                    }
+                }
+                Ok(())
+            }
+            Action::DeleteNode(name) => {
+                let workload = self.connected(scope)?;
+                workload.delete_node(name).await.map_err(Error::api(format!("delete Node {name}")))
+            }
+        }
+    }
+
+    fn connected(
+        &self,
+        scope: &Scope,
+    ) -> Result<std::sync::Arc<dyn crate::workload::WorkloadCluster>, Error> {
+        let namespace = scope.machine.namespace().unwrap_or_default();
+        let key = ObjectKey::new(namespace, &scope.machine.spec.cluster_name);
+        self.workload.cluster(&key).map_err(Error::Stale)
+    }
+
+    /// By JSON patch with `test`, because others own other entries of the list.
+    async fn adopt(&self, scope: &Scope, part: Part, namespace: &str) -> Result<(), Error> {
+        let External::Found { resource, object, .. } = external(scope, part) else { return Ok(()) };
+        let name = object.name_any();
+        let mut patch = vec![
+            json!({ "op": "test", "path": "/metadata/uid", "value": object.uid() }),
+            json!({ "op": "test", "path": "/metadata/resourceVersion", "value": object.resource_version() }),
+            json!({ "op": "add", "path": "/metadata/ownerReferences", "value": desired_owners(scope, object) }),
+        ];
+        if object.metadata.labels.is_none() {
+            patch.push(json!({ "op": "add", "path": "/metadata/labels", "value": {} }));
+        }
+        patch.push(json!({
+            "op": "add",
+            "path": "/metadata/labels/cluster.x-k8s.io~1cluster-name",
+            "value": scope.machine.spec.cluster_name,
+        }));
+        let patch = serde_json::from_value(json!(patch)).map_err(Error::other("build patch"))?;
+        let api = self.externals.api(namespace, resource);
+        match api.patch(&name, &PatchParams::default(), &Patch::Json::<()>(patch)).await {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            Err(kube::Error::Api(status)) if status.code == 422 => {
+                Err(Error::Stale(format!("{} {name}", resource.kind)))
+            }
+            Err(source) => Err(Error::Api { operation: format!("adopt {} {name}", resource.kind), source }),
+        }
+    }
+
+    async fn delete(&self, scope: &Scope, part: Part, namespace: &str) -> Result<(), Error> {
+        let External::Found { resource, object, .. } = external(scope, part) else { return Ok(()) };
+        let name = object.name_any();
+        let params = DeleteParams {
+            preconditions: Some(Preconditions { uid: object.uid(), resource_version: None }),
+            ..DeleteParams::background()
+        };
+        let deleted = self.externals.api(namespace, resource).delete(&name, &params).await;
+        found(deleted).map(|_| ()).map_err(Error::api(format!("delete {} {name}", resource.kind)))
+    }
+}
+
+fn external(scope: &Scope, part: Part) -> &External {
+    match part {
+        Part::Bootstrap => &scope.bootstrap,
+        Part::Infrastructure => &scope.infra,
+    }
+}

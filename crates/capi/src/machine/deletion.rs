@@ -1,0 +1,270 @@
+//! The order in which a Machine goes: hooks, drain, volumes, server, bootstrap config, Node.
+
+use drover_api::annotations::capi as annotations;
+use drover_api::conditions::reasons;
+use jiff::{SignedDuration, Timestamp};
+use kube::ResourceExt;
+
+use super::drain::{self, DrainPlan};
+use super::scope::{DrainView, NodeView, Scope};
+use crate::contract::ResolveError;
+use crate::external::External;
+use crate::meta;
+
+/// Node deletion is given up after this long unless the Machine says otherwise.
+const NODE_DELETION_TIMEOUT: i32 = 10;
+
+/// Where a deletion stands.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Stage {
+    /// Someone asked to be waited for before the drain.
+    PreDrainHook(Vec<String>),
+    /// Pods are leaving the Node.
+    Draining {
+        /// The Node.
+        node: String,
+        /// Whether it must be cordoned first.
+        cordon: bool,
+        /// What to evict and what to wait for.
+        plan: DrainPlan,
+    },
+    /// The drain cannot go on.
+    DrainBlocked(String),
+    /// Volumes are still attached.
+    VolumeDetach(Vec<String>),
+    /// Someone asked to be waited for before the server goes.
+    PreTerminateHook(Vec<String>),
+    /// The infra machine goes.
+    Infrastructure {
+        /// It has not been told yet.
+        delete: bool,
+    },
+    /// The infra machine cannot be deleted.
+    InfrastructureBlocked(String),
+    /// The bootstrap config goes.
+    Bootstrap {
+        /// It has not been told yet.
+        delete: bool,
+    },
+    /// The bootstrap config cannot be deleted.
+    BootstrapBlocked(String),
+    /// The Node goes.
+    Node(String),
+    /// The Node cannot be deleted yet.
+    NodeBlocked(String),
+    /// Nothing is left.
+    Done,
+}
+
+impl Stage {
+    /// Reason of the `Deleting` condition.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::PreDrainHook(_) => reasons::WAITING_FOR_PRE_DRAIN_HOOK,
+            Self::Draining { .. } | Self::DrainBlocked(_) => reasons::DRAINING_NODE,
+            Self::VolumeDetach(_) => reasons::WAITING_FOR_VOLUME_DETACH,
+            Self::PreTerminateHook(_) => reasons::WAITING_FOR_PRE_TERMINATE_HOOK,
+            Self::Infrastructure { .. } => reasons::WAITING_FOR_INFRASTRUCTURE_DELETION,
+            Self::Bootstrap { .. } => reasons::WAITING_FOR_BOOTSTRAP_DELETION,
+            Self::InfrastructureBlocked(_) | Self::BootstrapBlocked(_) => reasons::INTERNAL_ERROR,
+            Self::Node(_) | Self::NodeBlocked(_) => reasons::DELETING_NODE,
+            Self::Done => reasons::DELETION_COMPLETED,
+        }
+    }
+}
+
+/// Where the deletion stands now, and when to look again if no event comes first.
+pub fn stage(scope: &Scope, now: Timestamp) -> (Stage, Option<SignedDuration>) {
+    let node_allowed = node_deletion_allowed(scope);
+    if !server_is_going(scope) {
+        if node_allowed.is_ok()
+            && let Some(held) = before_terminate(scope, now)
+        {
+            return held;
+        }
+        let hooks =
+            meta::annotations_with_prefix(&scope.machine.metadata, annotations::PRE_TERMINATE_HOOK_PREFIX);
+        if !hooks.is_empty() {
+            return (Stage::PreTerminateHook(hooks), None);
+        }
+    }
+    if let Some(stage) =
+        external_stage(&scope.infra, |delete| Stage::Infrastructure { delete }, Stage::InfrastructureBlocked)
+    {
+        return (stage, None);
+    }
+    if let Some(stage) =
+        external_stage(&scope.bootstrap, |delete| Stage::Bootstrap { delete }, Stage::BootstrapBlocked)
+    {
+        return (stage, None);
+    }
+    if node_allowed.is_ok()
+        && let Some(held) = node_stage(scope, now)
+    {
+        return held;
+    }
+    (Stage::Done, None)
+}
+
+/// Whether the Node may be drained and deleted; otherwise why it is left alone.
+pub fn node_deletion_allowed(scope: &Scope) -> Result<(), &'static str> {
+    if scope.is_cluster_deleting() {
+        return Err("the Cluster is being deleted");
+    }
+    let node_known = scope.node_name().is_some() || matches!(scope.node, NodeView::Found(_));
+    if !node_known {
+        return Err("the Machine has no Node");
+    }
+    if let Some(control_plane) = scope.control_plane.object() {
+        if meta::is_deleting(&control_plane.metadata) {
+            return Err("the control plane is being deleted");
+        }
+        if scope.control_plane.provided().is_some_and(|cp| cp.boolean("/status/externalManagedControlPlane"))
+        {
+            return Ok(());
+        }
+    }
+    if scope.control_plane_machines == 0 {
+        return Err("no control-plane Machine would be left to ask");
+    }
+    Ok(())
+}
+
+/// Once the server has been told to go there is nothing left to drain.
+fn server_is_going(scope: &Scope) -> bool {
+    match &scope.infra {
+        External::Found { object, .. } => meta::is_deleting(&object.metadata),
+        other => other.is_gone() && scope.was_provisioned(),
+    }
+}
+
+fn before_terminate(scope: &Scope, now: Timestamp) -> Option<(Stage, Option<SignedDuration>)> {
+    let meta = &scope.machine.metadata;
+    let hooks = meta::annotations_with_prefix(meta, annotations::PRE_DRAIN_HOOK_PREFIX);
+    if !hooks.is_empty() {
+        return Some((Stage::PreDrainHook(hooks), None));
+    }
+    let deletion = scope.machine.spec.deletion.clone().unwrap_or_default();
+    let started = scope.machine.status.as_ref().and_then(|status| status.deletion.as_ref());
+    let drain_left = left(
+        deletion.node_drain_timeout_seconds,
+        started.and_then(|s| s.node_drain_start_time.as_ref()),
+        now,
+    );
+    if !meta::has_annotation(meta, annotations::EXCLUDE_NODE_DRAINING)
+        && drain_left != Some(SignedDuration::ZERO)
+    {
+        match drain_stage(scope, now) {
+            Some(stage) => {
+                let retry = SignedDuration::from_secs(20);
+                return Some((stage, Some(drain_left.map_or(retry, |left| left.min(retry)))));
+            }
+            None => {}
+        }
+    }
+    let volumes_left = left(
+        deletion.node_volume_detach_timeout_seconds,
+        started.and_then(|s| s.wait_for_node_volume_detach_start_time.as_ref()),
+        now,
+    );
+    if !meta::has_annotation(meta, annotations::EXCLUDE_WAIT_FOR_NODE_VOLUME_DETACH)
+        && volumes_left != Some(SignedDuration::ZERO)
+    {
+        let volumes = attached_volumes(scope);
+        if !volumes.is_empty() {
+            // VolumeAttachments are read, not watched: a look every 20 s, as upstream.
+            let retry = SignedDuration::from_secs(20);
+            return Some((
+                Stage::VolumeDetach(volumes),
+                Some(volumes_left.map_or(retry, |left| left.min(retry))),
+            ));
+        }
+    }
+    None
+}
+
+fn drain_stage(scope: &Scope, now: Timestamp) -> Option<Stage> {
+    let stuck = |why: &str| {
+        Stage::DrainBlocked(format!(
+            "{why}; to go on without draining, set spec.deletion.nodeDrainTimeoutSeconds or the annotation {}",
+            annotations::EXCLUDE_NODE_DRAINING
+        ))
+    };
+    let node = match &scope.node {
+        NodeView::Found(node) => node,
+        NodeView::Disconnected(why) => return Some(stuck(why)),
+        NodeView::Several(names) => {
+            return Some(stuck(&format!("Nodes {} have the same provider id", names.join(", "))));
+        }
+        NodeView::Absent | NodeView::NotSought => return None,
+    };
+    let empty = DrainView::default();
+    let view = scope.drain.as_ref().unwrap_or(&empty);
+    let plan = drain::plan(view, node, now);
+    let cordon = node.spec.as_ref().and_then(|spec| spec.unschedulable) != Some(true);
+    match &view.error {
+        Some(error) => Some(stuck(error)),
+        None if plan.is_done() && !cordon => None,
+        None => Some(Stage::Draining { node: node.name_any(), cordon, plan }),
+    }
+}
+
+fn attached_volumes(scope: &Scope) -> Vec<String> {
+    let NodeView::Found(node) = &scope.node else { return Vec::new() };
+    if drain::is_unreachable(node) {
+        return Vec::new();
+    }
+    let in_use = node.status.iter().flat_map(|status| status.volumes_attached.iter().flatten());
+    let mut volumes: Vec<String> = in_use.map(|volume| volume.name.clone()).collect();
+    volumes.extend(scope.drain.iter().flat_map(|drain| drain.volumes.iter().cloned()));
+    volumes.sort();
+    volumes.dedup();
+    volumes
+}
+
+fn external_stage(
+    external: &External,
+    going: impl Fn(bool) -> Stage,
+    blocked: impl Fn(String) -> Stage,
+) -> Option<Stage> {
+    match external {
+        External::Unset | External::NotFound(_) => None,
+        // Without its CRD there is no object either.
+        External::Unresolvable(ResolveError::CrdMissing { .. }) => None,
+        External::Unresolvable(error) => Some(blocked(error.to_string())),
+        External::Found { object, .. } => Some(going(!meta::is_deleting(&object.metadata))),
+    }
+}
+
+fn node_stage(scope: &Scope, now: Timestamp) -> Option<(Stage, Option<SignedDuration>)> {
+    let timeout = scope
+        .machine
+        .spec
+        .deletion
+        .as_ref()
+        .and_then(|deletion| deletion.node_deletion_timeout_seconds)
+        .unwrap_or(NODE_DELETION_TIMEOUT);
+    let remaining = left(Some(timeout), scope.machine.metadata.deletion_timestamp.as_ref(), now);
+    match &scope.node {
+        NodeView::Found(node) => {
+            // The first attempt is always made, however long the rest of the deletion took.
+            let gone = remaining == Some(SignedDuration::ZERO) && meta::is_deleting(&node.metadata);
+            (!gone).then(|| (Stage::Node(node.name_any()), remaining))
+        }
+        NodeView::Disconnected(why) if remaining != Some(SignedDuration::ZERO) => {
+            Some((Stage::NodeBlocked(why.clone()), remaining))
+        }
+        _ => None,
+    }
+}
+
+/// Time that is left of a limit: `None` without limit (unset or 0), zero when it is over.
+fn left(
+    seconds: Option<i32>,
+    since: Option<&k8s_openapi::apimachinery::pkg::apis::meta::v1::Time>,
+    now: Timestamp,
+) -> Option<SignedDuration> {
+    let limit = SignedDuration::from_secs(i64::from(seconds.filter(|seconds| *seconds > 0)?));
+    let spent = since.map_or(SignedDuration::ZERO, |since| now.duration_since(since.0));
+    Some((limit - spent).max(SignedDuration::ZERO))
+}

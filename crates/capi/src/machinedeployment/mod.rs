@@ -1,0 +1,173 @@
+//! MachineDeployment: rolls Machines from one template to the next.
+//!
+//! `decide` finds the newest set, `rollout` says how many Machines each set should have, `template` what a set is
+//! made of, `apply` writes, `status` reports.
+
+mod apply;
+pub mod decide;
+mod observe;
+pub mod rollout;
+pub mod scope;
+pub mod status;
+mod template;
+#[cfg(test)]
+mod tests;
+
+pub use template::{SetPlan, machine_set, template_differences};
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use drover_api::capi::v1beta2::{ContractVersionedObjectReference, MachineDeployment, MachineSet};
+use drover_api::labels::capi as labels;
+use drover_runtime::apply::Applier;
+use drover_runtime::{Change, Clock, Controller, Error, Next, ObjectKey, Reconciler};
+use kube::{Client, ResourceExt};
+use parking_lot::Mutex;
+use rand::RngExt;
+
+use crate::external::{Externals, INDEX, index_values};
+use crate::machineset::naming;
+use crate::manager::CoreCaches;
+use crate::manager::shell::{self, Refers};
+use crate::meta;
+
+/// How long a pass waits for the cache to show our own writes before it gives way to others.
+const CATCH_UP: Duration = Duration::from_secs(2);
+
+/// Reconciles MachineDeployments.
+pub struct MachineDeploymentController {
+    caches: CoreCaches,
+    client: Client,
+    externals: Externals,
+    clock: Arc<dyn Clock>,
+    metadata: Applier,
+    sets: Applier,
+    status: Applier,
+    /// Per uid of a deployment: the newest revision of a set that we wrote.
+    expected: Mutex<HashMap<String, String>>,
+}
+
+impl MachineDeploymentController {
+    /// The controller with everything that wakes it.
+    pub fn controller(
+        client: Client,
+        caches: CoreCaches,
+        externals: Externals,
+        clock: Arc<dyn Clock>,
+    ) -> Controller<Self> {
+        caches.machine_deployments.index(INDEX, |deployment: &MachineDeployment| {
+            index_values(deployment.namespace().as_deref(), deployment.references())
+        });
+        let applier = |scope| Applier::new(client.clone(), Self::NAME, scope);
+        let controller = Controller::new(Self {
+            metadata: applier("metadata"),
+            sets: applier("machineset"),
+            status: applier("status"),
+            caches: caches.clone(),
+            client: client.clone(),
+            externals: externals.clone(),
+            clock,
+            expected: Mutex::default(),
+        });
+        let queue = controller.queue();
+        let deployments = caches.machine_deployments.clone();
+        externals.on_change(move |value| {
+            deployments
+                .by_index(INDEX, value)
+                .iter()
+                .for_each(|deployment| queue.add(ObjectKey::of(&**deployment)));
+        });
+        let (of_set, of_cluster, all) = (
+            caches.machine_deployments.clone(),
+            caches.machine_deployments.clone(),
+            caches.machine_deployments.clone(),
+        );
+        controller
+            .concurrency(32)
+            .reconciles(&caches.machine_deployments)
+            .watches(&caches.machine_sets, move |change: &Change<'_, MachineSet>| {
+                let owners = [change.old, change.new].into_iter().flatten().filter_map(|set| {
+                    let owner = meta::controller_of(&set.metadata)?;
+                    meta::is_core_owner(owner, "MachineDeployment").then(|| change.key.sibling(&owner.name))
+                });
+                let mut keys: Vec<ObjectKey> = owners.collect();
+                if let Some(set) = change.new
+                    && meta::controller_of(&set.metadata).is_none()
+                {
+                    let found =
+                        of_set.by_label(labels::CLUSTER_NAME, &change.key.namespace, &set.spec.cluster_name);
+                    keys.extend(found.iter().map(|deployment| ObjectKey::of(&**deployment)));
+                }
+                keys
+            })
+            .watches(&caches.machines, |change| {
+                // Its conditions go into ours.
+                let name = change
+                    .either()
+                    .and_then(|m| meta::label(&m.metadata, labels::DEPLOYMENT_NAME).map(str::to_owned));
+                name.map(|name| change.key.sibling(name))
+            })
+            .watches(&caches.clusters, move |change| {
+                let found =
+                    of_cluster.by_label(labels::CLUSTER_NAME, &change.key.namespace, &change.key.name);
+                found.iter().map(|deployment| ObjectKey::of(&**deployment)).collect::<Vec<_>>()
+            })
+            .watches(externals.crds(), move |change| shell::external_users(&all, change))
+    }
+
+    fn expect(&self, deployment: &MachineDeployment, revision: Option<String>) {
+        let (Some(uid), Some(revision)) = (deployment.uid(), revision) else { return };
+        let mut expected = self.expected.lock();
+        let newest = expected.entry(uid).or_default();
+        let number = |text: &str| text.parse::<u64>().unwrap_or(0);
+        if number(&revision) >= number(newest) {
+            *newest = revision;
+        }
+    }
+
+    async fn caught_up(&self, deployment: &MachineDeployment) -> Result<(), Error> {
+        let uid = deployment.uid().unwrap_or_default();
+        let Some(revision) = self.expected.lock().get(&uid).cloned() else { return Ok(()) };
+        if self.caches.machine_sets.caught_up(&revision, CATCH_UP).await {
+            self.expected.lock().remove(&uid);
+            return Ok(());
+        }
+        Err(Error::Stale(format!("MachineSets of MachineDeployment {}", deployment.name_any())))
+    }
+}
+
+impl Refers for MachineDeployment {
+    fn references(&self) -> Vec<&ContractVersionedObjectReference> {
+        let template = &self.spec.template.spec;
+        template.bootstrap.config_ref.iter().chain([&template.infrastructure_ref]).collect()
+    }
+}
+
+impl Reconciler for MachineDeploymentController {
+    const NAME: &'static str = "machinedeployment";
+
+    async fn reconcile(&self, key: ObjectKey) -> Result<Next, Error> {
+        let Some(deployment) = self.caches.machine_deployments.get(&key) else { return Ok(Next::EVENT) };
+        self.caught_up(&deployment).await?;
+        let scope = self.observe(&deployment).await;
+        let now = self.clock.now();
+        let mut random = || {
+            let mut rng = rand::rng();
+            naming::suffix(|below| rng.random_range(0..below))
+        };
+        let decision = decide::decide(&scope, now, &mut random);
+        let applied = self.apply(&scope, &decision).await;
+        if applied.is_ok() && decision.actions.contains(&decide::Action::RemoveFinalizer) {
+            return Ok(Next::EVENT);
+        }
+        let error = applied.as_ref().err().filter(|error| !error.is_conflict()).map(Error::chain);
+        let mut desired = MachineDeployment::new(&key.name, deployment.spec.clone());
+        desired.metadata.namespace = deployment.namespace();
+        desired.status = Some(status::status(&scope, &decision, error.as_deref(), now));
+        shell::ignore_gone(self.status.apply_status(&desired, Some(&deployment)).await)?;
+        applied?;
+        Ok(shell::next(decision.next))
+    }
+}

@@ -1,0 +1,238 @@
+//! Executes a decision. Every step is guarded and may be repeated.
+
+use drover_api::capi::v1beta2::{API_VERSION, ContractVersionedObjectReference, Machine, MachineSet};
+use drover_api::finalizers;
+use drover_api::labels::capi as labels;
+use drover_runtime::error::{found, is_already_exists};
+use drover_runtime::{Error, ObjectKey, finalizer};
+use kube::ResourceExt;
+use kube::api::{Api, ApiResource, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use serde_json::json;
+
+use super::MachineSetController;
+use super::clone;
+use super::decide::{Action, Decision};
+use super::scope::Scope;
+use crate::apply::{dynamic, own_by_cluster, partial};
+use crate::external::External;
+use crate::meta;
+
+impl MachineSetController {
+    /// Executes the actions in order; the first failure stops.
+    pub(super) async fn apply(&self, scope: &Scope, decision: &Decision) -> Result<(), Error> {
+        for action in &decision.actions {
+            self.execute(scope, action).await?;
+        }
+        Ok(())
+    }
+
+    async fn execute(&self, scope: &Scope, action: &Action) -> Result<(), Error> {
+        let set = &scope.set;
+        let namespace = set.namespace().unwrap_or_default();
+        let api: Api<MachineSet> = Api::namespaced(self.client.clone(), &namespace);
+        match action {
+            Action::AddFinalizer => {
+                finalizer::ensure(&api, set, finalizers::capi::MACHINE_SET).await.map(|_| ())
+            }
+            Action::RemoveFinalizer => {
+                finalizer::remove(&api, set, finalizers::capi::MACHINE_SET).await.map(|_| ())
+            }
+            Action::Label => self.label(scope, &namespace).await,
+            Action::OwnTemplates => {
+                let Some(cluster) = &scope.cluster else { return Ok(()) };
+                for template in [&scope.bootstrap_template, &scope.infra_template] {
+                    own_by_cluster(&self.externals, cluster, template).await?;
+                }
+                Ok(())
+            }
+            Action::Adopt(name) => self.adopt(scope, name, &namespace).await,
+            Action::Update(name) => self.update(scope, name, &namespace).await,
+            Action::Create(name) => self.create(scope, name, &namespace).await,
+            Action::Delete { name, uid, reason } => {
+                tracing::info!(machine = %name, set = %set.name_any(), reason, "deleting Machine");
+                let api: Api<Machine> = Api::namespaced(self.client.clone(), &namespace);
+                let preconditions = Some(Preconditions { uid: uid.clone(), resource_version: None });
+                let params = DeleteParams { preconditions, ..DeleteParams::background() };
+                let deleted = found(api.delete(name, &params).await)
+                    .map_err(Error::api(format!("delete Machine {name}")))?;
+                if let Some(going) = deleted.and_then(|deleted| deleted.left()) {
+                    self.expect(set, going.resource_version());
+                }
+                Ok(())
+            }
+            Action::DeleteClones(name) => self.delete_clones(set, name, &namespace).await,
+        }
+    }
+
+    async fn label(&self, scope: &Scope, namespace: &str) -> Result<(), Error> {
+        let set = &scope.set;
+        let mut metadata = json!({
+            "name": set.name_any(),
+            "namespace": namespace,
+            "labels": { labels::CLUSTER_NAME: set.spec.cluster_name },
+        });
+        let stand_alone = meta::controller_of(&set.metadata).is_none()
+            && meta::label(&set.metadata, labels::DEPLOYMENT_NAME).is_none();
+        if let (true, Some(cluster)) = (stand_alone, &scope.cluster) {
+            metadata["ownerReferences"] = json!([meta::owner_reference(&**cluster, false)]);
+        }
+        let desired = json!({ "apiVersion": API_VERSION, "kind": "MachineSet", "metadata": metadata });
+        let desired = serde_json::from_value(desired).map_err(Error::other("build MachineSet"))?;
+        let api = partial::<MachineSet>(&self.client, namespace);
+        self.metadata.apply_dynamic(&api, &desired, Some(&dynamic(set)?)).await.map(|_| ())
+    }
+
+    async fn adopt(&self, scope: &Scope, name: &str, namespace: &str) -> Result<(), Error> {
+        let Some(machine) = scope.machines.iter().find(|machine| machine.name_any() == name) else {
+            return Ok(());
+        };
+        let mut owners = machine.metadata.owner_references.clone().unwrap_or_default();
+        owners.push(meta::owner_reference(&scope.set, true));
+        let patch = json!([
+            { "op": "test", "path": "/metadata/uid", "value": machine.uid() },
+            { "op": "test", "path": "/metadata/resourceVersion", "value": machine.resource_version() },
+            { "op": "add", "path": "/metadata/ownerReferences", "value": owners },
+        ]);
+        let patch = serde_json::from_value(patch).map_err(Error::other("build patch"))?;
+        let api: Api<Machine> = Api::namespaced(self.client.clone(), namespace);
+        match api.patch(name, &PatchParams::default(), &Patch::Json::<()>(patch)).await {
+            Ok(adopted) => {
+                self.expect(&scope.set, adopted.resource_version());
+                Ok(())
+            }
+            Err(kube::Error::Api(status)) if status.code == 422 || status.code == 404 => {
+                Err(Error::Stale(format!("Machine {name}")))
+            }
+            Err(source) => Err(Error::Api { operation: format!("adopt Machine {name}"), source }),
+        }
+    }
+
+    /// Labels, annotations, timeouts, gates and taints reach Machines without replacing them.
+    async fn update(&self, scope: &Scope, name: &str, namespace: &str) -> Result<(), Error> {
+        let set = &scope.set;
+        let Some(live) = scope.machines.iter().find(|machine| machine.name_any() == name) else {
+            return Ok(());
+        };
+        let desired = clone::machine(set, name, Some(live));
+        if let Some(written) = self.machines.apply(&desired, Some(live)).await?.sent() {
+            self.expect(set, written.resource_version());
+        }
+        if meta::is_deleting(&live.metadata) {
+            return Ok(());
+        }
+        for (reference, template) in clone_references(scope) {
+            let (resource, _) =
+                match self.externals.resolve(&reference.api_group, clone::cloned_kind(&reference.kind)) {
+                    Ok(resolved) => resolved,
+                    Err(_) => continue,
+                };
+            let cache = self.externals.cache(&resource).await;
+            if let Some(object) = cache.get(&ObjectKey::new(namespace, name)) {
+                self.apply_clone_metadata(scope, reference, template, &resource, &object).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn apply_clone_metadata(
+        &self,
+        scope: &Scope,
+        reference: &ContractVersionedObjectReference,
+        template: &External,
+        resource: &ApiResource,
+        live: &kube::api::DynamicObject,
+    ) -> Result<(), Error> {
+        // Without its template the clone keeps what it has.
+        let Some(template) = template.object() else { return Ok(()) };
+        let mut live = live.clone();
+        live.types = Some(kube::api::TypeMeta {
+            api_version: resource.api_version.clone(),
+            kind: resource.kind.clone(),
+        });
+        let desired = clone::clone_metadata(&scope.set, Some(template), reference, &live)
+            .map_err(Error::other("build clone"))?;
+        let api = self.externals.api(&live.namespace().unwrap_or_default(), resource);
+        self.clones.apply_dynamic(&api, &desired, Some(&live)).await.map(|_| ())
+    }
+
+    /// Bootstrap config, infra machine, Machine. What was made is taken back when the rest fails.
+    async fn create(&self, scope: &Scope, name: &str, namespace: &str) -> Result<(), Error> {
+        let set = &scope.set;
+        let mut made: Vec<ApiResource> = Vec::new();
+        let outcome = self.create_all(scope, name, namespace, &mut made).await;
+        if let Err(error) = &outcome {
+            tracing::warn!(machine = %name, set = %set.name_any(), error = error.chain(), "cannot make Machine");
+            for resource in made.iter().rev() {
+                let deleted =
+                    self.externals.api(namespace, resource).delete(name, &DeleteParams::background()).await;
+                found(deleted).map_err(Error::api(format!("take back {} {name}", resource.kind)))?;
+            }
+        }
+        outcome
+    }
+
+    async fn create_all(
+        &self,
+        scope: &Scope,
+        name: &str,
+        namespace: &str,
+        made: &mut Vec<ApiResource>,
+    ) -> Result<(), Error> {
+        let set = &scope.set;
+        for (reference, template) in clone_references(scope) {
+            let Some(object) = template.object() else {
+                return Err(Error::Invalid(format!("{} {} does not exist", reference.kind, reference.name)));
+            };
+            let (resource, _) = self
+                .externals
+                .resolve(&reference.api_group, clone::cloned_kind(&reference.kind))
+                .map_err(|error| Error::Invalid(error.to_string()))?;
+            let desired = clone::clone(set, object, &resource, name).map_err(Error::other("build clone"))?;
+            let api = self.externals.api(namespace, &resource);
+            let params =
+                PostParams { field_manager: Some(self.clones.manager().to_owned()), ..PostParams::default() };
+            let created = match api.create(&params, &desired).await {
+                Ok(created) => {
+                    made.push(resource.clone());
+                    created
+                }
+                // Left over from a creation that was interrupted.
+                Err(error) if is_already_exists(&error) => {
+                    api.get(name).await.map_err(Error::api(format!("read {} {name}", resource.kind)))?
+                }
+                Err(source) => {
+                    return Err(Error::Api { operation: format!("create {} {name}", resource.kind), source });
+                }
+            };
+            self.apply_clone_metadata(scope, reference, template, &resource, &created).await?;
+        }
+        let desired = clone::machine(set, name, None);
+        if let Some(created) = self.machines.apply(&desired, None).await?.sent() {
+            self.expect(set, created.resource_version());
+        }
+        Ok(())
+    }
+
+    async fn delete_clones(&self, set: &MachineSet, name: &str, namespace: &str) -> Result<(), Error> {
+        let template = &set.spec.template.spec;
+        for reference in template.bootstrap.config_ref.iter().chain([&template.infrastructure_ref]) {
+            let Ok((resource, _)) =
+                self.externals.resolve(&reference.api_group, clone::cloned_kind(&reference.kind))
+            else {
+                continue;
+            };
+            let deleted =
+                self.externals.api(namespace, &resource).delete(name, &DeleteParams::background()).await;
+            found(deleted).map_err(Error::api(format!("delete {} {name}", resource.kind)))?;
+        }
+        Ok(())
+    }
+}
+
+/// The set's templates with their references, in the order in which clones are made.
+fn clone_references(scope: &Scope) -> Vec<(&ContractVersionedObjectReference, &External)> {
+    let template = &scope.set.spec.template.spec;
+    let bootstrap =
+        template.bootstrap.config_ref.iter().map(|reference| (reference, &scope.bootstrap_template));
+    bootstrap.chain([(&template.infrastructure_ref, &scope.infra_template)]).collect()
+}

@@ -1,0 +1,281 @@
+//! How many Machines a set makes or removes, and which. Pure.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use drover_api::annotations::capi as annotations;
+use drover_api::capi::v1beta2::{Machine, MachineSet};
+use drover_api::conditions::types;
+use drover_api::labels::capi as labels;
+use drover_runtime::conditions::is_false;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::ResourceExt;
+
+use super::naming;
+use super::preflight;
+use super::scope::Scope;
+use crate::external::External;
+use crate::meta;
+
+/// One write.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Add our finalizer, before anything else happens.
+    AddFinalizer,
+    /// Label the set, and own it by its Cluster when it stands alone.
+    Label,
+    /// Own the templates by the Cluster.
+    OwnTemplates,
+    /// Take a Machine that nobody controls.
+    Adopt(String),
+    /// Bring a Machine and its two objects up to date in place.
+    Update(String),
+    /// Make a Machine with its two objects, all of this name.
+    Create(String),
+    /// Delete a Machine.
+    Delete {
+        /// Its name.
+        name: String,
+        /// Its uid.
+        uid: Option<String>,
+        /// Why.
+        reason: &'static str,
+    },
+    /// Delete the clones of an interrupted creation.
+    DeleteClones(String),
+    /// Let the set go.
+    RemoveFinalizer,
+}
+
+/// What a pass decided.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Decision {
+    /// Writes, in order.
+    pub actions: Vec<Action>,
+    /// Look again after this long, if no event comes first.
+    pub next: Option<SignedDuration>,
+    /// Nothing is done because someone paused it.
+    pub paused: bool,
+    /// Why Machines that should be made are not.
+    pub blocked: Option<String>,
+    /// Machines that are being replaced for being unhealthy.
+    pub remediating: Vec<String>,
+}
+
+/// Decides one pass. `random` gives a fresh suffix at each call.
+pub fn decide(scope: &Scope, now: Timestamp, random: &mut dyn FnMut() -> String) -> Decision {
+    let mut decision = Decision::default();
+    if !scope.has_finalizer() {
+        if !scope.is_deleting() {
+            decision.actions.push(Action::AddFinalizer);
+        }
+        return decision;
+    }
+    if scope.is_paused() {
+        decision.paused = true;
+        return decision;
+    }
+    if scope.is_deleting() {
+        decide_deletion(scope, &mut decision);
+        return decision;
+    }
+    decision.actions.extend([Action::Label, Action::OwnTemplates]);
+    let orphans = scope.machines.iter().filter(|machine| {
+        meta::controller_of(&machine.metadata).is_none() && !meta::is_deleting(&machine.metadata)
+    });
+    decision.actions.extend(orphans.map(|machine| Action::Adopt(machine.name_any())));
+    decision.actions.extend(scope.machines.iter().map(|machine| Action::Update(machine.name_any())));
+    remediate(scope, &mut decision);
+    scale(scope, now, random, &mut decision);
+    decision
+}
+
+fn decide_deletion(scope: &Scope, decision: &mut Decision) {
+    let staying = scope.machines.iter().filter(|machine| !meta::is_deleting(&machine.metadata));
+    decision.actions.extend(staying.map(|machine| delete(machine, "the MachineSet is being deleted")));
+    decision.actions.extend(scope.unfinished.iter().cloned().map(Action::DeleteClones));
+    if scope.machines.is_empty() {
+        decision.actions.push(Action::RemoveFinalizer);
+    }
+}
+
+fn scale(scope: &Scope, now: Timestamp, random: &mut dyn FnMut() -> String, decision: &mut Decision) {
+    let Some(wanted) = scope.set.spec.replicas.and_then(|replicas| usize::try_from(replicas).ok()) else {
+        return;
+    };
+    let present = scope.machines.len();
+    let missing = wanted.saturating_sub(present);
+    let mut unfinished = scope.unfinished.iter();
+    if missing > 0 {
+        if let Some(why) = blocked(scope) {
+            decision.blocked = Some(why);
+            // Control planes report stability through many objects; this look is the net under their events.
+            decision.next = Some(SignedDuration::from_secs(15));
+            return;
+        }
+        let template = scope.set.spec.machine_naming.as_ref().and_then(|naming| naming.template.as_deref());
+        let mut taken: Vec<String> = scope.machines.iter().map(|machine| machine.name_any()).collect();
+        for _ in 0..missing {
+            // An interrupted creation is finished before a new one is begun.
+            let name =
+                unfinished.next().cloned().unwrap_or_else(|| fresh_name(scope, template, &taken, random));
+            taken.push(name.clone());
+            decision.actions.push(Action::Create(name));
+        }
+    }
+    decision.actions.extend(unfinished.cloned().map(Action::DeleteClones));
+    let surplus = present.saturating_sub(wanted);
+    for machine in to_delete(&scope.set, &scope.machines, surplus, now) {
+        if !meta::is_deleting(&machine.metadata) {
+            decision.actions.push(delete(machine, "the MachineSet has too many Machines"));
+        }
+    }
+}
+
+fn fresh_name(
+    scope: &Scope,
+    template: Option<&str>,
+    taken: &[String],
+    random: &mut dyn FnMut() -> String,
+) -> String {
+    let render = |suffix: &str| {
+        let template = template.unwrap_or(naming::DEFAULT_TEMPLATE);
+        naming::render(template, &scope.set.spec.cluster_name, &scope.set.name_any(), suffix)
+    };
+    let mut name = render(&random());
+    // Collisions among a few thousand names are rare but not impossible; a handful of tries is plenty.
+    for _ in 0..16 {
+        if !taken.contains(&name) {
+            break;
+        }
+        name = render(&random());
+    }
+    name
+}
+
+/// Why no Machine may be made now.
+fn blocked(scope: &Scope) -> Option<String> {
+    if meta::annotation(&scope.set.metadata, annotations::DISABLE_MACHINE_CREATE) == Some("true") {
+        return Some(format!("the annotation {} is set", annotations::DISABLE_MACHINE_CREATE));
+    }
+    let template = &scope.set.spec.template.spec;
+    let parts = [
+        (&scope.bootstrap_template, template.bootstrap.config_ref.as_ref()),
+        (&scope.infra_template, Some(&template.infrastructure_ref)),
+    ];
+    for (external, reference) in parts {
+        let Some(reference) = reference else { continue };
+        match external {
+            External::Unresolvable(error) => return Some(error.to_string()),
+            External::NotFound(_) => {
+                return Some(format!("{} {} does not exist", reference.kind, reference.name));
+            }
+            _ => {}
+        }
+    }
+    preflight::failure(scope)
+}
+
+/// The Machines that go first when `surplus` are too many; those already going count.
+pub fn to_delete<'a>(
+    set: &MachineSet,
+    machines: &'a [Arc<Machine>],
+    surplus: usize,
+    now: Timestamp,
+) -> Vec<&'a Arc<Machine>> {
+    let order = set.spec.deletion.as_ref().and_then(|deletion| deletion.order.as_deref()).unwrap_or("Random");
+    let mut sorted: Vec<&Arc<Machine>> = machines.iter().collect();
+    sorted.sort_by(|a, b| {
+        let (x, y) = (priority(a, order, now), priority(b, order, now));
+        y.total_cmp(&x).then_with(|| a.name_any().cmp(&b.name_any()))
+    });
+    sorted.truncate(surplus);
+    sorted
+}
+
+/// Higher goes first (`internal/controllers/machineset/machineset_delete_policy.go`).
+fn priority(machine: &Machine, order: &str, now: Timestamp) -> f64 {
+    let conditions = machine.status.as_ref().map(|status| &status.conditions[..]).unwrap_or_default();
+    let has_node = machine.status.as_ref().is_some_and(|status| status.node_ref.is_some());
+    let unhealthy = !has_node
+        || is_false(conditions, types::NODE_HEALTHY)
+        || is_false(conditions, types::HEALTH_CHECK_SUCCEEDED);
+    if meta::is_deleting(&machine.metadata) {
+        100.0
+    } else if meta::has_annotation(&machine.metadata, annotations::DELETE_MACHINE) {
+        80.0
+    } else if meta::has_annotation(&machine.metadata, annotations::UPDATE_IN_PROGRESS) {
+        75.0
+    } else if unhealthy {
+        50.0
+    } else {
+        let age =
+            machine.creation_timestamp().map_or(0.0, |created| now.duration_since(created.0).as_secs_f64());
+        let oldest = if age > 0.0 { 50.0 * (1.0 - (-age / 864_000.0).exp()) } else { 0.0 };
+        match order {
+            "Oldest" => oldest,
+            "Newest" => 50.0 - oldest,
+            _ => 20.0,
+        }
+    }
+}
+
+/// Machines that a health check found unhealthy are deleted, a few at a time; the set then makes new ones.
+fn remediate(scope: &Scope, decision: &mut Decision) {
+    if !scope.is_current() {
+        return;
+    }
+    let marked = |machine: &&Arc<Machine>| {
+        let conditions = machine.status.as_ref().map(|status| &status.conditions[..]).unwrap_or_default();
+        is_false(conditions, types::HEALTH_CHECK_SUCCEEDED) && is_false(conditions, types::OWNER_REMEDIATED)
+    };
+    let (going, mut waiting): (Vec<_>, Vec<_>) =
+        scope.machines.iter().filter(marked).partition(|machine| meta::is_deleting(&machine.metadata));
+    waiting.sort_by_key(|machine| {
+        let asked = meta::has_annotation(&machine.metadata, annotations::REMEDIATE_MACHINE);
+        (!asked, Reverse(machine.creation_timestamp().map(|created| created.0)), machine.name_any())
+    });
+    let budget = remediation_budget(scope).saturating_sub(going.len());
+    decision.remediating = going.iter().chain(&waiting).map(|machine| machine.name_any()).collect();
+    decision
+        .actions
+        .extend(waiting.into_iter().take(budget).map(|machine| delete(machine, "the Machine is unhealthy")));
+}
+
+fn remediation_budget(scope: &Scope) -> usize {
+    let replicas = scope.set.spec.replicas.unwrap_or(0);
+    let remediation = scope.deployment.as_ref().and_then(|deployment| deployment.spec.remediation.as_ref());
+    match remediation.and_then(|remediation| remediation.max_in_flight.as_ref()) {
+        Some(limit) => usize::try_from(scaled(limit, replicas, true)).unwrap_or(0),
+        None => usize::MAX,
+    }
+}
+
+/// A number, or a percentage of `total` rounded up or down; nonsense counts as zero.
+pub fn scaled(value: &IntOrString, total: i32, up: bool) -> i32 {
+    match value {
+        IntOrString::Int(number) => *number,
+        IntOrString::String(text) => {
+            let percent: f64 = text.trim_end_matches('%').parse().unwrap_or(0.0);
+            let exact = f64::from(total) * percent / 100.0;
+            // Percentages of replicas are far inside i32.
+            (if up { exact.ceil() } else { exact.floor() }) as i32
+        }
+    }
+}
+
+fn delete(machine: &Machine, reason: &'static str) -> Action {
+    Action::Delete { name: machine.name_any(), uid: machine.uid(), reason }
+}
+
+/// Labels that every Machine of the set carries.
+pub fn machine_labels(set: &MachineSet) -> std::collections::BTreeMap<String, String> {
+    let mut all = set.spec.template.metadata.as_ref().map(|meta| meta.labels.clone()).unwrap_or_default();
+    all.insert(labels::CLUSTER_NAME.to_owned(), set.spec.cluster_name.clone());
+    all.insert(labels::SET_NAME.to_owned(), meta::label_value(&set.name_any()));
+    if let Some(deployment) = meta::label(&set.metadata, labels::DEPLOYMENT_NAME) {
+        all.insert(labels::DEPLOYMENT_NAME.to_owned(), deployment.to_owned());
+    }
+    all
+}

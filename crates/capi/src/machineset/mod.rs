@@ -1,0 +1,173 @@
+//! MachineSet: keeps a number of equal Machines.
+//!
+//! `observe` reads caches, `decide` says how many Machines are made or go, `clone` what they are made of, `apply`
+//! writes, `status` reports. A pass never starts before the cache has seen the writes of the pass before it, so a
+//! Machine is never made twice.
+
+mod apply;
+pub mod clone;
+pub mod decide;
+pub mod naming;
+mod observe;
+pub mod preflight;
+pub mod scope;
+pub mod status;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use drover_api::capi::v1beta2::{ContractVersionedObjectReference, Machine, MachineSet};
+use drover_api::labels::capi as labels;
+use drover_runtime::apply::Applier;
+use drover_runtime::{Change, Clock, Controller, Error, Next, ObjectKey, Reconciler};
+use kube::{Client, ResourceExt};
+use parking_lot::Mutex;
+use rand::RngExt;
+
+use crate::external::{Externals, INDEX, index_values};
+use crate::manager::CoreCaches;
+use crate::manager::shell::{self, Refers};
+use crate::meta;
+
+/// How long a pass waits for the cache to show our own writes before it gives way to others.
+const CATCH_UP: Duration = Duration::from_secs(2);
+
+/// Reconciles MachineSets.
+pub struct MachineSetController {
+    caches: CoreCaches,
+    client: Client,
+    externals: Externals,
+    clock: Arc<dyn Clock>,
+    metadata: Applier,
+    machines: Applier,
+    clones: Applier,
+    status: Applier,
+    /// Per uid of a set: the newest revision of a Machine that we wrote.
+    expected: Mutex<HashMap<String, String>>,
+}
+
+impl MachineSetController {
+    /// The controller with everything that wakes it.
+    pub fn controller(
+        client: Client,
+        caches: CoreCaches,
+        externals: Externals,
+        clock: Arc<dyn Clock>,
+    ) -> Controller<Self> {
+        caches
+            .machine_sets
+            .index(INDEX, |set: &MachineSet| index_values(set.namespace().as_deref(), set.references()));
+        let applier = |scope| Applier::new(client.clone(), Self::NAME, scope);
+        let controller = Controller::new(Self {
+            metadata: applier("metadata"),
+            machines: applier("machine"),
+            clones: applier("clone"),
+            status: applier("status"),
+            caches: caches.clone(),
+            client: client.clone(),
+            externals: externals.clone(),
+            clock,
+            expected: Mutex::default(),
+        });
+        let queue = controller.queue();
+        let sets = caches.machine_sets.clone();
+        externals.on_change(move |value| {
+            sets.by_index(INDEX, value).iter().for_each(|set| queue.add(ObjectKey::of(&**set)));
+        });
+        let (of_machine, of_cluster, all) =
+            (caches.machine_sets.clone(), caches.machine_sets.clone(), caches.machine_sets.clone());
+        controller
+            .concurrency(32)
+            .reconciles(&caches.machine_sets)
+            .watches(&caches.machines, move |change: &Change<'_, Machine>| {
+                let owners = [change.old, change.new].into_iter().flatten().filter_map(|machine| {
+                    let owner = meta::controller_of(&machine.metadata)?;
+                    meta::is_core_owner(owner, "MachineSet").then(|| change.key.sibling(&owner.name))
+                });
+                let mut keys: Vec<ObjectKey> = owners.collect();
+                if let Some(machine) = change.new
+                    && meta::controller_of(&machine.metadata).is_none()
+                {
+                    // An orphan may belong to any set of its cluster.
+                    let sets = of_machine.by_label(
+                        labels::CLUSTER_NAME,
+                        &change.key.namespace,
+                        &machine.spec.cluster_name,
+                    );
+                    keys.extend(sets.iter().map(|set| ObjectKey::of(&**set)));
+                }
+                keys
+            })
+            .watches(&caches.clusters, move |change| {
+                let sets = of_cluster.by_label(labels::CLUSTER_NAME, &change.key.namespace, &change.key.name);
+                sets.iter().map(|set| ObjectKey::of(&**set)).collect::<Vec<_>>()
+            })
+            .watches(&caches.machine_deployments, {
+                let sets = caches.machine_sets.clone();
+                move |change| {
+                    let uid = change.either().and_then(|deployment| deployment.uid()).unwrap_or_default();
+                    sets.by_index("owner", &uid).iter().map(|set| ObjectKey::of(&**set)).collect::<Vec<_>>()
+                }
+            })
+            .watches(externals.crds(), move |change| shell::external_users(&all, change))
+    }
+
+    /// Remembers a write, so that the next pass waits until the cache shows it.
+    fn expect(&self, set: &MachineSet, revision: Option<String>) {
+        let (Some(uid), Some(revision)) = (set.uid(), revision) else { return };
+        let mut expected = self.expected.lock();
+        let newest = expected.entry(uid).or_default();
+        let number = |text: &str| text.parse::<u64>().unwrap_or(0);
+        if number(&revision) >= number(newest) {
+            *newest = revision;
+        }
+    }
+
+    async fn caught_up(&self, set: &MachineSet) -> Result<(), Error> {
+        let uid = set.uid().unwrap_or_default();
+        let Some(revision) = self.expected.lock().get(&uid).cloned() else { return Ok(()) };
+        if self.caches.machines.caught_up(&revision, CATCH_UP).await {
+            self.expected.lock().remove(&uid);
+            return Ok(());
+        }
+        Err(Error::Stale(format!("Machines of MachineSet {}", set.name_any())))
+    }
+}
+
+impl Refers for MachineSet {
+    fn references(&self) -> Vec<&ContractVersionedObjectReference> {
+        let template = &self.spec.template.spec;
+        template.bootstrap.config_ref.iter().chain([&template.infrastructure_ref]).collect()
+    }
+}
+
+impl Reconciler for MachineSetController {
+    const NAME: &'static str = "machineset";
+
+    async fn reconcile(&self, key: ObjectKey) -> Result<Next, Error> {
+        let Some(set) = self.caches.machine_sets.get(&key) else { return Ok(Next::EVENT) };
+        self.caught_up(&set).await?;
+        let scope = self.observe(&set).await;
+        let now = self.clock.now();
+        let decision = decide::decide(&scope, now, &mut random_suffix);
+        let applied = self.apply(&scope, &decision).await;
+        if applied.is_ok() && decision.actions.contains(&decide::Action::RemoveFinalizer) {
+            return Ok(Next::EVENT);
+        }
+        let error = applied.as_ref().err().filter(|error| !error.is_conflict()).map(Error::chain);
+        let mut desired = MachineSet::new(&key.name, set.spec.clone());
+        desired.metadata.namespace = set.namespace();
+        desired.status = Some(status::status(&scope, &decision, error.as_deref(), now));
+        shell::ignore_gone(self.status.apply_status(&desired, Some(&set)).await)?;
+        applied?;
+        Ok(shell::next(decision.next))
+    }
+}
+
+fn random_suffix() -> String {
+    let mut rng = rand::rng();
+    naming::suffix(|below| rng.random_range(0..below))
+}

@@ -1,0 +1,58 @@
+//! Everything a pass over a MachineSet knows.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use drover_api::annotations::capi as annotations;
+use drover_api::capi::v1beta2::{Cluster, Machine, MachineDeployment, MachineSet};
+use drover_api::finalizers;
+use kube::ResourceExt;
+
+use crate::external::External;
+use crate::meta;
+
+/// A MachineSet and what surrounds it.
+#[derive(Clone, Debug, Default)]
+pub struct Scope {
+    /// The set.
+    pub set: MachineSet,
+    /// Its Cluster.
+    pub cluster: Option<Arc<Cluster>>,
+    /// The deployment that owns it.
+    pub deployment: Option<Arc<MachineDeployment>>,
+    /// Its Machines, also those that are being deleted: selected, and controlled by it or by nobody.
+    pub machines: Vec<Arc<Machine>>,
+    /// Template of the bootstrap configs.
+    pub bootstrap_template: External,
+    /// Template of the infra machines.
+    pub infra_template: External,
+    /// The Cluster's control plane.
+    pub control_plane: External,
+    /// Names of clones that this set made and that no Machine uses: a creation was interrupted.
+    pub unfinished: BTreeSet<String>,
+}
+
+impl Scope {
+    /// The set is being deleted.
+    pub fn is_deleting(&self) -> bool {
+        meta::is_deleting(&self.set.metadata)
+    }
+
+    /// The set or its Cluster is paused.
+    pub fn is_paused(&self) -> bool {
+        meta::is_paused(self.cluster.as_deref(), &self.set.metadata)
+    }
+
+    /// Our finalizer is there.
+    pub fn has_finalizer(&self) -> bool {
+        self.set.finalizers().iter().any(|finalizer| finalizer == finalizers::capi::MACHINE_SET)
+    }
+
+    /// The set is the newest of its deployment, or has none: only such a set replaces unhealthy Machines, and only
+    /// such a set needs its templates.
+    pub fn is_current(&self) -> bool {
+        let Some(deployment) = &self.deployment else { return true };
+        let revision = |meta| meta::annotation(meta, annotations::REVISION).map(str::to_owned);
+        revision(&deployment.metadata) == revision(&self.set.metadata)
+    }
+}

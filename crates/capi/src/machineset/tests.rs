@@ -1,0 +1,284 @@
+use std::sync::Arc;
+
+use drover_api::capi::v1beta2::Machine;
+use drover_api::conditions::types;
+use drover_runtime::conditions::{get, is_true};
+use serde_json::{Value, json};
+
+use super::clone;
+use super::decide::{Action, Decision, decide, to_delete};
+use super::scope::Scope;
+use super::status::status;
+use crate::external::External;
+use crate::fixtures::{at, cluster, condition, deployment, found, machine, merged, not_found, set};
+
+fn member(name: &str, over: Value) -> Arc<Machine> {
+    let base = json!({
+        "metadata": {
+            "labels": { "pool": "workers" },
+            "ownerReferences": [{
+                "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineSet", "name": "set", "uid": "uid-set",
+                "controller": true, "blockOwnerDeletion": true,
+            }],
+        },
+        "status": { "nodeRef": { "name": name } },
+    });
+    Arc::new(machine(name, merged(base, over)))
+}
+
+fn scope(over: Value, machines: Vec<Arc<Machine>>) -> Scope {
+    Scope {
+        set: set("set", over),
+        cluster: Some(cluster(json!({}))),
+        machines,
+        bootstrap_template: found("RKEBootstrapTemplate", json!({})),
+        infra_template: found("LocalMachineTemplate", json!({})),
+        ..Scope::default()
+    }
+}
+
+fn run(scope: &Scope) -> Decision {
+    let mut next = 0;
+    decide(scope, at(100), &mut || {
+        next += 1;
+        format!("r{next:04}")
+    })
+}
+
+fn created(decision: &Decision) -> Vec<&str> {
+    decision
+        .actions
+        .iter()
+        .filter_map(|a| if let Action::Create(name) = a { Some(name.as_str()) } else { None })
+        .collect()
+}
+
+fn deleted(decision: &Decision) -> Vec<&str> {
+    decision
+        .actions
+        .iter()
+        .filter_map(|a| if let Action::Delete { name, .. } = a { Some(name.as_str()) } else { None })
+        .collect()
+}
+
+#[test]
+fn missing_machines_are_made_and_surplus_ones_go() {
+    let decision = run(&scope(json!({}), vec![member("a", json!({}))]));
+    assert_eq!(created(&decision), ["set-r0001", "set-r0002"]);
+    let four = ["a", "b", "c", "d"].map(|name| member(name, json!({}))).to_vec();
+    let decision = run(&scope(json!({}), four));
+    assert_eq!(deleted(&decision), ["a"], "Random is the order of names");
+}
+
+#[test]
+fn capi_check_7_clones_share_the_name_labels_and_origin() {
+    let set = set("set", json!({}));
+    let made = clone::machine(&set, "set-abcde", None);
+    let labels = made.metadata.labels.as_ref().unwrap();
+    for (key, value) in [
+        ("cluster.x-k8s.io/cluster-name", "demo"),
+        ("cluster.x-k8s.io/set-name", "set"),
+        ("cluster.x-k8s.io/deployment-name", "md"),
+        ("pool", "workers"),
+    ] {
+        assert_eq!(labels.get(key).map(String::as_str), Some(value), "{key}");
+    }
+    assert_eq!(made.spec.infrastructure_ref.kind, "LocalMachine");
+    assert_eq!(made.spec.infrastructure_ref.name, "set-abcde");
+    assert_eq!(made.spec.bootstrap.config_ref.as_ref().unwrap().name, "set-abcde");
+
+    let External::Found { resource, object, .. } = found(
+        "LocalMachine",
+        json!({ "spec": { "template": { "spec": { "cpu": 2 }, "metadata": { "labels": { "t": "1" } } } } }),
+    ) else {
+        panic!()
+    };
+    let cloned = clone::clone(&set, &object, &resource, "set-abcde").unwrap();
+    assert_eq!(cloned.data["spec"], json!({ "cpu": 2 }));
+    let owner = &cloned.metadata.owner_references.as_ref().unwrap()[0];
+    assert_eq!((owner.kind.as_str(), owner.controller), ("MachineSet", None));
+    let reference = &set.spec.template.spec.infrastructure_ref;
+    let metadata = clone::clone_metadata(&set, Some(&object), reference, &cloned).unwrap().metadata;
+    let annotations = metadata.annotations.unwrap();
+    assert_eq!(annotations["cluster.x-k8s.io/cloned-from-name"], "infra-1");
+    assert_eq!(
+        annotations["cluster.x-k8s.io/cloned-from-groupkind"],
+        "LocalMachineTemplate.rke-machine.cattle.io"
+    );
+    let labels = metadata.labels.unwrap();
+    assert_eq!((labels["t"].as_str(), labels["cluster.x-k8s.io/set-name"].as_str()), ("1", "set"));
+}
+
+#[test]
+fn a_template_without_spec_gives_an_empty_clone() {
+    let External::Found { resource, object, .. } = found("RKEBootstrap", json!({})) else { panic!() };
+    let cloned = clone::clone(&set("set", json!({})), &object, &resource, "x").unwrap();
+    assert_eq!(cloned.data["spec"], json!({}));
+}
+
+#[test]
+fn capi_check_9_an_interrupted_creation_is_finished_not_repeated() {
+    let mut scope = scope(json!({ "spec": { "replicas": 2 } }), vec![member("set-a", json!({}))]);
+    scope.unfinished = ["set-half".to_owned()].into();
+    assert_eq!(created(&run(&scope)), ["set-half"]);
+    scope.machines.push(member("set-b", json!({})));
+    let decision = run(&scope);
+    assert!(created(&decision).is_empty());
+    assert!(decision.actions.contains(&Action::DeleteClones("set-half".into())));
+}
+
+#[test]
+fn capi_check_10_changes_in_place_reach_machines_and_keep_what_they_were_made_with() {
+    let live =
+        member("a", json!({ "spec": { "version": "v1.33.0", "failureDomain": "z1", "providerID": "p" } }));
+    let changed = set(
+        "set",
+        json!({ "spec": { "template": {
+        "metadata": { "labels": { "new": "1" }, "annotations": { "note": "x" } },
+        "spec": {
+            "version": "v1.34.2+k3s1",
+            "deletion": { "nodeDrainTimeoutSeconds": 7 },
+            "taints": [{ "key": "k", "effect": "NoSchedule", "propagation": "Always" }],
+        },
+    } } }),
+    );
+    let desired = clone::machine(&changed, "a", Some(&live));
+    assert_eq!(desired.spec.version.as_deref(), Some("v1.33.0"));
+    assert_eq!(desired.spec.failure_domain.as_deref(), Some("z1"));
+    assert_eq!(desired.spec.infrastructure_ref, live.spec.infrastructure_ref);
+    assert_eq!(desired.spec.provider_id, None, "the Machine controller owns it");
+    assert_eq!(desired.spec.deletion.unwrap().node_drain_timeout_seconds, Some(7));
+    assert_eq!(desired.spec.taints[0].key, "k");
+    assert_eq!(desired.metadata.labels.unwrap()["new"], "1");
+    assert_eq!(desired.metadata.annotations.unwrap()["note"], "x");
+}
+
+#[test]
+fn capi_check_16_marked_machines_go_first_under_every_policy_and_going_ones_count() {
+    let now = at(1_000_000);
+    let aged = |name: &str, age: i64, over: Value| {
+        member(
+            name,
+            merged(json!({ "metadata": { "creationTimestamp": at(1_000_000 - age).to_string() } }), over),
+        )
+    };
+    let machines = vec![
+        aged("old", 900_000, json!({})),
+        aged("young", 10, json!({})),
+        aged(
+            "marked",
+            5000,
+            json!({ "metadata": { "annotations": { "cluster.x-k8s.io/delete-machine": "" } } }),
+        ),
+        aged("nodeless", 5000, json!({ "status": { "nodeRef": null } })),
+    ];
+    let names = |order: &str, surplus: usize| {
+        let set = set("set", json!({ "spec": { "deletion": { "order": order } } }));
+        to_delete(&set, &machines, surplus, now)
+            .iter()
+            .map(|m| m.metadata.name.clone().unwrap())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(names("Random", 3), ["marked", "nodeless", "old"]);
+    assert_eq!(names("Oldest", 3), ["marked", "nodeless", "old"]);
+    assert_eq!(names("Newest", 4), ["marked", "nodeless", "young", "old"]);
+
+    let mut going = machines.clone();
+    going[1] = aged("young", 10, json!({ "metadata": { "deletionTimestamp": at(0).to_string() } }));
+    let decision = run(&scope(json!({}), going));
+    assert!(deleted(&decision).is_empty(), "one is already going: {:?}", decision.actions);
+}
+
+#[test]
+fn nothing_is_made_while_it_must_not_be() {
+    let disabled =
+        json!({ "metadata": { "annotations": { "cluster.x-k8s.io/disable-machine-create": "true" } } });
+    let mut missing = scope(json!({}), vec![]);
+    missing.infra_template = not_found("LocalMachineTemplate");
+    let mut upgrading = scope(json!({}), vec![]);
+    upgrading.control_plane = found(
+        "RKEControlPlane",
+        json!({
+            "spec": { "version": "v1.35.0" }, "status": { "version": "v1.34.0" },
+        }),
+    );
+    for (scope, why) in [
+        (scope(disabled, vec![]), "disable-machine-create"),
+        (missing, "infra-1"),
+        (upgrading, "ControlPlaneIsStable"),
+    ] {
+        let decision = run(&scope);
+        assert!(created(&decision).is_empty());
+        assert!(decision.blocked.as_ref().unwrap().contains(why), "{:?}", decision.blocked);
+        let shown = status(&scope, &decision, None, at(1));
+        assert!(get(&shown.conditions, types::SCALING_UP).unwrap().message.contains(why));
+    }
+}
+
+#[test]
+fn capi_check_25_a_paused_set_does_nothing() {
+    let mut paused =
+        scope(json!({ "metadata": { "annotations": { "cluster.x-k8s.io/paused": "false" } } }), vec![]);
+    assert_eq!((run(&paused).paused, run(&paused).actions.len()), (true, 0));
+    paused.set.metadata.deletion_timestamp =
+        Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(0)));
+    assert_eq!(run(&paused).actions.len(), 0);
+}
+
+#[test]
+fn a_deleted_set_deletes_its_machines_and_then_goes() {
+    let going = json!({ "metadata": { "deletionTimestamp": at(0).to_string() } });
+    let decision = run(&scope(going.clone(), vec![member("a", json!({})), member("b", going.clone())]));
+    assert_eq!(deleted(&decision), ["a"]);
+    assert!(!decision.actions.contains(&Action::RemoveFinalizer));
+    assert_eq!(run(&scope(going, vec![])).actions, [Action::RemoveFinalizer]);
+}
+
+#[test]
+fn unhealthy_machines_are_replaced_within_the_budget_newest_first() {
+    let sick = |name: &str, second: i64| {
+        let conditions =
+            json!([condition("HealthCheckSucceeded", "False"), condition("OwnerRemediated", "False")]);
+        member(
+            name,
+            json!({
+                "metadata": { "creationTimestamp": at(second).to_string() }, "status": { "conditions": conditions },
+            }),
+        )
+    };
+    let mut scope = scope(json!({}), vec![sick("older", 1), sick("newer", 2), member("well", json!({}))]);
+    scope.deployment =
+        Some(Arc::new(deployment(json!({ "spec": { "remediation": { "maxInFlight": "33%" } } }))));
+    assert_eq!(deleted(&run(&scope)), ["newer"]);
+    scope.deployment = Some(Arc::new(deployment(json!({
+        "metadata": { "annotations": { "machinedeployment.clusters.x-k8s.io/revision": "2" } },
+    }))));
+    assert!(deleted(&run(&scope)).is_empty(), "only the newest set replaces");
+}
+
+#[test]
+fn counters_come_from_machine_conditions() {
+    let conditions = |ready, available| {
+        json!({ "status": { "conditions": [
+        condition("Ready", ready), condition("Available", available), condition("UpToDate", "True"),
+    ] } })
+    };
+    let machines = vec![
+        member("a", conditions("True", "True")),
+        member("b", conditions("True", "False")),
+        member("c", conditions("False", "False")),
+    ];
+    let scope = scope(json!({}), machines);
+    let shown = status(&scope, &run(&scope), None, at(1));
+    assert_eq!(
+        (shown.replicas, shown.ready_replicas, shown.available_replicas, shown.up_to_date_replicas),
+        (Some(3), Some(2), Some(1), Some(3))
+    );
+    assert_eq!(shown.selector.as_deref(), Some("pool=workers"));
+    assert!(
+        !is_true(&shown.conditions, types::SCALING_UP) && !is_true(&shown.conditions, types::MACHINES_READY)
+    );
+    assert_eq!(shown.observed_generation, Some(1));
+    let failed = status(&scope, &run(&scope), Some("boom"), at(1));
+    assert_eq!(failed.observed_generation, None, "moves only on success");
+}
