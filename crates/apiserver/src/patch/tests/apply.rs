@@ -1,6 +1,13 @@
 //! Server-side apply of built-in kinds.
 
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+
 use super::*;
+use crate::admission::{Admission, AdmissionRequest, Operation};
+use crate::registry::Resource;
+use crate::status::Status;
 
 #[tokio::test]
 async fn apply_creates_then_updates_then_changes_nothing() {
@@ -152,4 +159,43 @@ async fn what_does_not_fit_the_type_is_named() {
     let mut config = config_map(json!({}));
     config["metadata"]["uid"] = json!("x");
     assert_eq!(client.try_apply(CONFIG_MAP, "a", &config).await.0, 409);
+}
+
+/// Counts the writes of an object in a label.
+struct Counter;
+
+impl Admission for Counter {
+    fn name(&self) -> &str {
+        "counter"
+    }
+
+    fn handles(&self, _: Operation, resource: &Resource, _: &str) -> bool {
+        resource.def.kind == "ConfigMap"
+    }
+
+    fn mutate<'a>(
+        &'a self,
+        request: &'a AdmissionRequest<'a>,
+        object: &'a mut Value,
+    ) -> BoxFuture<'a, Result<(), Status>> {
+        let seen = request.old.and_then(|old| old.pointer("/metadata/labels/seen")?.as_str()?.parse().ok());
+        let seen: u32 = seen.unwrap_or(0) + 1;
+        object["metadata"]["labels"]["seen"] = json!(seen.to_string());
+        Box::pin(async { Ok(()) })
+    }
+}
+
+#[tokio::test]
+async fn what_admission_adds_to_an_apply_is_owned_as_an_update() {
+    let options = Options { admission: vec![Arc::new(Counter)], ..Options::default() };
+    let client = Client { server: ApiServer::start(options).await.unwrap() };
+    for (value, seen) in [("1", "1"), ("2", "2")] {
+        let applied = client.apply(CONFIG_MAP, "a", &config_map(json!({"k": value}))).await;
+        assert_eq!(
+            (&applied["data"]["k"], &applied["metadata"]["labels"]["seen"]),
+            (&json!(value), &json!(seen))
+        );
+        assert_eq!(owned(&applied, "a", "Apply", ""), json!({"f:data": {"f:k": {}}}));
+        assert_eq!(owned(&applied, "a", "Update", "")["f:metadata"]["f:labels"]["f:seen"], json!({}));
+    }
 }
