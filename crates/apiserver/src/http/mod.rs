@@ -5,6 +5,7 @@
 mod body;
 mod decode;
 mod discovery;
+mod fairness;
 mod handlers;
 mod info;
 mod negotiate;

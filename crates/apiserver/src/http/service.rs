@@ -15,6 +15,7 @@ use http::{Method, Request, Response};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use tokio::sync::watch;
 
+use super::fairness::Fairness;
 use super::info::RequestInfo;
 use super::query::{Query, go_duration};
 use super::{ApiBody, handlers, paths, respond};
@@ -45,6 +46,7 @@ pub(super) struct Shared {
     pub(super) plugins: Plugins,
     pub(super) version: String,
     pub(super) stopping: watch::Sender<bool>,
+    fairness: Fairness,
 }
 
 /// One request on its way through the filters.
@@ -75,7 +77,9 @@ impl Call<'_> {
 impl ApiService {
     pub(crate) fn new(objects: Objects, plugins: Plugins, version: String) -> Self {
         let stopping = watch::Sender::new(false);
-        Self { shared: Arc::new(Shared { objects, plugins, version, stopping }) }
+        Self {
+            shared: Arc::new(Shared { objects, plugins, version, stopping, fairness: Fairness::default() }),
+        }
     }
 
     pub(crate) fn shut_down(&self) {
@@ -137,7 +141,9 @@ impl ApiService {
         if !public {
             authorize(shared, &info, &query, &user).await?;
         }
-        let watching = info.verb == "watch";
+        // A large collection may take its time; a watch ends by its own deadline.
+        let unhurried = matches!(info.verb, "watch" | "deletecollection");
+        let _turn = shared.fairness.enter(&info, &user)?;
         let call = Call { shared, parts, body, info: &info, query: &query, user, warnings };
         let work = async move {
             if call.info.is_resource {
@@ -156,7 +162,7 @@ impl ApiService {
                 None => paths::answer(&call),
             }
         };
-        if watching {
+        if unhurried {
             return work.await;
         }
         let late = |_| Status::timeout("request did not complete within the allotted timeout", 1);

@@ -1,6 +1,7 @@
 //! The table itself and its atomic replacement.
 
 use std::collections::{BTreeMap, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -20,6 +21,7 @@ pub struct Resource {
     id: u64,
     api_version: String,
     opening: String,
+    fields_id: u64,
     /// The description.
     pub def: ResourceDef,
     /// The behaviour.
@@ -37,7 +39,10 @@ impl Resource {
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
         // Every object is encoded with its apiVersion first, so this tells the version of stored bytes.
         let opening = format!("{{\"apiVersion\":{:?},", api_version);
-        Self { id, api_version, opening, def, strategy, virtual_resource: None }
+        let mut hasher = DefaultHasher::new();
+        format!("{:?}", def.selectable_fields).hash(&mut hasher);
+        let fields_id = hasher.finish();
+        Self { id, api_version, opening, fields_id, def, strategy, virtual_resource: None }
     }
 
     /// A resource that is answered and never stored.
@@ -48,6 +53,11 @@ impl Resource {
     /// Unique in the process; changes with every registration.
     pub fn id(&self) -> u64 {
         self.id
+    }
+
+    /// Equal for equal lists of selectable fields, so that a new registration keeps computed values.
+    pub(crate) fn fields_id(&self) -> u64 {
+        self.fields_id
     }
 
     /// `apps/v1`.

@@ -70,7 +70,7 @@ impl FieldSelector {
                 label => {
                     let fields = &resource.def.selectable_fields;
                     let Some(at) = fields.iter().position(|field| field.label == label) else { return false };
-                    let values = version.fields(resource.id(), |object| {
+                    let values = version.fields(resource.fields_id(), |object| {
                         fields.iter().map(|field: &SelectableField| field.value(object)).collect()
                     });
                     values.get(at).is_some_and(|value| **value == *term.value)
