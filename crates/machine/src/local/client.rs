@@ -23,6 +23,9 @@ use super::{
 const REPLY_TIMEOUT: Duration = Duration::from_secs(180);
 /// Another client may be starting the holder at this moment.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
+/// A holder that ends while we talk to it is followed by another; one that ends every time is broken.
+const TRIES: usize = 5;
+const PAUSE: Duration = Duration::from_millis(50);
 /// How long a machine's units get at power-off before process 1 is killed.
 const GRACE: Duration = Duration::from_secs(15);
 
@@ -145,26 +148,47 @@ impl Local {
     }
 
     fn end_holder(&self, request: &Request) -> Result<()> {
-        let Ok(stream) = self.connect_running() else { return Ok(()) };
-        let info: HolderInfo = ask(&stream, &Request::Hello).and_then(|(value, _)| decode(value))?;
-        ask(&stream, request)?;
-        // It has answered and is on its way out.
         let deadline = Instant::now() + REPLY_TIMEOUT;
-        while alive(info.pid) {
+        let pid = loop {
+            let Ok(stream) = self.connect_running() else { return Ok(()) };
+            let asked = ask(&stream, &Request::Hello)
+                .and_then(|(value, _)| decode::<HolderInfo>(value))
+                .and_then(|info| ask(&stream, request).map(|_| info.pid));
+            match asked {
+                Ok(pid) => break pid,
+                // It was on its way out already; soon nobody will answer.
+                Err(error) if is_hangup(&error) && Instant::now() < deadline => std::thread::sleep(PAUSE),
+                Err(error) => return Err(error),
+            }
+        };
+        // It has answered and is on its way out.
+        while alive(pid) {
             if Instant::now() > deadline {
-                return Err(Error::Holder(format!("process {} does not end", info.pid)));
+                return Err(Error::Holder(format!("process {pid} does not end")));
             }
             std::thread::sleep(Duration::from_millis(5));
         }
         Ok(())
     }
 
+    /// A holder that ends in the middle of a call is replaced by a new one, which is asked again: every request may be
+    /// repeated.
+    fn request(&self, request: &Request) -> Result<(serde_json::Value, Vec<OwnedFd>)> {
+        for _ in 1..TRIES {
+            match ask(&self.connect()?, request) {
+                Err(error) if is_hangup(&error) => std::thread::sleep(PAUSE),
+                other => return other,
+            }
+        }
+        ask(&self.connect()?, request)
+    }
+
     fn call<T: DeserializeOwned>(&self, request: &Request) -> Result<T> {
-        ask(&self.connect()?, request).and_then(|(value, _)| decode(value))
+        self.request(request).and_then(|(value, _)| decode(value))
     }
 
     fn call_for_fd(&self, request: &Request) -> Result<OwnedFd> {
-        let (_, fds) = ask(&self.connect()?, request)?;
+        let (_, fds) = self.request(request)?;
         fds.into_iter().next().ok_or_else(|| lost(io::ErrorKind::InvalidData.into()))
     }
 
@@ -251,8 +275,14 @@ fn lost(source: io::Error) -> Error {
     Error::Connection { peer: "the holder of the local machines", source }
 }
 
-/// A zombie whose parent is slow counts as gone.
+fn is_hangup(error: &Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    matches!(error, Error::Connection { source, .. } if [BrokenPipe, ConnectionReset, UnexpectedEof].contains(&source.kind()))
+}
+
+/// A zombie whose parent is slow counts as gone, unless it is a process whose other threads still end.
 fn alive(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
+    threads > 1 || stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
 }

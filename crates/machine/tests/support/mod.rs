@@ -4,7 +4,7 @@
 
 use std::{
     fs,
-    os::unix::fs::{MetadataExt, PermissionsExt, chown},
+    os::unix::fs::{PermissionsExt, chown},
     path::{Path, PathBuf},
     process::Command,
     time::{Duration, Instant},
@@ -186,9 +186,10 @@ pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// Whether a process exists in this very incarnation.
+/// Whether a process exists; a zombie counts as gone, unless other threads of it still end.
 pub fn is_process(pid: i32) -> bool {
     let path = Path::new("/proc").join(pid.to_string());
-    fs::metadata(&path).is_ok_and(|meta| meta.uid() < u32::MAX)
-        && !fs::read_to_string(path.join("stat")).unwrap_or_default().contains(") Z ")
+    let threads = fs::read_dir(path.join("task")).map_or(0, Iterator::count);
+    let zombie = fs::read_to_string(path.join("stat")).unwrap_or_default().contains(") Z ");
+    threads > 1 || (threads == 1 && !zombie)
 }

@@ -198,6 +198,10 @@ fn shims(uppers: &Uppers<'_>) -> Result<()> {
     ] {
         uppers.program(directory, name, &call(name))?;
     }
+    // What the host has elsewhere, below /usr/local, is not seen in a machine.
+    if !["/usr/bin/curl", "/bin/curl"].iter().any(|path| Path::new(path).exists()) {
+        uppers.program("bin", "curl", &call("curl"))?;
+    }
     // The host's sudo belongs to a user who does not exist in an ordinary user's machine; everybody is root anyway.
     uppers.program("bin", "sudo", SUDO)
 }

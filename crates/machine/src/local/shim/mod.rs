@@ -1,6 +1,7 @@
 //! The programs that a machine has instead of systemd's: `systemctl`, `journalctl`, `shutdown`, `poweroff`, `halt`,
-//! `reboot`. Scripts in the machine call `drover machine-shim NAME ARGS…`.
+//! `reboot`, and `curl` where the host has none. Scripts in the machine call `drover machine-shim NAME ARGS…`.
 
+mod curl;
 mod journalctl;
 
 use std::io::Write;
@@ -14,11 +15,12 @@ use super::{
 /// Entry point of `drover machine-shim NAME ARGS…`.
 pub fn shim_main(args: &[String]) -> i32 {
     let Some((name, args)) = args.split_first() else {
-        eprintln!("usage: machine-shim systemctl|journalctl|shutdown|poweroff|halt|reboot [ARGS…]");
+        eprintln!("usage: machine-shim systemctl|journalctl|shutdown|poweroff|halt|reboot|curl [ARGS…]");
         return 1;
     };
     match name.as_str() {
         "systemctl" => systemctl(args),
+        "curl" => curl::main(args),
         "journalctl" => journalctl::main(args),
         "poweroff" | "halt" => systemctl(&["poweroff".to_owned()]),
         "reboot" => systemctl(&["reboot".to_owned()]),
