@@ -41,7 +41,7 @@ pub struct Status {
     pub unpublished: bool,
     /// Probes and whether they are healthy.
     pub probes: BTreeMap<String, bool>,
-    /// What the agent waits for.
+    /// What the agent is doing or waiting for.
     pub waiting_for: Option<String>,
 }
 
@@ -114,6 +114,6 @@ pub fn render(status: &Status) -> String {
     for (name, healthy) in &status.probes {
         line("probe", &format!("{name}: {}", if *healthy { "healthy" } else { "unhealthy" }));
     }
-    line("waiting for", status.waiting_for.as_deref().unwrap_or("nothing"));
+    line("now", status.waiting_for.as_deref().unwrap_or("idle"));
     out
 }

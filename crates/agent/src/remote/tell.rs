@@ -56,9 +56,9 @@ impl Remote {
                 .map(|(name, ProbeStatus { healthy, .. })| (name, healthy))
                 .collect();
             status.waiting_for = if self.running.is_some() {
-                Some("the plan that is being applied".into())
+                Some("applying the plan".into())
             } else if self.blocked {
-                Some("the installer to restart the agent".into())
+                Some("waiting for the installer to restart the agent".into())
             } else {
                 self.said.clone()
             };
