@@ -92,10 +92,73 @@ spec:
     spec: {containers: [{name: web, image: 'web:1'}]}
 ";
 
+fn installed() -> bool {
+    let found = std::process::Command::new("kubectl").arg("help").output().is_ok();
+    if !found {
+        eprintln!("SKIPPED: kubectl is not installed, so nothing is proved about it here");
+    }
+    found
+}
+
+/// Every `kubectl create <kind>`: some of them send protobuf.
+#[tokio::test]
+async fn kubernetes_check_2_kubectl_creates_every_kind_it_can() {
+    if !installed() {
+        return;
+    }
+    let server = Server::start().await;
+    let kubectl = Kubectl { server: serve(&server).await, home: tempfile::tempdir().unwrap() };
+    for line in [
+        "ns other",
+        "cm c --from-literal=a=b",
+        "secret generic s --from-literal=a=b",
+        "sa robot",
+        "role r --verb=get,list --resource=pods,deployments.apps",
+        "clusterrole cr --verb=* --resource=secrets",
+        "rolebinding rb --role=r --serviceaccount=default:robot",
+        "clusterrolebinding crb --clusterrole=cr --group=people",
+        "deployment web --image=web:1 --replicas=2 --port=80",
+        "job once --image=busybox -- echo hi",
+        "cronjob often --image=busybox --schedule=@hourly -- echo hi",
+        "service clusterip svc --tcp=80:8080",
+        "service nodeport np --tcp=80",
+        "quota q --hard=pods=3,cpu=2",
+        "pdb p --selector=app=web --min-available=50%",
+        "priorityclass high --value=1000",
+        "ingress i --rule=example.com/*=svc:80",
+    ] {
+        let args: Vec<&str> = std::iter::once("create").chain(line.split(' ')).collect();
+        let out = kubectl.run(&args).await;
+        assert!(out.contains("created"), "{line}: {out}");
+    }
+    let check = async |args: &str, expected: &str| {
+        let args: Vec<&str> = args.split(' ').collect();
+        assert_eq!(kubectl.run(&args).await, expected, "{args:?}");
+    };
+    check("get secret s -o jsonpath={.data.a}{.type}", "Yg==Opaque").await;
+    check("get deploy web -o jsonpath={.spec.replicas}{.spec.template.spec.containers[0].ports[0].containerPort}", "280").await;
+    check("get pdb p -o jsonpath={.spec.minAvailable}", "50%").await;
+    check("get quota q -o jsonpath={.spec.hard.pods}", "3").await;
+    check("get svc svc -o jsonpath={.spec.ports[0].targetPort}", "8080").await;
+    check(
+        "get job once -o jsonpath={.spec.template.spec.containers[0].command[0]}{.spec.backoffLimit}",
+        "echo6",
+    )
+    .await;
+    check("get role r -o jsonpath={.rules[*].resources}", r#"["pods"] ["deployments"]"#).await;
+    kubectl.run(&["annotate", "deploy", "web", "a=b"]).await;
+    kubectl.run(&["set", "image", "deploy/web", "*=web:2"]).await;
+    check(
+        "get deploy web -o jsonpath={.spec.template.spec.containers[0].image}{.metadata.generation}",
+        "web:22",
+    )
+    .await;
+    kubectl.run(&["delete", "all", "--all", "--wait=false"]).await;
+}
+
 #[tokio::test]
 async fn kubernetes_check_1_kubectl_applies_gets_watches_patches_waits_and_deletes() {
-    if std::process::Command::new("kubectl").arg("help").output().is_err() {
-        eprintln!("SKIPPED: kubectl is not installed, so nothing is proved about it here");
+    if !installed() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
