@@ -1,5 +1,7 @@
 //! `default/kubernetes`: the Service and EndpointSlice through which clients inside find this server.
 
+use super::follow::{Change, Follower, Topics};
+use super::retry::Retries;
 use crate::auth::fields::put;
 use crate::objects::{Context, Objects, UpdateOptions};
 use crate::status::Status;
@@ -38,6 +40,38 @@ pub async fn ensure_service(objects: &Objects, service: &KubernetesService) -> R
         "ports": [{"name": "https", "port": port, "protocol": "TCP"}],
     });
     ensure(objects, ("discovery.k8s.io", "endpointslices"), slice, &["endpoints", "ports"]).await
+}
+
+/// Puts both right again when someone changes or deletes them, until the task is dropped.
+pub(super) async fn run(objects: Objects, service: KubernetesService) {
+    let topics = Topics::Some(&[("", "services"), ("discovery.k8s.io", "endpointslices")]);
+    let mut follower = Follower::new(objects.storage().clone(), topics);
+    let mut retries: Retries<()> = Retries::default();
+    loop {
+        let concerned = tokio::select! {
+            changes = follower.next() => changes.iter().any(is_ours),
+            () = retries.due() => !retries.take_due().is_empty(),
+        };
+        if !concerned {
+            continue;
+        }
+        match ensure_service(&objects, &service).await {
+            Ok(()) => retries.succeeded(&()),
+            Err(error) => {
+                tracing::warn!(%error, "the kubernetes service will be tried again");
+                retries.failed(());
+            }
+        }
+    }
+}
+
+fn is_ours(change: &Change) -> bool {
+    match change {
+        Change::Reset => false,
+        Change::Present(v) | Change::Gone(v) => {
+            v.key().namespace() == "default" && v.key().name() == "kubernetes"
+        }
+    }
 }
 
 fn family(ip: IpAddr) -> &'static str {

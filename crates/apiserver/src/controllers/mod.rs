@@ -75,8 +75,9 @@ impl Controllers {
             roles::ensure_bootstrap(objects).await?;
             tasks.spawn(roles::run(objects.clone()));
         }
-        if let Some(service) = &options.kubernetes_service {
-            ensure_service(objects, service).await?;
+        if let Some(service) = options.kubernetes_service {
+            ensure_service(objects, &service).await?;
+            tasks.spawn(kubernetes_service::run(objects.clone(), service));
         }
         if options.service_accounts {
             tasks.spawn(service_accounts::run(objects.clone(), options.root_ca));

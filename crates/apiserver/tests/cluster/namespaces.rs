@@ -1,9 +1,11 @@
 //! Namespaces, and what each of them has (kubernetes-api.md section 7, Checks 20 and 21).
 
 use crate::harness::{Cluster, Setup, admin, config_map, on_both, reopen};
+use drover_apiserver::auth::pki::Pki;
 use drover_apiserver::clock::TokioClock;
 use drover_apiserver::controllers::{ControllerOptions, KubernetesService};
 use drover_apiserver::storage::{MemoryStorage, Retention, SqliteStorage, Storage};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -208,13 +210,14 @@ async fn events_expire_an_hour_after_their_last_write_in_virtual_time() {
 #[tokio::test]
 async fn the_kubernetes_service_points_at_the_server_and_follows_it() {
     let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+    let pki = Arc::new(Pki::in_memory(Timestamp::now()).unwrap());
     let start = |port: u16, storage: Arc<dyn Storage>| {
         let service = KubernetesService {
             advertise: format!("192.0.2.1:{port}").parse().unwrap(),
             cluster_ip: "10.43.0.1".parse().unwrap(),
         };
         let options = ControllerOptions { kubernetes_service: Some(service), ..ControllerOptions::default() };
-        Setup { controllers: Some(options), ..Setup::new(storage) }.start()
+        Setup { controllers: Some(options), pki: Some(pki.clone()), ..Setup::new(storage) }.start()
     };
     let slice = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes";
     let cluster = start(6443, storage.clone()).await;
@@ -222,6 +225,17 @@ async fn the_kubernetes_service_points_at_the_server_and_follows_it() {
     assert_eq!(service["spec"]["clusterIP"], "10.43.0.1");
     assert_eq!(cluster.get(slice).await.expect(200)["ports"][0]["port"], 6443);
     cluster.stop().await;
-    let cluster = start(8443, storage).await;
+    let cluster = start(8443, storage.clone()).await;
     assert_eq!(cluster.get(slice).await.expect(200)["ports"][0]["port"], 8443);
+    for path in [slice.to_owned(), format!("{NS}/default/services/kubernetes")] {
+        cluster.delete(&path, json!({})).await.expect(200);
+        cluster.eventually("it comes back", || async { cluster.get(&path).await.code == 200 }).await;
+    }
+    cluster.stop().await;
+    let before = storage.index().revision();
+    let cluster = start(8443, storage.clone()).await;
+    tokio::time::pause();
+    tokio::time::sleep(Duration::from_secs(1_000)).await;
+    assert_eq!(storage.index().revision(), before, "nothing to put right, nothing written");
+    cluster.stop().await;
 }
