@@ -7,3 +7,4 @@ mod conventions;
 mod harness;
 mod kubectl;
 mod watching;
+mod whole;
