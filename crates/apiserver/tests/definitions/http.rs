@@ -154,3 +154,30 @@ async fn status_and_scale_subresources() {
     let read = server.get(&format!("{tanks}/a")).await;
     assert_eq!((&read["spec"]["size"], &read["metadata"]["generation"]), (&json!(5), &json!(2)));
 }
+
+/// A watch as Table sends its columns once.
+#[tokio::test]
+async fn table_watches_send_columns_with_the_first_event() {
+    let server = Server::start().await;
+    server.post(CRDS, &tank_crd()).await;
+    let tanks = "/apis/example.com/v1/namespaces/default/tanks";
+    for name in ["a", "b"] {
+        let metadata = json!({"name": name});
+        server
+            .post(tanks, &json!({"apiVersion": "example.com/v1", "kind": "Tank", "metadata": metadata}))
+            .await;
+    }
+    let accept = "application/json;as=Table;v=v1;g=meta.k8s.io";
+    let path = format!("{tanks}?watch=true&resourceVersion=0&timeoutSeconds=1");
+    let response = server.send(Method::GET, &path, &[("accept", accept)], b"").await;
+    let events: Vec<Value> = response
+        .body()
+        .split(|b| *b == b'\n')
+        .filter(|line| !line.is_empty())
+        .map(|line| serde_json::from_slice(line).unwrap())
+        .collect();
+    let columns: Vec<usize> =
+        events.iter().map(|e| e["object"]["columnDefinitions"].as_array().unwrap().len()).collect();
+    assert_eq!(columns, [4, 0], "{events:?}");
+    assert_eq!(events[1]["object"]["rows"][0]["cells"][0], "b");
+}
