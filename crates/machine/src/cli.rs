@@ -10,12 +10,13 @@ use crate::{
     flags,
     host::{Host, HostOptions},
     sshkey::SshKey,
-    store::{Store, StoreError, valid_name},
+    store::{MachineLock, Store, StoreError, valid_name},
 };
 
 /// How long a machine may take to run, in all.
 const PATIENCE: Duration = Duration::from_secs(180);
 const POLL: Duration = Duration::from_secs(3);
+const LOCK_POLL: Duration = Duration::from_millis(100);
 
 /// What a verb works with.
 pub struct Cli<'a> {
@@ -130,7 +131,7 @@ impl Cli<'_> {
         if let Some(word) = unknown.first() {
             return Err(Failure::new(3, format!("driver {} does not know {word}", args.driver)));
         }
-        let _lock = self.store.lock(&args.name)?;
+        let _lock = self.lock(&args.name)?;
         let mut request = MachineRequest {
             name: args.name.clone(),
             uid: args.machine_uid.clone(),
@@ -199,7 +200,7 @@ impl Cli<'_> {
     /// Removes a machine. One that is not in the store is gone already. With `force` it is forgotten whatever the
     /// driver says; the result then carries what may have been left behind.
     pub fn rm(&self, name: &str, force: bool) -> Result<Option<String>, Failure> {
-        let _lock = self.store.lock(name)?;
+        let _lock = self.lock(name)?;
         let Some(mut host) = self.store.load(name)? else { return self.rm_unsaved(name) };
         let outcome = self.find(&host.config.driver_name).and_then(|driver| self.delete(&*driver, &mut host));
         match outcome {
@@ -326,7 +327,7 @@ impl Cli<'_> {
 
     /// Starts, stops, restarts or kills a machine.
     pub fn power(&self, name: &str, op: PowerOp) -> Result<State, Failure> {
-        let _lock = self.store.lock(name)?;
+        let _lock = self.lock(name)?;
         let mut host = self.load(name)?;
         let progress = self.find(&host.config.driver_name)?.power(name, &host.config.driver, op)?;
         let saved = self.store.load(name)?;
@@ -346,6 +347,21 @@ impl Cli<'_> {
             return Err(Failure::new(1, format!("machine {name} is {state}; start it first")));
         }
         Ok(driver.exec(name, &host.config.driver, command)?)
+    }
+
+    /// Waits for whoever works on the machine, such as a creating process whose parent died: its successor adopts what
+    /// it made, and a removal removes it.
+    fn lock(&self, name: &str) -> Result<MachineLock, Failure> {
+        let mut waited = Duration::ZERO;
+        loop {
+            match self.store.lock(name) {
+                Err(StoreError::Busy(_)) if waited < PATIENCE => {
+                    (self.sleep)(LOCK_POLL);
+                    waited += LOCK_POLL;
+                }
+                other => return Ok(other?),
+            }
+        }
     }
 
     fn load(&self, name: &str) -> Result<Host, Failure> {

@@ -161,9 +161,12 @@ fn two_processes_do_not_work_on_one_machine() {
     let (store, cloud) = (DiskStore::new(dir.path()), Cloud::default());
     let find = move |_: &str| Some(Box::new(cloud.clone()) as Box<dyn Driver>);
     let cli = Cli { store: &store, driver: &find, known: None, env: &|_| None, sleep: &|_| () };
-    let _other = store.lock("m").unwrap();
+    let other = Mutex::new(Some(store.lock("m").unwrap()));
     let failure = cli.rm("m", false).unwrap_err();
     assert!(failure.message.contains("another process"), "{failure}");
+    // The other one ends while we wait.
+    let sleep = |_: Duration| drop(other.lock().unwrap().take());
+    Cli { sleep: &sleep, ..cli }.rm("m", false).unwrap();
 }
 
 #[test]
