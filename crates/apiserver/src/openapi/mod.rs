@@ -9,9 +9,6 @@ mod custom;
 mod document;
 mod merge_keys;
 
-#[cfg(test)]
-mod tests;
-
 use std::collections::HashMap;
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
 //! Runs compiled rules over an object.
 //!
 //! The interpreter itself has no budget, so loops are metered: [`meter`] rewrites each loop's condition to spend from
-//! a counter first, and functions whose work grows with their input are called only in such loops. A rule that spends
-//! more than its share fails, whatever value the rest of the expression would have given.
+//! a counter first, in proportion to the loop's body. What is outside of loops is bounded by the size of the rule and of
+//! the object. A rule that spends more than its share fails, whatever value the rest of the expression would have given.
 
 use std::cell::Cell;
 

@@ -8,6 +8,7 @@
 pub mod check;
 pub mod compile;
 pub mod evaluate;
+mod functions;
 mod names;
 pub mod size;
 mod value;
