@@ -1,0 +1,180 @@
+//! A cluster's life: made, changed in place, scaled, removed.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{Api, DeleteParams, ListParams};
+use serde_json::{Value, json};
+
+use crate::players::play;
+use crate::world::{World, condition, eventually, text_map};
+
+pub(crate) async fn make(world: &World) {
+    eventually("the local driver's kinds", || async {
+        let crds = world.list("apiextensions.k8s.io/v1", "CustomResourceDefinition").await;
+        crds.iter().filter(|crd| crd["spec"]["group"].as_str().unwrap().starts_with("rke-machine")).count()
+            == 3
+            && crds.iter().all(|crd| condition(crd, "Established").0 == "True")
+    })
+    .await;
+    for name in ["cp", "w"] {
+        world
+            .create(json!({
+                "apiVersion": "rke-machine-config.cattle.io/v1", "kind": "LocalConfig",
+                "metadata": {"namespace": "default", "name": name},
+            }))
+            .await;
+    }
+    world
+        .create(json!({
+            "apiVersion": "provisioning.cattle.io/v1", "kind": "Cluster",
+            "metadata": {"namespace": "default", "name": "demo"},
+            "spec": {"kubernetesVersion": "v1.34.1+k3s1", "rkeConfig": {"machinePools": [
+                {"name": "cp", "quantity": 1, "etcdRole": true, "controlPlaneRole": true,
+                 "machineConfigRef": {"kind": "LocalConfig", "name": "cp"}},
+                {"name": "w", "quantity": 2, "workerRole": true, "labels": {"tier": "gold"},
+                 "machineConfigRef": {"kind": "LocalConfig", "name": "w"}},
+            ]}},
+        }))
+        .await;
+}
+
+pub(crate) async fn ready(world: &World, what: &str) {
+    let start = std::time::Instant::now();
+    loop {
+        let cluster = world.cluster().await;
+        let observed = cluster["status"]["observedGeneration"] == cluster["metadata"]["generation"];
+        let plane =
+            world.get("rke.cattle.io/v1", "RKEControlPlane", "default", "demo").await.unwrap_or_default();
+        let settled = plane["status"]["observedGeneration"] == plane["metadata"]["generation"]
+            && condition(&plane, "Ready").0 == "True"
+            && plane["status"]["appliedSpec"]["kubernetesVersion"] == plane["spec"]["kubernetesVersion"];
+        if condition(&cluster, "Ready").0 == "True" && observed && settled {
+            return;
+        }
+        let (status, message) = condition(&cluster, "Ready");
+        assert!(
+            start.elapsed() < std::time::Duration::from_secs(60),
+            "{what}: {status} {message}\n{cluster:#}"
+        );
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+}
+
+async fn uids(world: &World) -> BTreeSet<String> {
+    world.machines().await.iter().map(|m| m["metadata"]["uid"].as_str().unwrap().to_owned()).collect()
+}
+
+async fn nodes(world: &World) -> Vec<Value> {
+    let api: Api<Node> = Api::all(world.downstream.clone());
+    api.list(&ListParams::default()).await.unwrap().items.into_iter().map(|node| json!(node)).collect()
+}
+
+async fn patch_pools(world: &World, edit: impl Fn(&mut Vec<Value>)) {
+    let cluster = world.cluster().await;
+    let mut pools = cluster["spec"]["rkeConfig"]["machinePools"].as_array().unwrap().clone();
+    edit(&mut pools);
+    let patch = json!({"spec": {"rkeConfig": {"machinePools": pools}}});
+    world.merge("provisioning.cattle.io/v1", "Cluster", "default", "demo", patch).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn provisioning_check_1_35_a_cluster_from_nothing_to_nothing() {
+    let world = Arc::new(World::start().await);
+    let players = play(&world);
+    make(&world).await;
+    ready(&world, "provisioned").await;
+    let twin = world.cluster().await["status"]["clusterName"].as_str().unwrap().to_owned();
+    assert!(twin.starts_with("c-m-"), "{twin}");
+    assert_eq!(nodes(&world).await.len(), 3);
+    let secret = world.get("v1", "Secret", "default", "demo-kubeconfig").await.unwrap();
+    assert_eq!(secret["metadata"]["labels"]["cluster.x-k8s.io/cluster-name"], "demo");
+    let log = world.get("v1", "ConfigMap", &twin, "provisioning-log").await.unwrap();
+    assert!(log["data"]["log"].as_str().unwrap().contains("[INFO ]"), "{log}");
+
+    // In place: version and labels, no machine replaced.
+    let before = uids(&world).await;
+    let patch = json!({"spec": {"kubernetesVersion": "v1.34.2+k3s1"}});
+    world.merge("provisioning.cattle.io/v1", "Cluster", "default", "demo", patch).await;
+    ready(&world, "upgraded").await;
+    let versions: BTreeSet<String> =
+        nodes(&world).await.iter().map(|n| n["status"]["nodeInfo"]["kubeletVersion"].to_string()).collect();
+    assert_eq!(versions, BTreeSet::from(["\"v1.34.2+k3s1\"".to_owned()]));
+    assert_eq!(uids(&world).await, before);
+    patch_pools(&world, |pools| {
+        pools[1]["labels"] = json!({"tier": "silver"});
+        pools[1]["taints"] = json!([{"key": "k", "value": "v", "effect": "NoSchedule"}]);
+    })
+    .await;
+    eventually("nodes follow the pool's labels and taints", || async {
+        let nodes = nodes(&world).await;
+        nodes
+            .iter()
+            .filter(|n| text_map(&n["metadata"]["labels"]).get("tier").is_some_and(|t| t == "silver"))
+            .count()
+            == 2
+            && nodes.iter().filter(|n| n["spec"]["taints"][0]["key"] == "k").count() == 2
+    })
+    .await;
+    assert_eq!(uids(&world).await, before);
+
+    // A scaled MachineDeployment is followed by its pool (provisioning check 14).
+    let patch = json!({"spec": {"replicas": 3}});
+    world.merge("cluster.x-k8s.io/v1beta2", "MachineDeployment", "default", "demo-w", patch).await;
+    eventually("three workers, and the pool says so", || async {
+        world.cluster().await["spec"]["rkeConfig"]["machinePools"][1]["quantity"] == 3
+            && nodes(&world).await.len() == 4
+    })
+    .await;
+    patch_pools(&world, |pools| pools[1]["quantity"] = json!(1)).await;
+    eventually("one worker", || async { world.machines().await.len() == 2 }).await;
+    ready(&world, "scaled").await;
+
+    // Removal leaves nothing.
+    let api = world.api("provisioning.cattle.io/v1", "Cluster", "default");
+    api.delete("demo", &DeleteParams::default()).await.unwrap();
+    let start = std::time::Instant::now();
+    while world.get("provisioning.cattle.io/v1", "Cluster", "default", "demo").await.is_some() {
+        let cluster = world.cluster().await;
+        assert!(start.elapsed() < std::time::Duration::from_secs(60), "not removed: {cluster:#}");
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    eventually("no object is left", || async { leftovers(&world).await.is_empty() }).await;
+    players.abort();
+}
+
+async fn leftovers(world: &World) -> Vec<String> {
+    let mut left = Vec::new();
+    for (api_version, kind) in [
+        ("cluster.x-k8s.io/v1beta2", "Cluster"),
+        ("cluster.x-k8s.io/v1beta2", "Machine"),
+        ("cluster.x-k8s.io/v1beta2", "MachineSet"),
+        ("cluster.x-k8s.io/v1beta2", "MachineDeployment"),
+        ("rke.cattle.io/v1", "RKECluster"),
+        ("rke.cattle.io/v1", "RKEControlPlane"),
+        ("rke.cattle.io/v1", "RKEBootstrap"),
+        ("rke.cattle.io/v1", "RKEBootstrapTemplate"),
+        ("rke-machine.cattle.io/v1", "LocalMachine"),
+        ("rke-machine.cattle.io/v1", "LocalMachineTemplate"),
+        ("rke-machine-config.cattle.io/v1", "LocalConfig"),
+        ("management.cattle.io/v3", "Cluster"),
+        ("management.cattle.io/v3", "ClusterRegistrationToken"),
+        ("batch/v1", "Job"),
+        ("v1", "Secret"),
+        ("v1", "ServiceAccount"),
+        ("rbac.authorization.k8s.io/v1", "Role"),
+        ("rbac.authorization.k8s.io/v1", "RoleBinding"),
+    ] {
+        for object in world.list(api_version, kind).await {
+            let name = object["metadata"]["name"].as_str().unwrap_or_default();
+            let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
+            if (name.starts_with("demo") || namespace.starts_with("c-m-") || kind == "LocalConfig")
+                || (kind == "Cluster")
+            {
+                left.push(format!("{kind} {namespace}/{name}"));
+            }
+        }
+    }
+    left
+}

@@ -1,0 +1,160 @@
+//! Those who are elsewhere in real life: the Job runner with its driver, and an agent per machine.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use drover_plan::{Plan, checksum, keys};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{Node, Secret};
+use kube::ResourceExt;
+use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+
+use crate::world::World;
+
+/// Plays until the returned task is dropped.
+pub(crate) fn play(world: &Arc<World>) -> tokio::task::JoinHandle<()> {
+    let world = world.clone();
+    tokio::spawn(async move {
+        loop {
+            run_jobs(&world).await;
+            run_agents(&world).await;
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+}
+
+/// Every Job succeeds; `create` leaves the machine's store in the state secret.
+async fn run_jobs(world: &World) {
+    let jobs: Api<Job> = Api::all(world.client.clone());
+    for job in jobs.list(&ListParams::default()).await.unwrap().items {
+        if job.status.as_ref().is_some_and(|status| status.completion_time.is_some()) {
+            continue;
+        }
+        let namespace = job.namespace().unwrap();
+        let args =
+            job.spec.as_ref().unwrap().template.spec.as_ref().unwrap().containers[0].args.clone().unwrap();
+        let state = args.iter().find_map(|arg| arg.strip_prefix("--secret-name=")).unwrap();
+        if args.iter().any(|arg| arg == "create") {
+            let secrets: Api<Secret> = Api::namespaced(world.client.clone(), &namespace);
+            let Ok(mut secret) = secrets.get(state).await else { continue };
+            let number = 10 + secret.name_any().bytes().map(u32::from).sum::<u32>() % 200;
+            secret.data.get_or_insert_default().insert("extractedConfig".into(), ByteString(store(number)));
+            if secrets.replace(state, &PostParams::default(), &secret).await.is_err() {
+                continue;
+            }
+        }
+        let now = jiff::Timestamp::from_second(jiff::Timestamp::now().as_second()).unwrap().to_string();
+        let status = json!({"status": {"completionTime": now, "startTime": now, "succeeded": 1, "conditions": [
+            {"type": "SuccessCriteriaMet", "status": "True", "lastTransitionTime": now},
+            {"type": "Complete", "status": "True", "lastTransitionTime": now},
+        ]}});
+        let own: Api<Job> = Api::namespaced(world.client.clone(), &namespace);
+        let _ = own.patch_status(&job.name_any(), &PatchParams::default(), &Patch::Merge(status)).await;
+    }
+}
+
+fn store(number: u32) -> Vec<u8> {
+    let config = json!({"DriverName": "local", "Driver": {
+        "IPAddress": format!("10.1.0.{number}"), "PrivateIPAddress": format!("10.1.0.{number}"),
+    }})
+    .to_string();
+    let mut archive =
+        tar::Builder::new(flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast()));
+    let mut header = tar::Header::new_gnu();
+    header.set_size(config.len() as u64);
+    header.set_mode(0o600);
+    header.set_cksum();
+    archive.append_data(&mut header, "root/machines/m/config.json", config.as_bytes()).unwrap();
+    archive.into_inner().unwrap().finish().unwrap()
+}
+
+/// Every agent applies its plan at once; its node registers and, on a server, the tunnel opens.
+async fn run_agents(world: &World) {
+    let secrets: Api<Secret> = Api::all(world.client.clone());
+    let params = ListParams::default().fields("type=rke.cattle.io/machine-plan");
+    for mut secret in secrets.list(&params).await.unwrap().items {
+        let data = secret.data.clone().unwrap_or_default();
+        let Some(bytes) = data.get(keys::PLAN).map(|plan| plan.0.clone()) else { continue };
+        if data.get(keys::PLAN_STATE).is_none_or(|state| state.0 != b"pending") {
+            continue;
+        }
+        let plan: Plan = drover_plan::from_slice(&bytes).unwrap();
+        let probes: serde_json::Map<String, Value> = plan
+            .probes
+            .keys()
+            .map(|name| (name.clone(), json!({"healthy": true, "successCount": 1})))
+            .collect();
+        let written = secret.data.get_or_insert_default();
+        let mut put =
+            |key: &str, value: String| drop(written.insert(key.into(), ByteString(value.into_bytes())));
+        put(keys::PLAN_STATE, "succeeded".into());
+        put(keys::APPLIED_CHECKSUM, checksum(&bytes));
+        put(keys::PROBE_STATUSES, Value::Object(probes).to_string());
+        let own: Api<Secret> = Api::namespaced(world.client.clone(), &secret.namespace().unwrap());
+        if own.replace(&secret.name_any(), &PostParams::default(), &secret).await.is_ok() {
+            register(world, &secret, &plan).await;
+        }
+    }
+}
+
+async fn register(world: &World, secret: &Secret, plan: &Plan) {
+    use base64::Engine as _;
+    let decode = |text: &str| base64::engine::general_purpose::STANDARD.decode(text).unwrap();
+    let config = plan.files.iter().find(|file| file.path.ends_with("50-rancher.yaml")).unwrap();
+    let config: Value = serde_json::from_slice(&decode(&config.content)).unwrap();
+    let labels: serde_json::Map<String, Value> = config["node-label"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|pair| pair.as_str()?.split_once('=').map(|(k, v)| (k.to_owned(), json!(v))))
+        .collect();
+    let name = secret.labels()["rke.cattle.io/machine-name"].clone();
+    let image = plan.instructions[0].image.split(':').next_back().unwrap().replacen("-k3s", "+k3s", 1);
+    let address = config["node-ip"][0].as_str().unwrap_or("10.1.0.250").to_owned();
+    let nodes: Api<Node> = Api::all(world.downstream.clone());
+    if nodes.get_opt(&name).await.unwrap().is_none() {
+        let node: Node = serde_json::from_value(json!({
+            "metadata": {"name": name, "labels": labels}, "spec": {"providerID": format!("k3s://{name}")},
+        }))
+        .unwrap();
+        nodes.create(&PostParams::default(), &node).await.unwrap();
+    }
+    let now = "2026-01-01T00:00:00Z";
+    let condition = |type_: &str, status: &str| {
+        json!({"type": type_, "status": status, "reason": "Kubelet", "message": "",
+               "lastHeartbeatTime": now, "lastTransitionTime": now})
+    };
+    let status = json!({"status": {
+        "conditions": [
+            condition("Ready", "True"), condition("MemoryPressure", "False"),
+            condition("DiskPressure", "False"), condition("PIDPressure", "False"),
+        ],
+        "addresses": [{"type": "InternalIP", "address": address}],
+        "nodeInfo": {
+            "kubeletVersion": image, "architecture": "amd64", "bootID": "b", "containerRuntimeVersion": "c",
+            "kernelVersion": "k", "kubeProxyVersion": "p", "machineID": "m", "operatingSystem": "linux",
+            "osImage": "o", "systemUUID": "s",
+        },
+    }});
+    nodes.patch_status(&name, &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+    if secret.labels().contains_key("rke.cattle.io/control-plane-role") {
+        connect(world).await;
+    }
+}
+
+/// What the access layer does when a tunnel opens.
+async fn connect(world: &World) {
+    for twin in world.list("management.cattle.io/v3", "Cluster").await {
+        let status = json!({
+            "apiVersion": "management.cattle.io/v3", "kind": "Cluster", "metadata": {"name": twin["metadata"]["name"]},
+            "status": {"conditions": [{"type": "Connected", "status": "True"}]},
+        });
+        let api = world.api("management.cattle.io/v3", "Cluster", "");
+        let name = twin["metadata"]["name"].as_str().unwrap();
+        api.patch_status(name, &PatchParams::apply("drover/access/connected").force(), &Patch::Apply(status))
+            .await
+            .unwrap();
+    }
+}

@@ -1,0 +1,280 @@
+//! A management plane and one downstream cluster, each a real API server in memory.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use drover_apiserver::auth::pki::Pki;
+use drover_apiserver::clock::SystemClock as ApiClock;
+use drover_apiserver::controllers::ControllerOptions;
+use drover_apiserver::embedded::{Embedded, EmbeddedOptions};
+use drover_apiserver::identity::UserInfo;
+use drover_apiserver::storage::MemoryStorage;
+use drover_capi::workload::{ClientCluster, Workload, WorkloadChange, WorkloadCluster};
+use drover_provisioning::context::{Options, SystemRandom};
+use drover_provisioning::controllers::Provisioning;
+use drover_provisioning::controlplane::planner::releases::Releases;
+use drover_provisioning::downstream::{Downstream, DownstreamError};
+use drover_provisioning::machine::schema::{Drivers, Flag, FlagKind};
+use drover_provisioning::registration::connect::Connect;
+use drover_provisioning::settings::Settings;
+use drover_provisioning::store::resource;
+use drover_runtime::{Cache, Caches, ObjectKey, SystemClock, in_process_client};
+use futures::future::BoxFuture;
+use k8s_openapi::api::core::v1::Node;
+use kube::Client;
+use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+pub(crate) struct World {
+    pub(crate) client: Client,
+    pub(crate) downstream: Client,
+    pub(crate) connect: Connect,
+    _management: Embedded,
+    _downstream: Embedded,
+    _stop: DropGuard,
+}
+
+async fn api_server() -> (Embedded, Client) {
+    let pki = Pki::in_memory(jiff::Timestamp::now()).unwrap();
+    let server = Embedded::start(EmbeddedOptions {
+        storage: Arc::new(MemoryStorage::new()),
+        clock: Arc::new(ApiClock),
+        version: "v1.36.3".into(),
+        pki: Arc::new(pki),
+        admission: vec![],
+        authenticators: vec![],
+        anonymous: false,
+        server_url: "https://127.0.0.1:8443".into(),
+        controllers: ControllerOptions::default(),
+    })
+    .await
+    .unwrap();
+    let client = in_process_client(server.service(), UserInfo::system_masters("test"));
+    (server, client)
+}
+
+impl World {
+    pub(crate) async fn start() -> Self {
+        let filter = tracing_subscriber::EnvFilter::from_default_env();
+        let _ = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init();
+        let (management, client) = api_server().await;
+        let (downstream_server, downstream) = api_server().await;
+        let crds: Api<
+            k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+        > = Api::all(client.clone());
+        for crd in drover_api::crds() {
+            crds.create(&PostParams::default(), &crd).await.unwrap();
+        }
+        eventually("CRDs are served", || async {
+            let list = crds.list(&ListParams::default()).await.unwrap();
+            list.items.iter().all(|crd| {
+                let conditions = crd.status.iter().flat_map(|s| s.conditions.iter().flatten());
+                conditions.into_iter().any(|c| c.type_ == "Established" && c.status == "True")
+            })
+        })
+        .await;
+        let stop = CancellationToken::new();
+        let caches = Caches::new(client.clone(), stop.clone());
+        let below = Caches::new(downstream.clone(), stop.clone());
+        let nodes: Cache<Node> = below.all();
+        let tunnel = Arc::new(Tunnel { client: downstream.clone(), nodes, twins: caches.all() });
+        let provisioning = Provisioning::new(Options {
+            caches: caches.clone(),
+            clock: Arc::new(SystemClock),
+            random: Arc::new(SystemRandom),
+            settings: Settings {
+                server_url: "https://10.0.0.1:8443".into(),
+                cacerts: "CA".into(),
+                ..Settings::default()
+            },
+            releases: Releases::builtin(),
+            downstream: tunnel.clone(),
+            drivers: Arc::new(LocalDriver),
+            install_script: "#!/bin/sh\necho install\n".into(),
+        });
+        let connect = provisioning.connect();
+        tokio::spawn(provisioning.run(stop.clone()));
+        tokio::spawn(drover_capi::run(caches, tunnel, Arc::new(SystemClock), stop.clone()));
+        Self {
+            client,
+            downstream,
+            connect,
+            _management: management,
+            _downstream: downstream_server,
+            _stop: stop.drop_guard(),
+        }
+    }
+
+    pub(crate) fn api(&self, api_version: &str, kind: &str, namespace: &str) -> Api<DynamicObject> {
+        let resource = resource(api_version, kind);
+        if namespace.is_empty() {
+            Api::all_with(self.client.clone(), &resource)
+        } else {
+            Api::namespaced_with(self.client.clone(), namespace, &resource)
+        }
+    }
+
+    pub(crate) async fn list(&self, api_version: &str, kind: &str) -> Vec<Value> {
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource(api_version, kind));
+        match api.list(&ListParams::default()).await {
+            Ok(list) => list.items.into_iter().map(|item| json!(item)).collect(),
+            Err(_) => vec![],
+        }
+    }
+
+    pub(crate) async fn get(
+        &self,
+        api_version: &str,
+        kind: &str,
+        namespace: &str,
+        name: &str,
+    ) -> Option<Value> {
+        self.api(api_version, kind, namespace).get_opt(name).await.unwrap().map(|object| json!(object))
+    }
+
+    pub(crate) async fn create(&self, object: Value) {
+        let (api_version, kind) = (object["apiVersion"].as_str().unwrap(), object["kind"].as_str().unwrap());
+        let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
+        let dynamic: DynamicObject = serde_json::from_value(object.clone()).unwrap();
+        self.api(api_version, kind, namespace).create(&PostParams::default(), &dynamic).await.unwrap();
+    }
+
+    pub(crate) async fn merge(
+        &self,
+        api_version: &str,
+        kind: &str,
+        namespace: &str,
+        name: &str,
+        patch: Value,
+    ) {
+        let api = self.api(api_version, kind, namespace);
+        api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+    }
+
+    pub(crate) async fn cluster(&self) -> Value {
+        self.get("provisioning.cattle.io/v1", "Cluster", "default", "demo").await.unwrap_or_default()
+    }
+
+    pub(crate) async fn machines(&self) -> Vec<Value> {
+        self.list("cluster.x-k8s.io/v1beta2", "Machine").await
+    }
+}
+
+pub(crate) fn condition(object: &Value, type_: &str) -> (String, String) {
+    let list = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    let found = list.into_iter().find(|condition| condition["type"] == type_).unwrap_or_default();
+    let text = |key: &str| found[key].as_str().unwrap_or_default().to_owned();
+    (text("status"), text("message"))
+}
+
+pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, mut check: impl FnMut() -> F) {
+    let start = Instant::now();
+    while !check().await {
+        assert!(start.elapsed() < Duration::from_secs(60), "not in 60 s: {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+struct LocalDriver;
+
+impl Drivers for LocalDriver {
+    fn flags(&self, driver: &str) -> Option<Vec<Flag>> {
+        (driver == "local").then(|| {
+            vec![Flag {
+                name: "local-cpus".into(),
+                kind: FlagKind::Integer,
+                default: "1".into(),
+                usage: String::new(),
+            }]
+        })
+    }
+}
+
+/// The downstream cluster as both crates see it: there once its twin says Connected.
+struct Tunnel {
+    client: Client,
+    nodes: Cache<Node>,
+    twins: Cache<drover_api::management::v3::Cluster>,
+}
+
+impl Tunnel {
+    fn connected(&self) -> bool {
+        let twins = self.twins.list();
+        let conditions = twins.iter().flat_map(|twin| twin.status.iter().flat_map(|s| &s.conditions));
+        conditions.into_iter().any(|c| c.type_ == "Connected" && c.status == "True")
+    }
+}
+
+impl Workload for Tunnel {
+    fn cluster(&self, _: &ObjectKey) -> Result<Arc<dyn WorkloadCluster>, String> {
+        if !self.connected() {
+            return Err("not connected".into());
+        }
+        Ok(Arc::new(ClientCluster::new(self.client.clone(), self.nodes.clone())))
+    }
+
+    fn on_change(&self, listener: Box<dyn Fn(&WorkloadChange) + Send + Sync>) {
+        let listener = Arc::new(listener);
+        let again = listener.clone();
+        let cluster = ObjectKey::new("default", "demo");
+        let of_twin = cluster.clone();
+        self.nodes.subscribe(move |change| {
+            let provider_id = change.either().and_then(|node| node.spec.as_ref()?.provider_id.clone());
+            listener(&WorkloadChange { cluster: cluster.clone(), provider_id });
+        });
+        self.twins.subscribe(move |_| again(&WorkloadChange { cluster: of_twin.clone(), provider_id: None }));
+    }
+}
+
+impl Downstream for Tunnel {
+    fn nodes<'a>(
+        &'a self,
+        cluster: &'a str,
+        selector: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<Node>, DownstreamError>> {
+        let api: Api<Node> = Api::all(self.client.clone());
+        Box::pin(async move {
+            let list = api.list(&ListParams::default().labels(selector)).await;
+            list.map(|list| list.items).map_err(|e| failed(cluster, "list nodes", &e))
+        })
+    }
+
+    fn node<'a>(
+        &'a self,
+        cluster: &'a str,
+        name: &'a str,
+    ) -> BoxFuture<'a, Result<Option<Node>, DownstreamError>> {
+        let api: Api<Node> = Api::all(self.client.clone());
+        Box::pin(async move { api.get_opt(name).await.map_err(|e| failed(cluster, "get a node", &e)) })
+    }
+
+    fn patch_node<'a>(
+        &'a self,
+        cluster: &'a str,
+        name: &'a str,
+        patch: Value,
+    ) -> BoxFuture<'a, Result<(), DownstreamError>> {
+        let api: Api<Node> = Api::all(self.client.clone());
+        Box::pin(async move {
+            let sent = api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
+            sent.map(|_| ()).map_err(|e| failed(cluster, "patch a node", &e))
+        })
+    }
+
+    fn on_change(&self, listener: Box<dyn Fn(&str) + Send + Sync>) {
+        let twins = self.twins.clone();
+        self.nodes.subscribe(move |_| {
+            twins.list().iter().for_each(|twin| listener(twin.metadata.name.as_deref().unwrap_or_default()));
+        });
+    }
+}
+
+fn failed(cluster: &str, operation: &str, error: &kube::Error) -> DownstreamError {
+    DownstreamError::Failed { cluster: cluster.into(), operation: operation.into(), cause: error.to_string() }
+}
+
+pub(crate) fn text_map(value: &Value) -> BTreeMap<String, String> {
+    serde_json::from_value(value.clone()).unwrap_or_default()
+}
