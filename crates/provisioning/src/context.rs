@@ -7,6 +7,7 @@ use drover_runtime::events::Recorder;
 use drover_runtime::{Caches, Clock, Next};
 use jiff::Timestamp;
 
+use crate::controlplane::machinedrain::Drainer;
 use crate::controlplane::planner::releases::Releases;
 use crate::downstream::Downstream;
 use crate::init::names;
@@ -37,6 +38,8 @@ pub struct Options {
     pub releases: Releases,
     pub downstream: Arc<dyn Downstream>,
     pub drivers: Arc<dyn Drivers>,
+    /// Who evicts pods; [`crate::controlplane::machinedrain::NoDrain`] where nodes run none.
+    pub drainer: Arc<dyn Drainer>,
     /// The agent's install script.
     pub install_script: String,
 }
@@ -51,6 +54,7 @@ pub struct Context {
     pub releases: Arc<Releases>,
     pub downstream: Arc<dyn Downstream>,
     pub drivers: Arc<dyn Drivers>,
+    pub drainer: Arc<dyn Drainer>,
     pub install_script: Arc<str>,
     pub events: Recorder,
 }
@@ -67,6 +71,7 @@ impl Context {
             releases: Arc::new(options.releases),
             downstream: options.downstream,
             drivers: options.drivers,
+            drainer: options.drainer,
             install_script: options.install_script.into(),
             events,
         }

@@ -18,6 +18,7 @@ use crate::bootstrap::controller::Bootstraps;
 use crate::cluster::controller::Clusters;
 use crate::context::{Context, Options};
 use crate::controlplane::controller::{PlanSecrets, Planner};
+use crate::controlplane::machinedrain::MachineDrain;
 use crate::init::controller::Init;
 use crate::init::token::Tokens;
 use crate::init::twin;
@@ -74,6 +75,14 @@ impl Provisioning {
             &tasks,
             &stop,
             plan_secrets.watches(&store.secrets, |change| {
+                of_type(change.either(), change.key, secret_types::MACHINE_PLAN)
+            }),
+        );
+        let drains = Controller::new(MachineDrain::new(&context));
+        spawn(
+            &tasks,
+            &stop,
+            drains.watches(&store.secrets, |change| {
                 of_type(change.either(), change.key, secret_types::MACHINE_PLAN)
             }),
         );

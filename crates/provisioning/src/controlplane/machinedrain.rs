@@ -1,11 +1,19 @@
-//! The other side of a drain: cordon, hooks, evict, and afterwards uncordon. Pure; who evicts is a trait.
+//! The other side of a drain: cordon, hooks, evict, and afterwards uncordon. [`decide`] is pure; who evicts is a
+//! trait.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use drover_api::rke::v1::DrainOptions;
+use drover_runtime::{Error, Next, ObjectKey, Reconciler};
 use futures::future::BoxFuture;
+use k8s_openapi::api::core::v1::Secret;
+use serde_json::json;
 
-use crate::keys::annotations;
+use crate::context::Context;
+use crate::controlplane::planner::write::with_annotation;
+use crate::keys::{annotations, labels};
+use crate::store::Writer;
 
 /// Evicts the pods of a Node.
 pub trait Drainer: Send + Sync + 'static {
@@ -97,6 +105,95 @@ pub fn decide(notes: &BTreeMap<String, String>, cordoned: bool) -> Step {
         Step::Drain(options)
     } else {
         Step::Annotate(annotations::DRAIN_DONE, wanted.to_owned())
+    }
+}
+
+/// Reconciles the drain of one plan secret's machine.
+pub struct MachineDrain {
+    context: Context,
+    writer: Writer,
+}
+
+/// An eviction that is held is tried again after this.
+const AGAIN: Duration = Duration::from_secs(5);
+
+impl MachineDrain {
+    pub fn new(context: &Context) -> Self {
+        Self { context: context.clone(), writer: Writer::new(&context.store, "machinedrain", "secret") }
+    }
+
+    /// Management cluster and Node of the machine, once both are known.
+    fn place(&self, key: &ObjectKey, secret: &Secret) -> Option<(String, String)> {
+        let store = &self.context.store;
+        let label = |name: &str| secret.metadata.labels.as_ref()?.get(name).cloned();
+        let machine = store.machines.get(&key.sibling(label(labels::MACHINE_NAME)?))?;
+        let node = machine.status.as_ref()?.node_ref.as_ref()?.name.clone();
+        let control_plane = store.control_planes.get(&key.sibling(label(labels::CLUSTER_NAME)?))?;
+        Some((control_plane.spec.management_cluster_name.clone(), node))
+    }
+
+    async fn cordon(&self, cluster: &str, node: &str, on: bool) -> Result<(), Error> {
+        let patch = json!({"spec": {"unschedulable": if on { json!(true) } else { json!(null) }}});
+        let sent = self.context.downstream.patch_node(cluster, node, patch).await;
+        sent.map_err(Error::other(format!("cordon or uncordon node {node}")))
+    }
+}
+
+impl Reconciler for MachineDrain {
+    const NAME: &'static str = "machinedrain";
+
+    async fn reconcile(&self, key: ObjectKey) -> Result<Next, Error> {
+        let Some(secret) = self.context.store.secrets.get(&key) else { return Ok(Next::EVENT) };
+        let notes = secret.metadata.annotations.clone().unwrap_or_default();
+        if notes.get(annotations::DRAIN_OPTIONS).is_none_or(String::is_empty) {
+            return Ok(Next::EVENT);
+        }
+        let Some((cluster, node)) = self.place(&key, &secret) else { return Ok(Next::EVENT) };
+        let live = self.context.downstream.node(&cluster, &node).await;
+        let live = live.map_err(Error::other(format!("look at node {node}")))?;
+        // A Node that is gone needs no cordon and holds no pod.
+        let gone = live.is_none();
+        let cordoned = live.and_then(|node| node.spec?.unschedulable).unwrap_or(gone);
+        let set = |key: &str, value: &str| with_annotation(&secret, key, value);
+        match decide(&notes, cordoned) {
+            Step::Nothing | Step::AwaitHooks(_) => Ok(Next::EVENT),
+            Step::Cordon => {
+                self.cordon(&cluster, &node, true).await.map(|()| Next::after(Duration::from_millis(20)))
+            }
+            Step::Annotate(name, value) => {
+                self.writer.put_secret(&set(name, &value)).await.map(|()| Next::EVENT)
+            }
+            Step::Drain(options) => {
+                let wanted = notes.get(annotations::DRAIN_OPTIONS).cloned().unwrap_or_default();
+                let drained =
+                    if gone { Ok(true) } else { self.context.drainer.drain(&cluster, &node, &options).await };
+                match drained {
+                    Ok(true) => {
+                        let done = with_annotation(
+                            &set(annotations::DRAIN_DONE, &wanted),
+                            annotations::DRAIN_ERROR,
+                            "",
+                        );
+                        self.writer.put_secret(&done).await.map(|()| Next::EVENT)
+                    }
+                    Ok(false) => Ok(Next::after(AGAIN)),
+                    Err(why) => {
+                        if notes.get(annotations::DRAIN_ERROR) != Some(&why) {
+                            self.writer.put_secret(&set(annotations::DRAIN_ERROR, &why)).await?;
+                        }
+                        Ok(Next::after(AGAIN))
+                    }
+                }
+            }
+            Step::Uncordon(names) => {
+                if !gone {
+                    self.cordon(&cluster, &node, false).await?;
+                }
+                let mut next = (*secret).clone();
+                names.iter().for_each(|name| next = with_annotation(&next, name, ""));
+                self.writer.put_secret(&next).await.map(|()| Next::EVENT)
+            }
+        }
     }
 }
 

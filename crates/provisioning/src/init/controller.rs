@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::generate::{GenerateError, Generated, Surroundings, generate, owner_reference};
 use super::objectset::ObjectSet;
-use super::pools::{APPLIED_QUANTITY, deployment_name, scaled_to};
+use super::pools::{APPLIED_QUANTITY, deployment_name, quantity_text, scale, scaled_to};
 use super::template::{CONFIG_API_VERSION, MACHINE_API_VERSION};
 use super::{kubeconfig, log, status, twin};
 use crate::conditions as generic;
@@ -23,6 +23,7 @@ pub struct Init {
     pub(super) context: Context,
     pub(super) writer: Writer,
     twin: Writer,
+    scale: Writer,
     status: Writer,
 }
 
@@ -33,6 +34,7 @@ impl Init {
             context: context.clone(),
             writer: writer("cluster"),
             twin: writer("twin"),
+            scale: writer("scale"),
             status: writer("status"),
         }
     }
@@ -62,7 +64,7 @@ impl Reconciler for Init {
         if let Ok(generated) = &generated {
             self.adopt(&cluster, generated).await?;
             for object in &generated.objects {
-                self.writer.apply(object).await?;
+                self.apply_generated(&cluster, object).await?;
             }
             self.prune(&cluster, generated).await?;
         }
@@ -97,6 +99,26 @@ impl Init {
         });
         self.twin.apply(&noted).await?;
         Ok(())
+    }
+
+    async fn apply_generated(&self, cluster: &Cluster, object: &Value) -> Result<(), Error> {
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        let key = ObjectKey::of(cluster);
+        let live = self.context.store.deployments.get(&key.sibling(name));
+        let pools = cluster.spec.rke_config.iter().flat_map(|config| &config.machine_pools);
+        let pool = pools.into_iter().find(|pool| deployment_name(&key.name, &pool.name) == name);
+        let (Some(live), Some(pool), true) = (live, pool, object["kind"] == "MachineDeployment") else {
+            return self.writer.apply(object).await.map(|_| ());
+        };
+        let applied = live.metadata.annotations.as_ref().and_then(|a| a.get(APPLIED_QUANTITY));
+        if applied != Some(&quantity_text(pool.quantity)) {
+            self.scale.apply(&scale(&key.namespace, &key.name, pool)).await?;
+        }
+        let mut object = object.clone();
+        if let Some(spec) = object["spec"].as_object_mut() {
+            spec.remove("replicas");
+        }
+        self.writer.apply(&object).await.map(|_| ())
     }
 
     /// A MachineDeployment that someone scaled: the pool follows, instead of being forced back.

@@ -132,7 +132,6 @@ pub fn machine_deployment(
             notes.insert(key.into(), json!(size.to_string()));
         }
     }
-    notes.insert(APPLIED_QUANTITY.into(), json!(pool.quantity.map(|q| q.to_string()).unwrap_or_default()));
 
     let mut strategy = json!({"type": "RollingUpdate"});
     if let Some(rolling) = &pool.rolling_update {
@@ -263,6 +262,29 @@ fn compact(value: &Value) -> String {
     String::from_utf8_lossy(&crate::digest::go_json(value)).into_owned()
 }
 
+/// Number of machines, as it is applied beside the rest of a MachineDeployment, under a manager of its own and only
+/// when the pool's quantity changes: applied with everything else it would undo a scale that is not seen yet.
+pub fn scale(namespace: &str, cluster: &str, pool: &RKEMachinePool) -> Value {
+    let mut object = json!({
+        "apiVersion": drover_api::capi::v1beta2::API_VERSION,
+        "kind": "MachineDeployment",
+        "metadata": {
+            "namespace": namespace,
+            "name": deployment_name(cluster, &pool.name),
+            "annotations": {APPLIED_QUANTITY: quantity_text(pool.quantity)},
+        },
+    });
+    if let Some(quantity) = pool.quantity {
+        object["spec"] = json!({"replicas": quantity});
+    }
+    object
+}
+
+/// A quantity as it is noted.
+pub fn quantity_text(quantity: Option<i32>) -> String {
+    quantity.map(|quantity| quantity.to_string()).unwrap_or_default()
+}
+
 /// A MachineDeployment was scaled by someone (for instance by an autoscaler) while its pool stayed as it was:
 /// the pool should follow. Returns the new quantity.
 pub fn scaled_to(
@@ -272,7 +294,7 @@ pub fn scaled_to(
 ) -> Option<i32> {
     let applied = applied_quantity?;
     let replicas = replicas?;
-    let unchanged_pool = applied == quantity.map(|q| q.to_string()).unwrap_or_default();
+    let unchanged_pool = applied == quantity_text(quantity);
     // A pool without a quantity stands for one machine.
     (unchanged_pool && replicas != quantity.unwrap_or(1)).then_some(replicas)
 }

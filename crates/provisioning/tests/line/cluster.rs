@@ -95,13 +95,25 @@ async fn provisioning_check_1_35_a_cluster_from_nothing_to_nothing() {
 
     // In place: version and labels, no machine replaced.
     let before = uids(&world).await;
-    let patch = json!({"spec": {"kubernetesVersion": "v1.34.2+k3s1"}});
+    let patch = json!({"spec": {
+        "kubernetesVersion": "v1.34.2+k3s1",
+        "rkeConfig": {"upgradeStrategy": {"workerDrainOptions": {"enabled": true}}},
+    }});
     world.merge("provisioning.cattle.io/v1", "Cluster", "default", "demo", patch).await;
     ready(&world, "upgraded").await;
     let versions: BTreeSet<String> =
         nodes(&world).await.iter().map(|n| n["status"]["nodeInfo"]["kubeletVersion"].to_string()).collect();
     assert_eq!(versions, BTreeSet::from(["\"v1.34.2+k3s1\"".to_owned()]));
     assert_eq!(uids(&world).await, before);
+    // Each worker was cordoned and drained, and nothing of it remains (control-plane check 13).
+    let marks = world
+        .list("v1", "Secret")
+        .await
+        .iter()
+        .filter(|s| s.to_string().contains("rke.cattle.io/drain-"))
+        .count();
+    assert_eq!(marks, 0);
+    assert!(nodes(&world).await.iter().all(|node| node["spec"]["unschedulable"] != true));
     patch_pools(&world, |pools| {
         pools[1]["labels"] = json!({"tier": "silver"});
         pools[1]["taints"] = json!([{"key": "k", "value": "v", "effect": "NoSchedule"}]);

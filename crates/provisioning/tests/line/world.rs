@@ -13,6 +13,7 @@ use drover_apiserver::storage::MemoryStorage;
 use drover_capi::workload::{ClientCluster, Workload, WorkloadChange, WorkloadCluster};
 use drover_provisioning::context::{Options, SystemRandom};
 use drover_provisioning::controllers::Provisioning;
+use drover_provisioning::controlplane::machinedrain::NoDrain;
 use drover_provisioning::controlplane::planner::releases::Releases;
 use drover_provisioning::downstream::{Downstream, DownstreamError};
 use drover_provisioning::machine::schema::{Drivers, Flag, FlagKind};
@@ -92,6 +93,7 @@ impl World {
             releases: Releases::builtin(),
             downstream: tunnel.clone(),
             drivers: Arc::new(LocalDriver),
+            drainer: Arc::new(NoDrain),
             install_script: "#!/bin/sh\necho install\n".into(),
         });
         let connect = provisioning.connect();
