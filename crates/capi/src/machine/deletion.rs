@@ -153,14 +153,11 @@ fn before_terminate(scope: &Scope, now: Timestamp) -> Option<(Stage, Option<Sign
     );
     if !meta::has_annotation(meta, annotations::EXCLUDE_NODE_DRAINING)
         && drain_left != Some(SignedDuration::ZERO)
+        && let Some(stage) = drain_stage(scope, now)
     {
-        match drain_stage(scope, now) {
-            Some(stage) => {
-                let retry = SignedDuration::from_secs(20);
-                return Some((stage, Some(drain_left.map_or(retry, |left| left.min(retry)))));
-            }
-            None => {}
-        }
+        // Evictions that a disruption budget holds send no event: a look every 20 s, as upstream.
+        let retry = SignedDuration::from_secs(20);
+        return Some((stage, Some(drain_left.map_or(retry, |left| left.min(retry)))));
     }
     let volumes_left = left(
         deletion.node_volume_detach_timeout_seconds,

@@ -1,0 +1,176 @@
+//! The core controllers on a real API server in memory, with a provider that lives in the test.
+
+#![allow(clippy::unwrap_used)]
+
+mod world;
+
+use drover_runtime::fault::{Fault, Plan};
+use serde_json::{Value, json};
+use world::{World, eventually};
+
+const CORE: &str = "cluster.x-k8s.io/v1beta2";
+const TEST: &str = "test.drover.io/v1";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn capi_checks_7_20_23_a_deployment_becomes_machines_and_everything_goes_in_order() {
+    let world = World::start().await;
+    let _manager = world.manager(None);
+    let _provider = world.provider();
+    world.cluster("one").await;
+    world.deployment("one", 2, "infra").await;
+
+    eventually("two Machines run and are available", || async {
+        let deployment = world.get(CORE, "MachineDeployment", "one", "md").await.unwrap_or_default();
+        deployment["status"]["availableReplicas"] == 2
+    })
+    .await;
+    let machines = world.list(CORE, "Machine", "one").await;
+    assert_eq!(machines.len(), 2);
+    for machine in &machines {
+        let name = machine["metadata"]["name"].as_str().unwrap();
+        assert_eq!(machine["status"]["phase"], "Running", "{machine:#}");
+        for kind in ["TestConfig", "TestMachine"] {
+            let clone = world.get(TEST, kind, "one", name).await.unwrap();
+            let owners = clone["metadata"]["ownerReferences"].as_array().unwrap();
+            let shown: Vec<_> =
+                owners.iter().map(|o| (o["kind"].as_str().unwrap(), o["controller"].as_bool())).collect();
+            assert_eq!(shown, [("Machine", Some(true))]);
+            let labels = &clone["metadata"]["labels"];
+            assert_eq!(labels["cluster.x-k8s.io/cluster-name"], "demo");
+            assert_eq!(labels["cluster.x-k8s.io/deployment-name"], "md");
+            assert_eq!(
+                labels["cluster.x-k8s.io/set-name"],
+                machine["metadata"]["labels"]["cluster.x-k8s.io/set-name"]
+            );
+            let annotations = &clone["metadata"]["annotations"];
+            assert_eq!(
+                annotations["cluster.x-k8s.io/cloned-from-groupkind"],
+                format!("{kind}Template.test.drover.io")
+            );
+        }
+    }
+    eventually("the Cluster is Available", || async {
+        let cluster = world.get(CORE, "Cluster", "one", "demo").await.unwrap();
+        condition(&cluster, "Available").0 == "True"
+    })
+    .await;
+    world.idle().await;
+
+    world.merge(CORE, "MachineDeployment", "one", "md", json!({ "spec": { "replicas": 1 } })).await;
+    eventually("one Machine and its Node are gone", || async {
+        world.list(CORE, "Machine", "one").await.len() == 1 && world.nodes().await.len() == 1
+    })
+    .await;
+
+    world.delete(CORE, "Cluster", "one", "demo").await;
+    eventually("everything is gone", || async {
+        // The control plane must outlive the workers, and the infrastructure the control plane.
+        let workers = world.list(CORE, "Machine", "one").await.len();
+        let control_plane = world.get(TEST, "TestControlPlane", "one", "demo").await;
+        let infra = world.get(TEST, "TestCluster", "one", "demo").await;
+        assert!(workers == 0 || control_plane.is_some(), "the control plane went before the workers");
+        assert!(
+            control_plane.is_none() || infra.is_some(),
+            "the infrastructure went before the control plane"
+        );
+        world.get(CORE, "Cluster", "one", "demo").await.is_none()
+    })
+    .await;
+    for (version, kind) in
+        [(TEST, "TestMachine"), (TEST, "TestConfig"), (CORE, "MachineSet"), (CORE, "MachineDeployment")]
+    {
+        assert_eq!(world.list(version, kind, "one").await.len(), 0, "{kind}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn capi_check_11_a_new_template_replaces_machines_one_by_one() {
+    let world = World::start().await;
+    let _manager = world.manager(None);
+    let _provider = world.provider();
+    world.cluster("roll").await;
+    world.deployment("roll", 3, "infra").await;
+    let available = || async {
+        let machines = world.list(CORE, "Machine", "roll").await;
+        machines.iter().filter(|machine| condition(machine, "Available").0 == "True").count()
+    };
+    eventually("three Machines are available", || async { available().await == 3 }).await;
+    world.template("roll", "TestMachineTemplate", "infra-2", json!({ "size": 2 })).await;
+    let change =
+        json!({ "spec": { "template": { "spec": { "infrastructureRef": { "name": "infra-2" } } } } });
+    world.merge(CORE, "MachineDeployment", "roll", "md", change).await;
+    eventually("three Machines of the new template", || async {
+        let machines = world.list(CORE, "Machine", "roll").await;
+        assert!(machines.len() <= 4, "{} Machines", machines.len());
+        // A Machine that goes counts as available until the moment it is told so.
+        let servers = world.list(TEST, "TestMachine", "roll").await;
+        let new = servers.iter().filter(|server| server["spec"]["size"] == 2).count();
+        new == 3 && servers.len() == 3 && available().await == 3
+    })
+    .await;
+    eventually("the old set is gone", || async { world.list(CORE, "MachineSet", "roll").await.len() == 1 })
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn capi_check_8_a_refused_server_leaves_nothing_behind() {
+    let world = World::start().await;
+    let _manager = world.manager(None);
+    world.cluster("refuse").await;
+    // The CRD wants a number; the template has a word.
+    world.template("refuse", "TestMachineTemplate", "infra", json!({ "size": "large" })).await;
+    world.deployment("refuse", 1, "infra").await;
+    eventually("the set says why", || async {
+        let sets = world.list(CORE, "MachineSet", "refuse").await;
+        sets.iter().any(|set| condition(set, "ScalingUp").1.contains("spec.size"))
+    })
+    .await;
+    eventually("nothing is left of the attempts", || async {
+        world.list(TEST, "TestConfig", "refuse").await.is_empty()
+    })
+    .await;
+    assert!(world.list(CORE, "Machine", "refuse").await.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn capi_check_9_a_manager_killed_at_any_write_makes_no_machine_twice() {
+    let world = World::start().await;
+    for at in [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 15, 18, 24] {
+        let namespace = format!("crash-{at}");
+        world.cluster(&namespace).await;
+        let fault = if at % 2 == 0 { Fault::Crash } else { Fault::CrashBefore };
+        let plan = Plan::new(fault, at);
+        let doomed = world.manager(Some(plan.clone()));
+        world.deployment(&namespace, 4, "infra").await;
+        eventually("the manager dies or is done", || async {
+            plan.struck() || world.list(CORE, "Machine", &namespace).await.len() == 4
+        })
+        .await;
+        doomed.stop().await;
+        let manager = world.manager(None);
+        eventually("four Machines and their objects", || async {
+            let machines = world.list(CORE, "Machine", &namespace).await.len();
+            assert!(machines <= 4, "{machines} Machines after a crash at write {at}");
+            machines == 4
+        })
+        .await;
+        world.idle().await;
+        for (version, kind, count) in
+            [(CORE, "Machine", 4), (TEST, "TestConfig", 4), (TEST, "TestMachine", 4), (CORE, "MachineSet", 1)]
+        {
+            assert_eq!(
+                world.list(version, kind, &namespace).await.len(),
+                count,
+                "{kind} after a crash at write {at}"
+            );
+        }
+        manager.stop().await;
+    }
+}
+
+fn condition(object: &Value, type_: &str) -> (String, String) {
+    let list = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    let found = list.into_iter().find(|condition| condition["type"] == type_).unwrap_or_default();
+    let text = |key: &str| found[key].as_str().unwrap_or_default().to_owned();
+    (text("status"), text("message"))
+}
