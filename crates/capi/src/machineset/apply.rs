@@ -114,11 +114,11 @@ impl MachineSetController {
             return Ok(());
         };
         let desired = clone::machine(set, name, Some(live));
+        if meta::is_deleting(&live.metadata) {
+            return self.update_leaving(&desired, live, namespace).await;
+        }
         if let Some(written) = self.machines.apply(&desired, Some(live)).await?.sent() {
             self.expect(set, written.resource_version());
-        }
-        if meta::is_deleting(&live.metadata) {
-            return Ok(());
         }
         for (reference, template) in clone_references(scope) {
             let (resource, _) =
@@ -132,6 +132,29 @@ impl MachineSetController {
             }
         }
         Ok(())
+    }
+
+    /// A Machine that goes still gets what its going depends on. By merge patch: an apply would bring a Machine
+    /// back that has gone meanwhile.
+    async fn update_leaving(&self, desired: &Machine, live: &Machine, namespace: &str) -> Result<(), Error> {
+        let part = |machine: &Machine| {
+            // Empty lists are refused by the schema; null removes them.
+            let (gates, taints) = (&machine.spec.readiness_gates, &machine.spec.taints);
+            json!({
+                "deletion": machine.spec.deletion,
+                "minReadySeconds": machine.spec.min_ready_seconds,
+                "readinessGates": (!gates.is_empty()).then_some(gates),
+                "taints": (!taints.is_empty()).then_some(taints),
+            })
+        };
+        if part(desired) == part(live) {
+            return Ok(());
+        }
+        let api: Api<Machine> = Api::namespaced(self.client.clone(), namespace);
+        let patch = json!({ "metadata": { "uid": live.uid() }, "spec": part(desired) });
+        let name = live.name_any();
+        let sent = api.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await;
+        found(sent).map(|_| ()).map_err(Error::api(format!("update Machine {name}")))
     }
 
     async fn apply_clone_metadata(
