@@ -1,5 +1,8 @@
 //! The whole line in one process, with simulated servers and agents: real API servers, real controllers.
 
+// Helpers outside `#[test]` functions may unwrap as well.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 mod cluster;
 mod players;
 mod registration;
