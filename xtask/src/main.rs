@@ -1,5 +1,6 @@
 //! Repository chores, run as `cargo run -p xtask -- <chore>`.
 
+mod checks;
 mod crds;
 
 use std::process::ExitCode;
@@ -8,8 +9,9 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let result = match arguments.as_slice() {
+        ["checks", rest @ ..] => checks::run(rest),
         ["crds", rest @ ..] => crds::run(rest),
-        _ => Err(anyhow::anyhow!("usage: cargo run -p xtask -- crds [--check]")),
+        _ => Err(anyhow::anyhow!("usage: cargo run -p xtask -- checks [--write] | crds [--check]")),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
