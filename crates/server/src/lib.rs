@@ -1,1 +1,19 @@
-//! Puts the management plane together: HTTP, TLS, start and stop.
+//! The management plane in one process: the API, every controller, tunnels, proxy and assets behind one HTTPS port.
+//!
+//! * [`manager`]: what is started, in which order, and how it is stopped. Start reading there.
+//! * [`front`]: who answers which path.
+//! * [`clusters`]: downstream clusters as the controllers see them, over the tunnel.
+//! * [`admission`]: defaults and validation of Cluster API objects inside the embedded API.
+//! * [`datadir`]: what lies where in the data directory.
+//!
+//! This crate puts things together; it decides nothing about clusters or machines.
+
+pub mod admission;
+pub mod clusters;
+pub mod datadir;
+mod drivers;
+pub mod front;
+pub mod manager;
+
+pub use datadir::DataDir;
+pub use manager::{Manager, ManagerOptions};

@@ -1,0 +1,206 @@
+//! Downstream clusters as the controllers see them: a live copy of the Nodes per connected cluster, everything else
+//! asked through the tunnel when needed.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use drover_access::Downstreams;
+use drover_api::conditions::cattle::CONNECTED;
+use drover_api::management::v3 as management;
+use drover_api::provisioning::v1 as provisioning;
+use drover_capi::workload::{ClientCluster, Disconnected, Workload, WorkloadChange, WorkloadCluster};
+use drover_provisioning::downstream::{Downstream, DownstreamError};
+use drover_runtime::{Cache, Caches, ObjectKey};
+use futures::future::BoxFuture;
+use k8s_openapi::api::core::v1::Node;
+use kube::Client;
+use kube::api::{Api, ListParams, Patch, PatchParams};
+use parking_lot::Mutex;
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+const CALL_LIMIT: Duration = Duration::from_secs(10);
+
+/// All downstream clusters. Clones share it.
+#[derive(Clone)]
+pub struct Clusters {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    downstreams: Downstreams,
+    twins: Cache<management::Cluster>,
+    clusters: Cache<provisioning::Cluster>,
+    connected: Mutex<HashMap<String, Connection>>,
+    listeners: Mutex<Vec<Box<dyn Fn(&str, Option<&Node>) + Send + Sync>>>,
+    stop: CancellationToken,
+}
+
+/// A connected cluster: the copy of its Nodes lives as long as this.
+struct Connection {
+    cluster: Arc<ClientCluster>,
+    stop: CancellationToken,
+}
+
+impl Clusters {
+    /// Follows the `Connected` conditions until `stop`.
+    pub fn new(
+        downstreams: Downstreams,
+        twins: Cache<management::Cluster>,
+        clusters: Cache<provisioning::Cluster>,
+        stop: CancellationToken,
+    ) -> Self {
+        let inner = Inner {
+            downstreams,
+            twins: twins.clone(),
+            clusters,
+            connected: Mutex::default(),
+            listeners: Mutex::default(),
+            stop,
+        };
+        let all = Self { inner: Arc::new(inner) };
+        let follower = all.clone();
+        twins.subscribe(move |change| {
+            let connected = change.new.is_some_and(|twin| is_connected(twin));
+            follower.set_connected(&change.key.name, connected);
+        });
+        all
+    }
+
+    fn set_connected(&self, id: &str, connected: bool) {
+        {
+            let mut connections = self.inner.connected.lock();
+            if connected == connections.contains_key(id) {
+                return;
+            }
+            if connected {
+                match self.connect(id) {
+                    Some(connection) => drop(connections.insert(id.to_owned(), connection)),
+                    None => return,
+                }
+            } else if let Some(connection) = connections.remove(id) {
+                connection.stop.cancel();
+            }
+        }
+        self.notify(id, None);
+    }
+
+    fn connect(&self, id: &str) -> Option<Connection> {
+        let client = self.inner.downstreams.get(id).ok()?.client();
+        let stop = self.inner.stop.child_token();
+        let nodes = Caches::new(client.clone(), stop.clone()).all::<Node>();
+        let (clusters, id) = (self.clone(), id.to_owned());
+        nodes.subscribe(move |change| clusters.notify(&id, change.either().map(|node| node.as_ref())));
+        Some(Connection { cluster: Arc::new(ClientCluster::new(client, nodes)), stop })
+    }
+
+    fn notify(&self, id: &str, node: Option<&Node>) {
+        self.inner.listeners.lock().iter().for_each(|listener| listener(id, node));
+    }
+
+    fn listen(&self, listener: Box<dyn Fn(&str, Option<&Node>) + Send + Sync>) {
+        self.inner.listeners.lock().push(listener);
+    }
+
+    fn client(&self, id: &str) -> Result<Client, DownstreamError> {
+        let downstream = self.inner.downstreams.get(id);
+        downstream.map(|d| d.client()).map_err(|_| DownstreamError::Disconnected(id.to_owned()))
+    }
+
+    /// The management id of a CAPI cluster: it has the name of its provisioning Cluster.
+    fn id_of(&self, cluster: &ObjectKey) -> Option<String> {
+        let cluster = self.inner.clusters.get(cluster)?;
+        cluster.status.as_ref().map(|status| status.cluster_name.clone()).filter(|name| !name.is_empty())
+    }
+
+    fn key_of(&self, id: &str) -> Option<ObjectKey> {
+        let twin = self.inner.twins.get(&ObjectKey::cluster(id))?;
+        Some(ObjectKey::new(&twin.spec.fleet_workspace_name, &twin.spec.display_name))
+    }
+}
+
+fn is_connected(twin: &management::Cluster) -> bool {
+    let conditions = twin.status.iter().flat_map(|status| &status.conditions);
+    conditions.into_iter().any(|condition| condition.type_ == CONNECTED && condition.status == "True")
+}
+
+async fn limited<T>(
+    cluster: &str,
+    operation: &str,
+    call: impl Future<Output = Result<T, kube::Error>>,
+) -> Result<T, DownstreamError> {
+    let failed = |cause: String| DownstreamError::Failed {
+        cluster: cluster.into(),
+        operation: operation.into(),
+        cause,
+    };
+    match tokio::time::timeout(CALL_LIMIT, call).await {
+        Err(_) => Err(failed(format!("no answer within {} s", CALL_LIMIT.as_secs()))),
+        Ok(result) => result.map_err(|error| failed(error.to_string())),
+    }
+}
+
+impl Downstream for Clusters {
+    fn nodes<'a>(
+        &'a self,
+        cluster: &'a str,
+        selector: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<Node>, DownstreamError>> {
+        Box::pin(async move {
+            let api: Api<Node> = Api::all(self.client(cluster)?);
+            let params = ListParams::default().labels(selector);
+            Ok(limited(cluster, "list nodes", api.list(&params)).await?.items)
+        })
+    }
+
+    fn node<'a>(
+        &'a self,
+        cluster: &'a str,
+        name: &'a str,
+    ) -> BoxFuture<'a, Result<Option<Node>, DownstreamError>> {
+        Box::pin(async move {
+            let api: Api<Node> = Api::all(self.client(cluster)?);
+            limited(cluster, "get a node", api.get_opt(name)).await
+        })
+    }
+
+    fn patch_node<'a>(
+        &'a self,
+        cluster: &'a str,
+        name: &'a str,
+        patch: Value,
+    ) -> BoxFuture<'a, Result<(), DownstreamError>> {
+        Box::pin(async move {
+            let api: Api<Node> = Api::all(self.client(cluster)?);
+            let params =
+                PatchParams { field_manager: Some("drover-provisioning".into()), ..PatchParams::default() };
+            limited(cluster, "patch a node", api.patch(name, &params, &Patch::Merge(patch))).await.map(|_| ())
+        })
+    }
+
+    fn on_change(&self, listener: Box<dyn Fn(&str) + Send + Sync>) {
+        self.listen(Box::new(move |id, _| listener(id)));
+    }
+}
+
+impl Workload for Clusters {
+    fn cluster(&self, cluster: &ObjectKey) -> Result<Arc<dyn WorkloadCluster>, Disconnected> {
+        let id =
+            self.id_of(cluster).ok_or_else(|| format!("cluster {cluster} has no management cluster yet"))?;
+        let connected = self.inner.connected.lock();
+        let connection =
+            connected.get(&id).ok_or_else(|| format!("cluster {cluster} ({id}) is not connected"))?;
+        Ok(connection.cluster.clone())
+    }
+
+    fn on_change(&self, listener: Box<dyn Fn(&WorkloadChange) + Send + Sync>) {
+        let clusters = self.clone();
+        self.listen(Box::new(move |id, node| {
+            if let Some(cluster) = clusters.key_of(id) {
+                let provider_id = node.and_then(|node| node.spec.as_ref()?.provider_id.clone());
+                listener(&WorkloadChange { cluster, provider_id });
+            }
+        }));
+    }
+}

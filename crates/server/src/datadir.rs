@@ -1,0 +1,63 @@
+//! What lies where in the data directory.
+
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// The data directory of one management plane. Everything in it belongs to one user.
+#[derive(Clone, Debug)]
+pub struct DataDir(PathBuf);
+
+impl DataDir {
+    /// Makes the directory, private to this user, if it is not there. The path becomes absolute.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+        Ok(Self(path.canonicalize()?))
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// The admin's kubeconfig.
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.0.join("kubeconfig.yaml")
+    }
+
+    /// The kubeconfig of a downstream cluster.
+    pub fn cluster_kubeconfig(&self, name: &str) -> PathBuf {
+        self.0.join("clusters").join(format!("{name}.kubeconfig"))
+    }
+
+    pub fn database(&self) -> PathBuf {
+        self.0.join("db")
+    }
+
+    pub fn tls(&self) -> PathBuf {
+        self.0.join("tls")
+    }
+
+    /// Locks, logs and files of Jobs.
+    pub fn jobs(&self) -> PathBuf {
+        self.0.join("jobs")
+    }
+
+    /// Installer images that local machines see.
+    pub fn images(&self) -> PathBuf {
+        self.0.join("images")
+    }
+}
+
+/// Writes a file that only this user reads, so that a reader never sees half of it.
+pub fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
+    use io::Write;
+    if let Some(parent) = path.parent() {
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
+    }
+    let fresh = path.with_extension(format!("new-{}", std::process::id()));
+    let mut file =
+        std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
+    file.write_all(content)?;
+    file.sync_all()?;
+    std::fs::rename(fresh, path)
+}

@@ -1,0 +1,37 @@
+//! The flags of the drivers that this program brings along, as provisioning wants them.
+
+use std::path::Path;
+
+use drover_machine::driver::Driver;
+use drover_machine::flags::FlagValue;
+use drover_machine::local::LocalDriver;
+use drover_provisioning::machine::schema::{Drivers, Flag, FlagKind};
+
+use crate::datadir::DataDir;
+
+/// All of them.
+pub(crate) struct Builtin {
+    local: LocalDriver,
+}
+
+impl Builtin {
+    pub(crate) fn new(data_dir: &DataDir, exe: &Path) -> Self {
+        Self { local: LocalDriver::new(data_dir.path(), exe) }
+    }
+}
+
+impl Drivers for Builtin {
+    fn flags(&self, driver: &str) -> Option<Vec<Flag>> {
+        (driver == self.local.name()).then(|| self.local.flags().into_iter().map(flag).collect())
+    }
+}
+
+fn flag(flag: drover_machine::flags::Flag) -> Flag {
+    let (kind, default) = match &flag.value {
+        FlagValue::String(text) => (FlagKind::Text, text.clone()),
+        FlagValue::Int(number) => (FlagKind::Integer, number.to_string()),
+        FlagValue::Bool(_) => (FlagKind::Boolean, String::new()),
+        FlagValue::StringSlice(_) => (FlagKind::List, String::new()),
+    };
+    Flag { name: flag.name, kind, default, usage: flag.usage }
+}

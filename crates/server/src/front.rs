@@ -1,0 +1,187 @@
+//! Who answers which path of the one HTTPS port.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use drover_access::downstream::{RequestBody, boxed};
+use drover_access::proxy::{self, Proxy};
+use drover_access::registration::{self, Registrar};
+use drover_access::tokens::Tokens;
+use drover_apiserver::PeerCertificates;
+use drover_apiserver::embedded::Embedded;
+use drover_apiserver::identity::PeerAddress;
+use drover_provisioning::registration::connect::{Call, Connect};
+use drover_tunnel::Registry;
+use http::{Method, Request, Response, StatusCode, header};
+use http_body_util::{Empty, Full};
+use hyper::body::Incoming;
+use serde_json::json;
+use tower::ServiceExt;
+
+/// Everything that answers requests. Clones share it.
+#[derive(Clone)]
+pub struct Front {
+    inner: Arc<Parts>,
+}
+
+/// What a front is made of.
+pub struct Parts {
+    pub embedded: Arc<Embedded>,
+    pub proxy: Proxy,
+    pub tunnels: Registry,
+    pub tokens: Tokens,
+    pub registrar: Registrar,
+    pub connect: Connect,
+    /// PEM of the authority behind the port's certificate.
+    pub cacerts: String,
+    pub install_script: String,
+    /// Files below `/assets/`, by name.
+    pub assets: BTreeMap<String, Asset>,
+}
+
+/// A file that machines download.
+#[derive(Clone)]
+pub enum Asset {
+    Embedded(&'static [u8]),
+    File(PathBuf),
+}
+
+impl Front {
+    pub fn new(parts: Parts) -> Self {
+        Self { inner: Arc::new(parts) }
+    }
+
+    /// Answers one request.
+    pub async fn answer(self, mut request: Request<Incoming>) -> Response<RequestBody> {
+        if let Some(peer) = request.extensions().get::<drover_https::Peer>().cloned() {
+            request.extensions_mut().insert(PeerCertificates(peer.certificates));
+            request.extensions_mut().insert(PeerAddress(peer.address));
+        }
+        let path = request.uri().path().to_owned();
+        match path.as_str() {
+            "/v3/connect" | "/v3/connect/register" => self.tunnel(request).await,
+            "/v3/connect/agent" => self.agent(&request).await,
+            "/cacerts" => text(StatusCode::OK, self.inner.cacerts.clone()),
+            "/v3/settings/cacerts" => self.cacerts_setting(),
+            "/ping" => text(StatusCode::OK, "pong"),
+            "/system-agent-install.sh" => text(StatusCode::OK, self.inner.install_script.clone()),
+            _ if path.starts_with("/assets/") => {
+                self.asset(request.method(), &path["/assets/".len()..]).await
+            }
+            _ if path.starts_with(proxy::PREFIX) => self.cluster(request).await,
+            _ => self.api(request).await,
+        }
+    }
+
+    async fn api(&self, request: Request<Incoming>) -> Response<RequestBody> {
+        match self.inner.embedded.service().oneshot(request).await {
+            Ok(response) => response.map(boxed),
+            Err(never) => match never {},
+        }
+    }
+
+    async fn cluster(&self, request: Request<Incoming>) -> Response<RequestBody> {
+        let (parts, body) = request.into_parts();
+        match self.inner.embedded.authenticate(&parts).await {
+            Ok(user) => self.inner.proxy.serve(&user, Request::from_parts(parts, boxed(body))).await,
+            Err(status) => proxy::error_response(&status),
+        }
+    }
+
+    /// A cluster's agent opens its tunnel. It is registered before the tunnel is accepted, so that whoever sees the
+    /// session also finds the address behind it.
+    async fn tunnel(&self, mut request: Request<Incoming>) -> Response<RequestBody> {
+        let (id, params) = match registration::identify(request.headers(), &self.inner.tokens) {
+            Ok(identified) => identified,
+            Err(refusal) => return text(refusal.status, refusal.text),
+        };
+        if let Err(error) = self.inner.registrar.register(&id, &params).await {
+            tracing::warn!(cluster = id, error = error.chain(), "registration not written");
+            return text(StatusCode::SERVICE_UNAVAILABLE, "the registration could not be written; try again");
+        }
+        let Some((response, upgraded)) = drover_tunnel::server::upgrade(&mut request) else {
+            return text(StatusCode::BAD_REQUEST, "a WebSocket upgrade is expected here");
+        };
+        let tunnels = self.inner.tunnels.clone();
+        tokio::spawn(async move {
+            match upgraded.await {
+                Ok(upgraded) => {
+                    tracing::info!(cluster = id, "tunnel opened");
+                    let why = tunnels.serve_upgraded(&id, upgraded).await;
+                    tracing::info!(cluster = id, %why, "tunnel ended");
+                }
+                Err(error) => tracing::debug!(cluster = id, %error, "tunnel not upgraded"),
+            }
+        });
+        response.map(|()| boxed(Empty::new()))
+    }
+
+    async fn agent(&self, request: &Request<Incoming>) -> Response<RequestBody> {
+        let header = |name: header::HeaderName| {
+            request.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned()
+        };
+        let bearer = header(header::AUTHORIZATION);
+        let mut headers: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for (name, value) in request.headers() {
+            if let (Some(name), Ok(value)) = (name.as_str().strip_prefix("x-cattle-"), value.to_str()) {
+                headers.entry(name.to_owned()).or_default().push(value.to_owned());
+            }
+        }
+        let host = request.uri().authority().map_or_else(|| header(header::HOST), ToString::to_string);
+        let call = Call {
+            bearer: bearer.strip_prefix("Bearer ").unwrap_or_default().trim().to_owned(),
+            headers,
+            host,
+        };
+        let answer = self.inner.connect.agent(&call).await;
+        let status = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let mut response = text(status, answer.body);
+        if answer.status == 200 {
+            response
+                .headers_mut()
+                .insert(header::CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
+        }
+        if let Some(seconds) = answer.retry_after {
+            response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
+        }
+        response
+    }
+
+    fn cacerts_setting(&self) -> Response<RequestBody> {
+        let setting = json!({"id": "cacerts", "type": "setting", "name": "cacerts", "value": self.inner.cacerts.trim()});
+        let mut response = text(StatusCode::OK, setting.to_string());
+        response
+            .headers_mut()
+            .insert(header::CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
+        response
+    }
+
+    async fn asset(&self, method: &Method, name: &str) -> Response<RequestBody> {
+        let bytes = match self.inner.assets.get(name) {
+            None => return text(StatusCode::NOT_FOUND, format!("there is no asset {name:?}")),
+            Some(Asset::Embedded(bytes)) => Bytes::from_static(bytes),
+            Some(Asset::File(path)) => match tokio::fs::read(path).await {
+                Ok(bytes) => bytes.into(),
+                Err(error) => return text(StatusCode::NOT_FOUND, format!("{name}: {error}")),
+            },
+        };
+        let length = bytes.len();
+        let body = if *method == Method::HEAD { Bytes::new() } else { bytes };
+        let mut response = Response::new(boxed(Full::new(body)));
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, http::HeaderValue::from_static("application/octet-stream"));
+        headers.insert(header::CONTENT_LENGTH, length.into());
+        response
+    }
+}
+
+fn text(status: StatusCode, body: impl Into<String>) -> Response<RequestBody> {
+    let mut response = Response::new(boxed(Full::<Bytes>::from(body.into())));
+    *response.status_mut() = status;
+    response
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, http::HeaderValue::from_static("text/plain; charset=utf-8"));
+    response
+}

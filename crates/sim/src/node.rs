@@ -1,0 +1,149 @@
+//! One simulated node: `k3s server` or `k3s agent`, from configuration to the end.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use crate::Error;
+use crate::component;
+use crate::config::{Config, Role};
+use crate::join::{self, Membership};
+use crate::kubelet::{self, Identity};
+use crate::paths::Paths;
+use crate::server::{Server, ServerOptions};
+
+const JOIN_RETRY: Duration = Duration::from_secs(1);
+
+/// Where and as what a node runs.
+#[derive(Clone, Debug)]
+pub struct NodeOptions {
+    pub role: Role,
+    /// `v1.34.1+k3s1`.
+    pub version: String,
+    /// What stands behind `server` or `agent` on the command line.
+    pub flags: Vec<String>,
+    /// `/` on a real host.
+    pub root: PathBuf,
+    pub hostname: String,
+    /// The node's address; found out when there is none.
+    pub address: Option<IpAddr>,
+    /// Listens only on `address`; else on all.
+    pub only_address: bool,
+}
+
+/// Runs a node until `stop`. `ready` is called once it serves (a server) or has joined (an agent).
+pub async fn run(
+    options: NodeOptions,
+    ready: impl FnOnce() + Send,
+    stop: CancellationToken,
+) -> Result<(), Error> {
+    let config = Config::load(&options.root, &options.flags)?;
+    let paths = Paths::new(&options.root, &config.data_dir());
+    let configured = config.list("node-ip").first().and_then(|ip| ip.split(',').next()?.trim().parse().ok());
+    let address = options.address.or(configured).or_else(own_address);
+    let address = address.ok_or_else(|| Error::Invalid("the host has no address; set node-ip".into()))?;
+    let bind = if options.only_address { address } else { IpAddr::V4(Ipv4Addr::UNSPECIFIED) };
+    let identity =
+        Identity::new(&config, options.role, &options.version, &options.hostname, address, &paths)?;
+    // Everything that the node starts ends with it, also when it fails half-way.
+    let stop = stop.child_token();
+    let _ends = stop.clone().drop_guard();
+    match options.role {
+        Role::Server => {
+            let server = ServerOptions {
+                config: config.clone(),
+                version: options.version.clone(),
+                hostname: options.hostname.clone(),
+                address,
+                bind,
+                paths: paths.clone(),
+            };
+            let server = Server::start(server, stop.clone()).await?;
+            component::serve_secure(
+                "kube-controller-manager",
+                10257,
+                bind,
+                config.clone(),
+                paths.clone(),
+                stop.clone(),
+            )
+            .await?;
+            component::serve_secure(
+                "kube-scheduler",
+                10259,
+                bind,
+                config.clone(),
+                paths.clone(),
+                stop.clone(),
+            )
+            .await?;
+            component::serve_kubelet(bind, stop.clone()).await?;
+            tracing::info!(url = server.url, version = options.version, "serving");
+            ready();
+            kubelet::run(server.client.clone(), identity, stop).await;
+            server.stopped().await;
+        }
+        Role::Agent => {
+            let url =
+                config.text("server").ok_or_else(|| Error::Invalid("an agent needs --server".into()))?;
+            let token =
+                config.text("token").ok_or_else(|| Error::Invalid("an agent needs --token".into()))?;
+            let membership = tokio::select! {
+                membership = join_until_done(url.clone(), token, identity.name.clone(), paths.clone()) => membership?,
+                () = stop.clone().cancelled_owned() => return Ok(()),
+            };
+            crate::write(&paths.agent().join("server-ca.crt"), membership.ca_pem.as_bytes(), 0o644)?;
+            crate::write(
+                &paths.agent().join("client-kubelet.crt"),
+                membership.certificate_pem.as_bytes(),
+                0o600,
+            )?;
+            component::serve_kubelet(bind, stop.clone()).await?;
+            tracing::info!(server = url, version = options.version, "joined");
+            ready();
+            kubelet::run(membership.client(&url)?, identity, stop).await;
+        }
+    }
+    Ok(())
+}
+
+/// A server that is not there yet is waited for; a token that is refused is not going to become right.
+async fn join_until_done(
+    url: String,
+    token: String,
+    name: String,
+    paths: Paths,
+) -> Result<Membership, Error> {
+    let password = node_password(&paths)?;
+    loop {
+        match join::join(url.clone(), token.clone(), name.clone(), password.clone()).await {
+            Ok(membership) => return Ok(membership),
+            Err(error) if error.to_string().contains("401") => return Err(error),
+            Err(error) => tracing::warn!(%error, "not joined yet"),
+        }
+        tokio::time::sleep(JOIN_RETRY).await;
+    }
+}
+
+fn node_password(paths: &Paths) -> Result<String, Error> {
+    let path = paths.node_password();
+    if path.exists() {
+        return crate::read(&path).map(|text| text.trim().to_owned());
+    }
+    let password: String = rand::random::<[u8; 16]>().iter().map(|byte| format!("{byte:02x}")).collect();
+    crate::write(&path, password.as_bytes(), 0o600)?;
+    Ok(password)
+}
+
+/// The first address of an interface that is up and not the loopback, as the default route would choose.
+fn own_address() -> Option<IpAddr> {
+    use nix::net::if_::InterfaceFlags;
+    let interfaces = nix::ifaddrs::getifaddrs().ok()?;
+    interfaces
+        .filter(|i| {
+            i.flags.contains(InterfaceFlags::IFF_UP) && !i.flags.contains(InterfaceFlags::IFF_LOOPBACK)
+        })
+        .find_map(|i| Some(IpAddr::V4(i.address?.as_sockaddr_in()?.ip())))
+}

@@ -1,0 +1,236 @@
+//! `k3s server`: a Kubernetes API with everything around it that K3s puts there.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use drover_apiserver::auth::pki::{Credential, Pki, ServingCertificate, kubeconfig, server_config};
+use drover_apiserver::clock::SystemClock;
+use drover_apiserver::controllers::ControllerOptions;
+use drover_apiserver::embedded::{Embedded, EmbeddedOptions};
+use drover_apiserver::storage::SqliteStorage;
+use drover_apiserver::{PeerCertificates, UserInfo};
+use http::{Request, Response, header};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use jiff::Timestamp;
+use kube::Client;
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+use tower::{BoxError, ServiceExt};
+
+use crate::Error;
+use crate::config::Config;
+use crate::join::{self, Tokens};
+use crate::paths::Paths;
+
+/// The port of the API and of joining.
+pub const PORT: u16 = 6443;
+
+/// A running control plane.
+pub struct Server {
+    pub client: Client,
+    /// `https://address:6443`.
+    pub url: String,
+    embedded: Arc<Embedded>,
+    serving: tokio::task::JoinHandle<()>,
+}
+
+/// What a control plane is started with.
+pub struct ServerOptions {
+    pub config: Config,
+    pub version: String,
+    pub hostname: String,
+    /// Where other nodes reach it.
+    pub address: IpAddr,
+    /// What it listens on.
+    pub bind: IpAddr,
+    pub paths: Paths,
+}
+
+type Body = UnsyncBoxBody<Bytes, BoxError>;
+
+impl Server {
+    /// Starts the API and everything around it; it answers when this returns.
+    pub async fn start(options: ServerOptions, stop: CancellationToken) -> Result<Self, Error> {
+        let ServerOptions { config, version, hostname, address, bind, paths } = options;
+        let now = Timestamp::now();
+        let certificates =
+            |error: drover_apiserver::auth::pki::PkiError| Error::Certificates(Box::new(error));
+        let pki = Arc::new(Pki::open(&paths.tls(), now).map_err(certificates)?);
+        let serving = ServingCertificate::new(
+            &pki.serving(&names(&config, &hostname, address), now).map_err(certificates)?,
+        )
+        .map_err(certificates)?;
+        let url = format!("https://{}", SocketAddr::new(address, PORT));
+        let storage = SqliteStorage::open(&paths.database()).map_err(|e| Error::Api(e.to_string()))?;
+        let embedded = Embedded::start(EmbeddedOptions {
+            storage: Arc::new(storage),
+            clock: Arc::new(SystemClock),
+            version,
+            pki: pki.clone(),
+            admission: vec![],
+            authenticators: vec![],
+            anonymous: false,
+            server_url: url.clone(),
+            controllers: ControllerOptions {
+                root_ca: Some(pki.ca_pem().to_owned()),
+                ..ControllerOptions::default()
+            },
+        })
+        .await
+        .map_err(|e| Error::Api(e.to_string()))?;
+        let embedded = Arc::new(embedded);
+        let client = drover_runtime::in_process_client(
+            embedded.service(),
+            UserInfo::system_masters("system:k3s-supervisor"),
+        );
+        bind_node_role(client.clone()).await?;
+        write_files(&pki, &url, &paths, &config)?;
+
+        let tokens = Arc::new(Tokens {
+            server: config.text("token").ok_or_else(|| Error::Invalid("the server has no token".into()))?,
+            agent: config.text("agent-token"),
+        });
+        let listener = crate::component::listen(SocketAddr::new(bind, PORT)).await?;
+        let tls = Arc::new(server_config(&pki, serving).map_err(certificates)?);
+        let front = Front { embedded: embedded.clone(), tokens, pki, client: client.clone() };
+        let handler = move |request| front.clone().answer(request);
+        let serving = tokio::spawn(drover_https::serve(listener, tls, handler, stop.clone()));
+        tokio::spawn(crate::manifests::run(client.clone(), paths.manifests(), stop.clone()));
+        tokio::spawn(crate::node_health::run(client.clone(), stop));
+        Ok(Self { client, url, embedded, serving })
+    }
+
+    /// Ends when the token that it was started with is cancelled and requests have finished.
+    pub async fn stopped(self) {
+        // A panic of the listener ends the server as well.
+        let _ = self.serving.await;
+        self.embedded.shut_down();
+    }
+}
+
+/// Who answers which path.
+#[derive(Clone)]
+struct Front {
+    embedded: Arc<Embedded>,
+    tokens: Arc<Tokens>,
+    pki: Arc<Pki>,
+    client: Client,
+}
+
+impl Front {
+    async fn answer(self, mut request: Request<Incoming>) -> Response<Body> {
+        match request.uri().path() {
+            "/cacerts" => plain(self.pki.ca_pem().to_owned()),
+            "/ping" => plain("pong".to_owned()),
+            join::CERTIFICATE_PATH => {
+                join::issue(request.headers(), &self.tokens, &self.pki, &self.client).await.map(boxed)
+            }
+            _ => {
+                let peer = request.extensions().get::<drover_https::Peer>().cloned();
+                if let Some(peer) = peer {
+                    request.extensions_mut().insert(PeerCertificates(peer.certificates));
+                }
+                let answer = match self.embedded.service().oneshot(request).await {
+                    Ok(answer) => answer,
+                    Err(never) => match never {},
+                };
+                answer.map(boxed)
+            }
+        }
+    }
+}
+
+fn boxed<B>(body: B) -> Body
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    body.map_err(Into::into).boxed_unsync()
+}
+
+fn plain(text: String) -> Response<Body> {
+    let mut response = Response::new(boxed(Full::<Bytes>::from(text)));
+    response.headers_mut().insert(header::CONTENT_TYPE, http::HeaderValue::from_static("text/plain"));
+    response
+}
+
+fn names(config: &Config, hostname: &str, address: IpAddr) -> Vec<String> {
+    let fixed = [
+        "kubernetes",
+        "kubernetes.default",
+        "kubernetes.default.svc",
+        "localhost",
+        "127.0.0.1",
+        "::1",
+        "10.43.0.1",
+    ];
+    let mut names: Vec<String> = fixed.map(str::to_owned).into();
+    names.extend([hostname.to_owned(), address.to_string()]);
+    names.extend(config.list("tls-san"));
+    names.extend(config.list("node-ip"));
+    names.extend(config.text("advertise-address"));
+    names.dedup();
+    names
+}
+
+/// The certificates and kubeconfigs at the paths where K3s has them and where probes and people look.
+fn write_files(pki: &Pki, url: &str, paths: &Paths, config: &Config) -> Result<(), Error> {
+    let now = Timestamp::now();
+    let certificates = |error: drover_apiserver::auth::pki::PkiError| Error::Certificates(Box::new(error));
+    let tls = paths.tls();
+    for name in ["server-ca.crt", "client-ca.crt"] {
+        crate::write(&tls.join(name), pki.ca_pem().as_bytes(), 0o644)?;
+    }
+    let admin = pki.client("system:admin", Some("system:masters"), now).map_err(certificates)?;
+    let api = pki.client("kube-apiserver", Some("system:masters"), now).map_err(certificates)?;
+    for (name, pair) in [("client-admin", &admin), ("client-kube-apiserver", &api)] {
+        crate::write(&tls.join(format!("{name}.crt")), pair.cert_pem.as_bytes(), 0o644)?;
+        crate::write(&tls.join(format!("{name}.key")), pair.key_pem.as_bytes(), 0o600)?;
+    }
+    let text = kubeconfig("default", url, pki.ca_pem(), "default", Credential::ClientCertificate(&admin));
+    let mode = config
+        .text("write-kubeconfig-mode")
+        .and_then(|mode| u32::from_str_radix(&mode, 8).ok())
+        .unwrap_or(0o600);
+    crate::write(&paths.kubeconfig(), text.as_bytes(), mode)?;
+    if let Some(token) = config.text("token") {
+        crate::write(&paths.server().join("token"), token.as_bytes(), 0o600)?;
+    }
+    Ok(())
+}
+
+/// Kubelets may do what kubelets do.
+async fn bind_node_role(client: Client) -> Result<(), Error> {
+    use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+    use kube::api::{Api, Patch, PatchParams};
+    let params = PatchParams::apply("k3s").force();
+    fn failed(source: kube::Error) -> Error {
+        Error::Kube { what: "binding the role of nodes", source }
+    }
+    let role = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": "sim:node"},
+        "rules": [
+            {"apiGroups": [""], "resources": ["nodes", "nodes/status"], "verbs": ["*"]},
+            {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["*"]},
+        ],
+    });
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+        "metadata": {"name": "sim:node"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "sim:node"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:nodes"}],
+    });
+    Api::<ClusterRole>::all(client.clone())
+        .patch("sim:node", &params, &Patch::Apply(role))
+        .await
+        .map_err(failed)?;
+    Api::<ClusterRoleBinding>::all(client.clone())
+        .patch("sim:node", &params, &Patch::Apply(binding))
+        .await
+        .map_err(failed)?;
+    Ok(())
+}
