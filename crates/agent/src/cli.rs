@@ -10,6 +10,7 @@ use std::{
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::{
+    cluster_agent::{self, ClusterAgent},
     config::{self, Config, Connection},
     host::{Host, RealHost},
     log,
@@ -34,6 +35,9 @@ Environment:
   CATTLE_AGENT_CONFIG         configuration file (default /etc/rancher/agent/config.yaml)
   CATTLE_LOGLEVEL             trace, debug, info, warn or error (default info)
   CATTLE_AGENT_STRICT_VERIFY  true: trust only the authority in the connection file
+  CATTLE_AGENT_ADMIN_KUBECONFIG
+                              admin kubeconfig of the cluster that this node serves, for the tunnel
+                              (default /etc/rancher/k3s/k3s.yaml, then /etc/rancher/rke2/rke2.yaml)
 ";
 
 /// Runs a command line (without the program's name).
@@ -112,7 +116,18 @@ fn sentinel(host: RealHost, config_path: &Path) -> Result<(), String> {
         let mut terminate = signal(SignalKind::terminate()).map_err(|error| error.to_string())?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| error.to_string())?;
         tracing::info!("drover-agent {} starts", env!("CARGO_PKG_VERSION"));
-        let sentinel = Sentinel::start(Arc::new(host), config, strict).map_err(|error| error.to_string())?;
+        let mut sentinel =
+            Sentinel::start(Arc::new(host), config, strict).map_err(|error| error.to_string())?;
+        if sentinel.config().remote_enabled {
+            let tunnel = ClusterAgent::new(
+                sentinel.host(),
+                sentinel.board(),
+                admin_kubeconfigs(),
+                sentinel.config().connection_info_file.clone(),
+                strict,
+            );
+            sentinel.join("tunnel", tunnel.run());
+        }
         sentinel
             .run(async {
                 tokio::select! {
@@ -124,6 +139,13 @@ fn sentinel(host: RealHost, config_path: &Path) -> Result<(), String> {
         tracing::info!("drover-agent ends");
         Ok(())
     })
+}
+
+fn admin_kubeconfigs() -> Vec<PathBuf> {
+    match env::var_os("CATTLE_AGENT_ADMIN_KUBECONFIG").filter(|path| !path.is_empty()) {
+        Some(path) => vec![path.into()],
+        None => cluster_agent::ADMIN_KUBECONFIGS.iter().map(PathBuf::from).collect(),
+    }
 }
 
 fn show_status(host: &RealHost, config_path: &Path) -> Result<(), String> {

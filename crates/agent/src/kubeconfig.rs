@@ -3,6 +3,8 @@
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde::Deserialize;
 
+use crate::http::tls::Trust;
+
 /// Why a kubeconfig cannot be used. No variant repeats a value: the text holds credentials.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -35,6 +37,17 @@ pub struct Access {
     pub token: Option<String>,
     /// PEM of certificate and key.
     pub client_cert: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+impl Access {
+    /// Whom to believe to be the server. `strict` forbids not to verify; `system_roots` ignores the authority.
+    pub fn trust(&self, strict: bool, system_roots: bool) -> Trust<'_> {
+        match &self.ca {
+            _ if self.insecure && !strict => Trust::Anything,
+            Some(ca) if !system_roots => Trust::Only(ca),
+            _ => Trust::System(&[]),
+        }
+    }
 }
 
 /// Follows the current context (or the only one) to its cluster and user.

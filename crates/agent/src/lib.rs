@@ -6,10 +6,11 @@
 //! It must not know who made the plan, nor which Kubernetes distribution the plan installs.
 //!
 //! Start with [`sentinel`], which puts the parts together; then [`remote`] (watch, decide, report), [`apply`] (files
-//! and instructions), [`image`], [`probe`] and [`local`]. All of them touch the machine only through [`host::Host`].
+//! and instructions), [`image`], [`probe`], [`local`] and, on control-plane nodes, [`cluster_agent`]. All of them touch the machine only through [`host::Host`].
 
 pub mod apply;
 pub mod cli;
+pub mod cluster_agent;
 pub mod config;
 pub mod host;
 pub mod http;

@@ -15,12 +15,13 @@ use crate::{
 
 /// A running agent, and the set of tasks that others may join.
 ///
-/// A companion (for example a reverse tunnel on control-plane nodes) joins with [`Sentinel::join`] before
+/// A companion (for example the reverse tunnel, [`crate::cluster_agent`]) joins with [`Sentinel::join`] before
 /// [`Sentinel::run`]: it then lives and ends with the agent, and delays none of its parts. What it needs of the agent
-/// it takes from [`Sentinel::host`] and [`Sentinel::config`].
+/// it takes from [`Sentinel::host`], [`Sentinel::config`] and [`Sentinel::board`].
 pub struct Sentinel {
     host: Arc<dyn Host>,
     config: Config,
+    board: Arc<Board>,
     tasks: JoinSet<&'static str>,
 }
 
@@ -49,7 +50,7 @@ impl Sentinel {
                 "local plans"
             });
         }
-        Ok(Self { host, config, tasks })
+        Ok(Self { host, config, board, tasks })
     }
 
     /// The machine.
@@ -60,6 +61,11 @@ impl Sentinel {
     /// The configuration.
     pub fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// Where its status is shown.
+    pub fn board(&self) -> Arc<Board> {
+        self.board.clone()
     }
 
     /// Adds a companion.

@@ -43,6 +43,18 @@ pub struct Status {
     pub probes: BTreeMap<String, bool>,
     /// What the agent is doing or waiting for.
     pub waiting_for: Option<String>,
+    /// The reverse tunnel.
+    pub tunnel: Option<Tunnel>,
+}
+
+/// How the reverse tunnel is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Tunnel {
+    /// Connected to what, or what it waits for.
+    pub state: String,
+    /// Since when.
+    pub since: String,
 }
 
 /// Where the sentinel writes its status.
@@ -97,6 +109,9 @@ pub fn render(status: &Status) -> String {
         (_, true) => line("connection", &format!("connected to {server}")),
         (Some(trouble), false) => line("connection", &format!("not connected to {server}: {trouble}")),
         (None, false) => line("connection", &format!("not connected to {server}")),
+    }
+    if let Some(Tunnel { state, since }) = &status.tunnel {
+        line("tunnel", &format!("{state} (since {since})"));
     }
     let none = "none".to_owned();
     line("plan", status.plan.as_ref().unwrap_or(&none));

@@ -5,7 +5,7 @@
 //!
 //! * [`codec`]: the frames, pure.
 //! * [`session`]: one WebSocket and the connections inside it; both ends use it.
-//! * [`server`]: the upgrade and the registry of sessions by client key.
+//! * `server` (a feature, on by default): the upgrade and the registry of sessions by client key.
 //! * [`client`]: the dialing end of the WebSocket.
 //!
 //! This crate knows nothing of Kubernetes, of tokens or of TLS: whoever accepts or opens the byte stream has
@@ -13,10 +13,12 @@
 
 pub mod client;
 pub mod codec;
+#[cfg(feature = "server")]
 pub mod server;
 pub mod session;
 mod stream;
 
+#[cfg(feature = "server")]
 pub use server::Registry;
 pub use session::{Dial, Session};
 pub use stream::TunnelStream;

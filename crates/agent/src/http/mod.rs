@@ -152,9 +152,7 @@ impl Client {
     }
 
     async fn connect(&self) -> Result<http1::SendRequest<Full<Bytes>>, Error> {
-        let io = tokio::time::timeout(HANDSHAKE_TIMEOUT * 2, self.open())
-            .await
-            .map_err(|_| Error::Timeout(HANDSHAKE_TIMEOUT * 2))??;
+        let io = self.open().await?;
         let (sender, connection) =
             http1::Builder::new().max_buf_size(64 * 1024).handshake(TokioIo::new(io)).await?;
         // Ends by itself when the sender or the peer goes.
@@ -164,7 +162,14 @@ impl Client {
         Ok(sender)
     }
 
-    async fn open(&self) -> Result<BoxIo, Error> {
+    /// A byte stream to the origin, encrypted if it is https: for whoever speaks something else than requests on it.
+    pub async fn open(&self) -> Result<BoxIo, Error> {
+        tokio::time::timeout(HANDSHAKE_TIMEOUT * 2, self.dial())
+            .await
+            .map_err(|_| Error::Timeout(HANDSHAKE_TIMEOUT * 2))?
+    }
+
+    async fn dial(&self) -> Result<BoxIo, Error> {
         let to = self.url.authority();
         let proxy = if self.use_proxy { proxy::pick(&self.host.env(), &self.url) } else { None };
         let tcp = match proxy {

@@ -105,11 +105,7 @@ impl Api {
         }
         let url = Url::parse(&access.server)?;
         let tls = if url.https {
-            let trust = match &access.ca {
-                _ if access.insecure && !strict => tls::Trust::Anything,
-                Some(ca) if !system_roots => tls::Trust::Only(ca),
-                _ => tls::Trust::System(&[]),
-            };
+            let trust = access.trust(strict, system_roots);
             let client = access.client_cert.as_ref().map(|(chain, key)| (&chain[..], &key[..]));
             Some(tls::client_config(trust, client)?)
         } else {

@@ -48,7 +48,9 @@ impl Machine {
     }
 
     pub fn command(&self, args: &[&str]) -> Command {
-        let binary = env!("CARGO_BIN_EXE_drover-agent");
+        // Another build, for instance the static one, can be put to the same tests.
+        let binary = std::env::var("DROVER_AGENT_BINARY");
+        let binary = binary.as_deref().unwrap_or(env!("CARGO_BIN_EXE_drover-agent"));
         let mut command = if nix::unistd::getuid().is_root() {
             Command::new(binary)
         } else {
@@ -60,6 +62,8 @@ impl Machine {
         command
             .args(args)
             .env("CATTLE_AGENT_CONFIG", self.path("config.yaml"))
+            // Not the one of the machine that the tests run on.
+            .env("CATTLE_AGENT_ADMIN_KUBECONFIG", self.path("admin.yaml"))
             .envs(self.env.iter().cloned());
         command
     }

@@ -1,0 +1,190 @@
+//! What the Secrets of the downstream cluster say about who manages it. Pure.
+
+use std::collections::BTreeMap;
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use serde::Deserialize;
+
+use crate::http::Url;
+
+/// Where everything of the cluster agent lives.
+pub(super) const NAMESPACE: &str = "cattle-system";
+/// The account by which the management plane reaches the cluster.
+pub(super) const ACCOUNT: &str = "cattle";
+/// The Secret with that account's token. It does not expire, so that registering again changes nothing.
+pub(super) const TOKEN_SECRET: &str = "cattle-token";
+/// Type of such a Secret.
+pub(super) const TOKEN_TYPE: &str = "kubernetes.io/service-account-token";
+/// Annotation that names its account.
+pub(super) const ACCOUNT_ANNOTATION: &str = "kubernetes.io/service-account.name";
+const CREDENTIALS: &str = "cattle-credentials-";
+
+/// A list of Secrets; what is of no use here is not kept.
+#[derive(Default, Deserialize)]
+pub(super) struct List {
+    /// Of the list.
+    #[serde(default)]
+    pub(super) metadata: ListMeta,
+    /// The Secrets. The original writes `null` for none.
+    #[serde(default)]
+    pub(super) items: Option<Vec<Secret>>,
+}
+
+/// From where a watch goes on.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct ListMeta {
+    /// Revision.
+    pub(super) resource_version: String,
+}
+
+/// One Secret.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Secret {
+    metadata: Meta,
+    #[serde(rename = "type")]
+    kind: String,
+    data: Option<BTreeMap<String, String>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Meta {
+    name: String,
+    // RFC 3339 in UTC, which sorts as text.
+    creation_timestamp: Option<String>,
+    annotations: Option<BTreeMap<String, String>>,
+}
+
+/// Where to register, and as whom.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Credentials {
+    /// The management plane.
+    pub(super) url: Url,
+    /// The cluster's registration token.
+    pub(super) token: String,
+}
+
+/// What there is to do.
+pub(super) enum Step {
+    /// Nobody manages this cluster yet.
+    AwaitCredentials,
+    /// The account's token Secret must be made.
+    MakeToken,
+    /// It exists; its token is not filled in yet.
+    AwaitToken,
+    /// A Secret of that name is something else.
+    ForeignToken,
+    /// All is known.
+    Register {
+        /// Where and as whom.
+        credentials: Credentials,
+        /// Token of the account.
+        account_token: String,
+    },
+}
+
+/// Decides on what the namespace holds.
+pub(super) fn judge(secrets: &[Secret]) -> Step {
+    let Some(credentials) = newest_credentials(secrets) else { return Step::AwaitCredentials };
+    let Some(secret) = secrets.iter().find(|secret| secret.metadata.name == TOKEN_SECRET) else {
+        return Step::MakeToken;
+    };
+    let account = secret.metadata.annotations.as_ref().and_then(|all| all.get(ACCOUNT_ANNOTATION));
+    if secret.kind != TOKEN_TYPE || account.is_none_or(|account| account != ACCOUNT) {
+        return Step::ForeignToken;
+    }
+    match secret.text("token") {
+        Some(account_token) => Step::Register { credentials, account_token },
+        None => Step::AwaitToken,
+    }
+}
+
+/// The newest that can be used: a rotation adds one before it takes the old one away.
+fn newest_credentials(secrets: &[Secret]) -> Option<Credentials> {
+    let of = |secret: &Secret| {
+        let url = Url::parse(&secret.text("url")?).ok().filter(|url| url.https)?;
+        Some(Credentials { url, token: secret.text("token")? })
+    };
+    secrets
+        .iter()
+        .filter(|secret| secret.metadata.name.starts_with(CREDENTIALS))
+        .filter_map(|secret| Some((secret, of(secret)?)))
+        // The name decides between two of one second, so that every node takes the same.
+        .max_by_key(|(secret, _)| (&secret.metadata.creation_timestamp, &secret.metadata.name))
+        .map(|(_, credentials)| credentials)
+}
+
+impl Secret {
+    fn text(&self, key: &str) -> Option<String> {
+        let bytes = STANDARD.decode(self.data.as_ref()?.get(key)?).ok()?;
+        let text = String::from_utf8(bytes).ok()?.trim().to_owned();
+        Some(text).filter(|text| !text.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn list(items: Value) -> Vec<Secret> {
+        let list: List = serde_json::from_value(json!({"metadata": {}, "items": items})).unwrap();
+        list.items.unwrap_or_default()
+    }
+
+    fn credentials(name: &str, created: Value, url: &str, token: &str) -> Value {
+        json!({
+            "metadata": {"name": name, "creationTimestamp": created}, "type": "Opaque",
+            "data": {"url": STANDARD.encode(url), "token": STANDARD.encode(token)},
+        })
+    }
+
+    fn chosen(items: Value) -> Option<(String, String)> {
+        newest_credentials(&list(items)).map(|found| (found.url.authority(), found.token))
+    }
+
+    #[test]
+    fn the_newest_usable_credentials_count() {
+        let old = credentials("cattle-credentials-z", json!("2026-01-01T00:00:00Z"), "https://m", "old");
+        let new =
+            credentials("cattle-credentials-a", json!("2026-01-02T00:00:00Z"), "https://m:8443/x", "new\n");
+        let twin = credentials("cattle-credentials-b", json!("2026-01-02T00:00:00Z"), "https://m", "twin");
+        let undated = credentials("cattle-credentials-y", json!(null), "https://m", "undated");
+        let other = credentials("other", json!("2027-01-01T00:00:00Z"), "https://m", "other");
+        let plain =
+            credentials("cattle-credentials-x", json!("2027-01-01T00:00:00Z"), "http://m", "in the clear");
+        let empty = credentials("cattle-credentials-x", json!("2027-01-01T00:00:00Z"), "https://m", "");
+        let nothing = json!({"metadata": {"name": "cattle-credentials-w"}});
+        assert_eq!(chosen(json!([old, new])), Some(("m:8443".into(), "new".into())));
+        assert_eq!(chosen(json!([twin, new])), Some(("m".into(), "twin".into())));
+        assert_eq!(chosen(json!([new, twin, undated])), Some(("m".into(), "twin".into())));
+        assert_eq!(chosen(json!([old, other, plain, empty, nothing])), Some(("m".into(), "old".into())));
+        assert_eq!(chosen(json!([other, plain, empty, nothing])), None);
+        assert_eq!(chosen(json!(null)), None);
+    }
+
+    #[test]
+    fn the_token_is_made_awaited_or_taken() {
+        let known = credentials("cattle-credentials-a", json!("2026-01-01T00:00:00Z"), "https://m", "t");
+        let token = |kind: &str, account: &str, data: Value| {
+            json!({
+                "metadata": {"name": TOKEN_SECRET, "annotations": {ACCOUNT_ANNOTATION: account}},
+                "type": kind, "data": data,
+            })
+        };
+        let full = json!({"token": STANDARD.encode("jwt")});
+        let step = |items: Value| judge(&list(items));
+        assert!(matches!(step(json!([token(TOKEN_TYPE, ACCOUNT, full.clone())])), Step::AwaitCredentials));
+        assert!(matches!(step(json!([known])), Step::MakeToken));
+        assert!(matches!(step(json!([known, token(TOKEN_TYPE, ACCOUNT, json!(null))])), Step::AwaitToken));
+        assert!(matches!(step(json!([known, token("Opaque", ACCOUNT, full.clone())])), Step::ForeignToken));
+        assert!(matches!(step(json!([known, token(TOKEN_TYPE, "x", full.clone())])), Step::ForeignToken));
+        let Step::Register { account_token, .. } = step(json!([known, token(TOKEN_TYPE, ACCOUNT, full)]))
+        else {
+            panic!("everything is there");
+        };
+        assert_eq!(account_token, "jwt");
+    }
+}

@@ -1,0 +1,191 @@
+//! Keeps a tunnel to the target open, and opens what the management plane asks for.
+
+use std::{io, path::PathBuf, sync::Arc, time::Duration};
+
+use drover_tunnel::{
+    Session,
+    session::{Dial, Dialing, Io},
+};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep},
+};
+
+use super::{
+    Backoff,
+    target::Target,
+    tell::{State, Tell},
+};
+use crate::{
+    config::{self, Connection},
+    host::{BoxIo, Host},
+    http::{self as client, Client, UrlError, tls},
+    kubeconfig::{self, Access},
+};
+
+/// A tunnel that held this long was a good one; what broke it is new.
+const STEADY: Duration = Duration::from_secs(10);
+/// How much of what others say is repeated.
+const LONGEST_TEXT: usize = 300;
+
+/// See the module.
+pub(super) struct Tunnel {
+    host: Arc<dyn Host>,
+    connection_file: PathBuf,
+    strict: bool,
+    tell: Arc<Tell>,
+}
+
+/// Why there is no tunnel.
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    #[error("{0}")]
+    Config(#[from] config::Error),
+    #[error("{0}")]
+    Kubeconfig(#[from] kubeconfig::Error),
+    #[error("CATTLE_AGENT_STRICT_VERIFY is set, but the connection file names no authority")]
+    StrictWithoutCa,
+    #[error("{0}")]
+    Tls(#[from] tls::Error),
+    #[error("{0}")]
+    Url(#[from] UrlError),
+    #[error("{0}")]
+    Client(#[from] client::Error),
+    #[error("the registration token or URL cannot be sent: {0}")]
+    Request(#[from] http::Error),
+    #[error("{}", chain(.0))]
+    Tunnel(#[from] drover_tunnel::Error),
+}
+
+impl Tunnel {
+    pub(super) fn new(host: Arc<dyn Host>, connection_file: PathBuf, strict: bool, tell: Arc<Tell>) -> Self {
+        Self { host, connection_file, strict, tell }
+    }
+
+    /// Runs for ever.
+    pub(super) async fn run(&self, mut targets: watch::Receiver<Option<Arc<Target>>>) {
+        let mut backoff = Backoff::new(self.host.clone());
+        loop {
+            let fresh = targets.has_changed().unwrap_or(true);
+            let target = targets.borrow_and_update().clone();
+            let Some(target) = target else {
+                self.tell.tunnel(None);
+                another(&targets).await;
+                continue;
+            };
+            let server = target.credentials.url.authority();
+            if fresh {
+                backoff.reset();
+                self.tell.tunnel(Some(State::Opening(server.clone())));
+            }
+            let error = tokio::select! {
+                () = another(&targets) => continue,
+                error = self.hold(&target, &mut backoff) => error,
+            };
+            let why: String =
+                target.redactor().clean(&error.to_string()).chars().take(LONGEST_TEXT).collect();
+            self.tell.tunnel(Some(State::Closed(server, why)));
+            tokio::select! {
+                () = another(&targets) => {}
+                () = sleep(backoff.pause()) => {}
+            }
+        }
+    }
+
+    /// One tunnel, from its opening to its end. Dropping the future closes it with all its connections.
+    async fn hold(&self, target: &Target, backoff: &mut Backoff) -> Error {
+        let opened = async {
+            let (uri, headers) = (target.uri()?, target.headers()?);
+            let io = self.open(target).await?;
+            let dial = Arc::new(HostDial(self.host.clone()));
+            Ok::<_, Error>(drover_tunnel::client::connect(io, &uri, headers, dial).await?)
+        };
+        let (session, run) = match opened.await {
+            Ok(opened) => opened,
+            Err(error) => return error,
+        };
+        let _open = EndOnDrop(session);
+        let since = Instant::now();
+        self.tell.tunnel(Some(State::Open(target.credentials.url.authority())));
+        let error = run.await;
+        if since.elapsed() >= STEADY {
+            backoff.reset();
+        }
+        error.into()
+    }
+
+    /// A TLS connection to the management plane. Its authority is the connection file's; if that did not issue the
+    /// server's certificate, the system's count too, unless verification is strict.
+    async fn open(&self, target: &Target) -> Result<BoxIo, Error> {
+        // Read anew each time: it may have been renewed.
+        let connection = Connection::load(&*self.host, &self.connection_file)?;
+        let access = kubeconfig::parse(&connection.kube_config)?;
+        if self.strict && access.ca.is_none() {
+            return Err(Error::StrictWithoutCa);
+        }
+        match self.open_trusting(target, &access, false).await {
+            Err(Error::Client(error)) if error.is_unknown_issuer() && !self.strict => {
+                self.open_trusting(target, &access, true).await.map_err(|_| error.into())
+            }
+            other => other,
+        }
+    }
+
+    async fn open_trusting(
+        &self,
+        target: &Target,
+        access: &Access,
+        system_roots: bool,
+    ) -> Result<BoxIo, Error> {
+        let url = target.credentials.url.clone();
+        let tls = tls::client_config(access.trust(self.strict, system_roots), None)?;
+        Ok(Client::new(self.host.clone(), url, None, Some(tls))?.open().await?)
+    }
+}
+
+/// Waits until another target is named, and leaves it to be seen.
+async fn another(targets: &watch::Receiver<Option<Arc<Target>>>) {
+    let mut targets = targets.clone();
+    if targets.changed().await.is_err() {
+        // Nobody can name one any more.
+        std::future::pending().await
+    }
+}
+
+/// Without it, connections in the tunnel would outlive a tunnel that is dropped.
+struct EndOnDrop(Session);
+
+impl Drop for EndOnDrop {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+/// Opens what is asked for as this machine sees it: TCP, nothing else.
+struct HostDial(Arc<dyn Host>);
+
+impl Dial for HostDial {
+    fn dial(&self, proto: String, address: String) -> Dialing {
+        let host = self.0.clone();
+        Box::pin(async move {
+            if proto != "tcp" {
+                return Err(io::Error::other(format!("connect not allowed: {proto} is not tcp")));
+            }
+            let bad = || io::Error::other(format!("{address} is not host:port"));
+            let (name, port) = address.rsplit_once(':').ok_or_else(bad)?;
+            let io = host.dial(name, port.parse().map_err(|_| bad())?).await?;
+            Ok(Box::new(io) as Box<dyn Io>)
+        })
+    }
+}
+
+/// An error with its causes.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}
