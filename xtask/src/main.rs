@@ -1,5 +1,7 @@
 //! Repository chores, run as `cargo run -p xtask -- <chore>`.
 
+#[cfg(test)]
+mod architecture;
 mod checks;
 mod crds;
 
