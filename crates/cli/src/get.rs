@@ -1,0 +1,151 @@
+//! `drover get`.
+
+use anyhow::{Context, bail};
+use clap::{Args, Subcommand};
+use drover_api::management::v3::Setting;
+use drover_api::provisioning::v1::Cluster;
+use drover_provisioning::registration::command::{Roles, node_command};
+use drover_provisioning::settings::Settings;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Secret;
+use kube::ResourceExt;
+use kube::api::{Api, ApiResource, DynamicObject, ListParams};
+
+use crate::cluster::{self, Plane};
+use crate::output::{Format, age, columns};
+
+#[derive(Args)]
+pub(crate) struct Get {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// List clusters.
+    #[command(visible_alias = "cluster")]
+    Clusters {
+        /// In all namespaces.
+        #[arg(short = 'A', long)]
+        all_namespaces: bool,
+        #[arg(short, long, value_enum, default_value_t)]
+        output: Format,
+        #[command(flatten)]
+        plane: Plane,
+    },
+    /// Print the kubeconfig of a cluster.
+    Kubeconfig {
+        /// The cluster.
+        name: String,
+        #[command(flatten)]
+        plane: Plane,
+    },
+    /// Print the command that makes a machine of yours a node of a cluster; run it there as root.
+    RegistrationCommand {
+        /// The cluster.
+        name: String,
+        /// The machine shall run etcd.
+        #[arg(long)]
+        etcd: bool,
+        /// The machine shall run the control plane.
+        #[arg(long = "controlplane", alias = "control-plane")]
+        control_plane: bool,
+        /// The machine shall run workloads.
+        #[arg(long)]
+        worker: bool,
+        #[command(flatten)]
+        plane: Plane,
+    },
+}
+
+impl Get {
+    pub(crate) async fn run(self) -> anyhow::Result<i32> {
+        match self.what {
+            What::Clusters { all_namespaces, output, plane } => {
+                clusters(&plane, all_namespaces, output).await?
+            }
+            What::Kubeconfig { name, plane } => {
+                let client = plane.client().await?;
+                let Some(text) = cluster::kubeconfig(&client, &plane.namespace, &name).await? else {
+                    find(&client, &plane.namespace, &name).await?;
+                    bail!("cluster {name} has no kubeconfig yet: it gets one when it is connected");
+                };
+                print!("{text}");
+            }
+            What::RegistrationCommand { name, etcd, control_plane, worker, plane } => {
+                if !(etcd || control_plane || worker) {
+                    bail!(
+                        "say what the machine shall be: --etcd, --controlplane, --worker, or several of them"
+                    );
+                }
+                println!("{}", registration(&plane, &name, Roles { etcd, control_plane, worker }).await?);
+            }
+        }
+        Ok(0)
+    }
+}
+
+async fn find(client: &kube::Client, namespace: &str, name: &str) -> anyhow::Result<Cluster> {
+    let api: Api<Cluster> = Api::namespaced(client.clone(), namespace);
+    api.get_opt(name).await?.with_context(|| {
+        format!("there is no cluster {name} in namespace {namespace}; `drover get clusters -A` lists all")
+    })
+}
+
+async fn clusters(plane: &Plane, all: bool, output: Format) -> anyhow::Result<()> {
+    let client = plane.client().await?;
+    let api: Api<Cluster> = if all { Api::all(client) } else { Api::namespaced(client, &plane.namespace) };
+    let list = api.list(&ListParams::default()).await?.items;
+    let now = Timestamp::now();
+    let rows: Vec<Vec<String>> = list
+        .iter()
+        .map(|cluster| {
+            let status = cluster.status.as_ref();
+            let ready = status.and_then(|s| s.conditions.iter().find(|c| c.type_ == "Ready"));
+            let created = cluster.creation_timestamp().map(|time| age(time.0, now)).unwrap_or_default();
+            vec![
+                cluster.namespace().unwrap_or_default(),
+                cluster.name_any(),
+                ready.map_or_else(|| "Unknown".to_owned(), |c| c.status.clone()),
+                cluster.spec.kubernetes_version.clone(),
+                status.map(|s| s.cluster_name.clone()).unwrap_or_default(),
+                created,
+                ready.filter(|c| c.status != "True").map(|c| c.message.clone()).unwrap_or_default(),
+            ]
+        })
+        .collect();
+    let text = output.render(&list, || {
+        if rows.is_empty() {
+            return "no clusters\n".to_owned();
+        }
+        columns(&["NAMESPACE", "NAME", "READY", "VERSION", "ID", "AGE", "WAITS FOR"], &rows)
+    })?;
+    print!("{text}");
+    Ok(())
+}
+
+async fn registration(plane: &Plane, name: &str, roles: Roles) -> anyhow::Result<String> {
+    let client = plane.client().await?;
+    let cluster = find(&client, &plane.namespace, name).await?;
+    let id = cluster.status.map(|status| status.cluster_name).filter(|id| !id.is_empty());
+    let id = id.with_context(|| format!("cluster {name} is not registered yet; try again in a moment"))?;
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), &id);
+    let secret =
+        secrets.get("crt-token-default-token").await.context("the registration token is not there yet")?;
+    let token =
+        secret.data.and_then(|mut data| data.remove("token")).context("the registration token is empty")?;
+    let resource = ApiResource::erase::<Setting>(&());
+    let api: Api<DynamicObject> = Api::all_with(client, &resource);
+    let settings = Settings {
+        server_url: setting(&api, "server-url").await?,
+        cacerts: setting(&api, "cacerts").await?,
+        ..Settings::default()
+    };
+    Ok(node_command(&settings, &String::from_utf8_lossy(&token.0), roles))
+}
+
+async fn setting(api: &Api<DynamicObject>, name: &str) -> anyhow::Result<String> {
+    let setting = api.get(name).await.with_context(|| format!("setting {name} cannot be read"))?;
+    let text = |key: &str| setting.data.get(key).and_then(|v| v.as_str()).filter(|v| !v.is_empty());
+    Ok(text("value").or_else(|| text("default")).unwrap_or_default().to_owned())
+}

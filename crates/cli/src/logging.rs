@@ -1,0 +1,39 @@
+//! Where log lines go: stderr for a server, a file for commands that draw on the terminal.
+
+use std::fs::File;
+use std::path::Path;
+
+use tracing_subscriber::EnvFilter;
+
+fn filter(verbose: u8) -> EnvFilter {
+    let default = match verbose {
+        0 => "warn,drover=info",
+        1 => "info,drover=debug",
+        _ => "debug,hyper=info,h2=info,rustls=info,tower=info",
+    };
+    EnvFilter::try_from_env("DROVER_LOG").unwrap_or_else(|_| {
+        // Every crate of the workspace begins with `drover`; targets are matched by prefix.
+        EnvFilter::new(default)
+    })
+}
+
+/// To stderr.
+pub(crate) fn to_stderr(verbose: u8) {
+    // A second initialisation, in tests, changes nothing.
+    let _ =
+        tracing_subscriber::fmt().with_env_filter(filter(verbose)).with_writer(std::io::stderr).try_init();
+}
+
+/// To the end of a file.
+pub(crate) fn to_file(path: &Path, verbose: u8) -> std::io::Result<()> {
+    if let Some(parent) = path.parent() {
+        std::fs::create_dir_all(parent)?;
+    }
+    let file = File::options().create(true).append(true).open(path)?;
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter(verbose.max(1)))
+        .with_ansi(false)
+        .with_writer(std::sync::Mutex::new(file))
+        .try_init();
+    Ok(())
+}

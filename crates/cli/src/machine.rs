@@ -1,0 +1,211 @@
+//! `drover machine`: what a provisioning Job runs, and what people look after machines with.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::{Args, Subcommand};
+use drover_machine::cli::{self, Cli, CreateArgs, Failure};
+use drover_machine::driver::{Driver, PowerOp};
+use drover_machine::local::{LocalDriver, ReadOnlyMount};
+use drover_machine::store::{DiskStore, SecretClient, SecretData, SecretStore, Store};
+use drover_server::DataDir;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use kube::ResourceExt;
+use kube::api::{Api, PostParams};
+
+use crate::args::DataDirArg;
+use crate::output::Format;
+use crate::server::own_executable;
+
+const CALL_LIMIT: Duration = Duration::from_secs(30);
+/// Where the agent looks for images.
+const IMAGES: &str = "/var/lib/rancher/agent/images";
+
+#[derive(Args)]
+#[command(args_conflicts_with_subcommands = false)]
+pub(crate) struct Machine {
+    #[command(flatten)]
+    data_dir: DataDirArg,
+    /// Keep the machine's state in this Secret instead of on disk.
+    #[arg(long, env = "K8S_SECRET_NAME", hide = true, default_value = "")]
+    secret_name: String,
+    #[arg(long, env = "K8S_SECRET_NAMESPACE", hide = true, default_value = "")]
+    secret_namespace: String,
+    /// For drivers that are not built in.
+    #[arg(long, hide = true, default_value = "")]
+    driver_download_url: String,
+    #[arg(long, hide = true, default_value = "")]
+    driver_hash: String,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Create a machine: drover machine create --driver local [--<driver>-FLAG VALUE]… NAME
+    Create {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+        words: Vec<String>,
+    },
+    /// Remove a machine and everything it caused.
+    Rm {
+        /// Do not ask.
+        #[arg(short)]
+        y: bool,
+        /// Forget the machine even if its driver fails.
+        #[arg(short, long)]
+        force: bool,
+        #[arg(long, hide = true)]
+        update_config: bool,
+        name: String,
+    },
+    /// List machines.
+    Ls {
+        /// Names only.
+        #[arg(short, long)]
+        quiet: bool,
+        #[arg(short, long, value_enum, default_value_t)]
+        output: Format,
+    },
+    /// Show all that is known of a machine, as JSON.
+    Inspect { name: String },
+    /// Show a machine's address.
+    Ip { name: String },
+    /// Show a machine's state.
+    Status { name: String },
+    /// Power a machine on.
+    Start { name: String },
+    /// Power a machine off; its disk is kept.
+    Stop { name: String },
+    /// Cut a machine's power.
+    Kill { name: String },
+    /// Power a machine off and on.
+    Restart { name: String },
+    /// Get a shell in a machine, or run a command there.
+    Ssh {
+        name: String,
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        command: Vec<String>,
+    },
+}
+
+impl Machine {
+    /// The drivers block, so they get a thread of their own.
+    pub(crate) async fn run(self) -> anyhow::Result<i32> {
+        let handle = tokio::runtime::Handle::current();
+        tokio::task::spawn_blocking(move || self.work(&handle)).await?
+    }
+
+    fn work(self, handle: &tokio::runtime::Handle) -> anyhow::Result<i32> {
+        let data_dir = DataDir::open(&self.data_dir.path())
+            .with_context(|| format!("data directory {} cannot be used", self.data_dir.path().display()))?;
+        let exe = own_executable()?;
+        let local = local_driver(&data_dir, &exe)?;
+        let store: Box<dyn Store> = if self.secret_name.is_empty() {
+            Box::new(DiskStore::new(data_dir.path().join("machine-store")))
+        } else {
+            let client = handle.block_on(kube::Client::try_default()).context("KUBECONFIG cannot be used")?;
+            let secrets = Secrets { client, handle: handle.clone() };
+            Box::new(SecretStore::new(secrets, &self.secret_namespace, &self.secret_name))
+        };
+        let by_name = {
+            let local = local.clone();
+            move |name: &str| (name == "local").then(|| Box::new(local.clone()) as Box<dyn Driver>)
+        };
+        let cli = Cli {
+            store: store.as_ref(),
+            driver: &by_name,
+            known: self.secret_name.is_empty().then_some(&local as &dyn Driver),
+            env: &|name| std::env::var(name).ok(),
+            sleep: &std::thread::sleep,
+        };
+        match verb(&cli, self.command) {
+            Ok(code) => Ok(code),
+            Err(failure) => {
+                eprintln!("drover: {failure}");
+                Ok(failure.code)
+            }
+        }
+    }
+}
+
+fn verb(cli: &Cli<'_>, command: Command) -> Result<i32, Failure> {
+    match command {
+        Command::Create { words } => {
+            let host = cli.create(&CreateArgs::parse(&words)?)?;
+            println!("machine {} runs at {}", host.config.name, host.driver_text("IPAddress"));
+        }
+        Command::Rm { force, name, .. } => {
+            if let Some(left) = cli.rm(&name, force)? {
+                eprintln!("drover: {left}");
+            }
+        }
+        Command::Ls { quiet, output } => {
+            let machines = cli.ls()?;
+            let text = if quiet {
+                machines.iter().map(|machine| format!("{}\n", machine.name)).collect()
+            } else {
+                let rendered = output.render(&machines, || cli::table(&machines));
+                rendered.map_err(|error| Failure { code: 1, message: error.to_string() })?
+            };
+            print!("{text}");
+        }
+        Command::Inspect { name } => println!("{}", cli.inspect(&name)?),
+        Command::Ip { name } => println!("{}", cli.ip(&name)?),
+        Command::Status { name } => println!("{}", cli.status(&name)?),
+        Command::Start { name } => println!("{}", cli.power(&name, PowerOp::Start)?),
+        Command::Stop { name } => println!("{}", cli.power(&name, PowerOp::Stop)?),
+        Command::Kill { name } => println!("{}", cli.power(&name, PowerOp::Kill)?),
+        Command::Restart { name } => println!("{}", cli.power(&name, PowerOp::Restart)?),
+        Command::Ssh { name, command } => return cli.ssh(&name, &command),
+    }
+    Ok(0)
+}
+
+/// The local driver, with the images folder in sight of every machine it makes.
+pub(crate) fn local_driver(data_dir: &DataDir, exe: &Path) -> anyhow::Result<LocalDriver> {
+    let images = data_dir.images();
+    std::fs::create_dir_all(&images).context("the images folder cannot be made")?;
+    let mount = ReadOnlyMount { source: images, target: PathBuf::from(IMAGES) };
+    Ok(LocalDriver::new(data_dir.path(), exe).with_mounts(vec![mount]))
+}
+
+/// The machine-state Secret, for code that blocks.
+struct Secrets {
+    client: kube::Client,
+    handle: tokio::runtime::Handle,
+}
+
+impl Secrets {
+    fn wait<T>(&self, call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, String> {
+        let limited = async {
+            tokio::time::timeout(CALL_LIMIT, call)
+                .await
+                .map_err(|_| "the API did not answer in time".to_owned())
+        };
+        self.handle.block_on(limited)?.map_err(|error| error.to_string())
+    }
+}
+
+impl SecretClient for Secrets {
+    fn get(&self, namespace: &str, name: &str) -> Result<Option<SecretData>, String> {
+        let api: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
+        let secret = self.wait(api.get_opt(name))?;
+        Ok(secret.map(|secret| SecretData {
+            resource_version: secret.resource_version().unwrap_or_default(),
+            data: secret.data.into_iter().flatten().map(|(key, value)| (key, value.0)).collect(),
+        }))
+    }
+
+    fn update(&self, namespace: &str, name: &str, data: &SecretData) -> Result<(), String> {
+        let api: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
+        let mut secret = self.wait(api.get(name))?;
+        secret.metadata.resource_version = Some(data.resource_version.clone());
+        secret.metadata.managed_fields = None;
+        secret.data =
+            Some(data.data.iter().map(|(key, value)| (key.clone(), ByteString(value.clone()))).collect());
+        self.wait(api.replace(name, &PostParams::default(), &secret)).map(|_| ())
+    }
+}

@@ -1,0 +1,107 @@
+//! How things are shown to people and to scripts.
+
+use clap::ValueEnum;
+use serde::Serialize;
+
+/// `-o`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    #[default]
+    Table,
+    Json,
+    Yaml,
+}
+
+impl Format {
+    /// The text of `objects`; `table` makes the one for people.
+    pub(crate) fn render<T: Serialize>(self, objects: &T, table: impl FnOnce() -> String) -> anyhow::Result<String> {
+        Ok(match self {
+            Self::Table => table(),
+            Self::Json => serde_json::to_string_pretty(objects)? + "\n",
+            Self::Yaml => serde_saphyr::to_string(objects)?,
+        })
+    }
+}
+
+/// Rows under headings, each column as wide as its widest cell.
+pub(crate) fn columns(heading: &[&str], rows: &[Vec<String>]) -> String {
+    let mut widths: Vec<usize> = heading.iter().map(|h| h.len()).collect();
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let line = |cells: &mut dyn Iterator<Item = &str>| {
+        let mut text = String::new();
+        for (cell, width) in cells.zip(&widths) {
+            text.push_str(&format!("{cell:<width$}   "));
+        }
+        text.trim_end().to_owned() + "\n"
+    };
+    let mut out = line(&mut heading.iter().copied());
+    for row in rows {
+        out.push_str(&line(&mut row.iter().map(String::as_str)));
+    }
+    out
+}
+
+/// An age as kubectl shows it.
+pub(crate) fn age(since: jiff::Timestamp, now: jiff::Timestamp) -> String {
+    let seconds = now.duration_since(since).as_secs().max(0);
+    match seconds {
+        0..=119 => format!("{seconds}s"),
+        120..=599 => format!("{}m{}s", seconds / 60, seconds % 60).replace("m0s", "m"),
+        600..=10_799 => format!("{}m", seconds / 60),
+        10_800..=172_799 => format!("{}h", seconds / 3600),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}
+
+/// An error with its causes in one sentence, each said once.
+pub(crate) fn chain(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain() {
+        let line = cause.to_string();
+        if text.contains(&line) {
+            continue;
+        }
+        if !text.is_empty() {
+            text.push_str(": ");
+        }
+        text.push_str(&line);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_line_up_and_nothing_trails() {
+        let rows = vec![vec!["a".into(), "long value".into()], vec!["longer".into(), "x".into()]];
+        assert_eq!(columns(&["NAME", "B"], &rows), "NAME     B\na        long value\nlonger   x\n");
+    }
+
+    #[test]
+    fn ages_read_like_kubectl() {
+        let at = |s| jiff::Timestamp::from_second(s).unwrap();
+        for (seconds, text) in [
+            (5, "5s"),
+            (130, "2m10s"),
+            (120, "2m"),
+            (700, "11m"),
+            (7200, "120m"),
+            (90_000, "25h"),
+            (200_000, "2d"),
+        ] {
+            assert_eq!(age(at(0), at(seconds)), text);
+        }
+    }
+
+    #[test]
+    fn a_cause_is_said_once() {
+        let error = anyhow::anyhow!("inner").context("outer: inner").context("top");
+        assert_eq!(chain(&error), "top: outer: inner");
+    }
+}

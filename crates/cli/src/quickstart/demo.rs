@@ -1,0 +1,111 @@
+//! The demo cluster.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context;
+use drover_api::provisioning::v1::Cluster;
+use drover_provisioning::controlplane::planner::releases::Releases;
+use drover_provisioning::settings::Settings;
+use drover_server::DataDir;
+use kube::Client;
+use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams, PostParams};
+use serde_json::json;
+
+pub(super) const NAME: &str = "demo";
+pub(super) const NAMESPACE: &str = "fleet-default";
+pub(super) const DEFAULT_VERSION: &str = "v1.34.1+k3s1";
+
+const POOLS: [&str; 2] = ["control-plane", "worker"];
+const KIND_LIMIT: Duration = Duration::from_secs(30);
+const KIND_RETRY: Duration = Duration::from_millis(100);
+
+/// What the demo cluster should be when it is made. One that is there already is left as people changed it.
+pub(super) struct Demo {
+    pub(super) version: String,
+    pub(super) workers: i32,
+}
+
+impl Demo {
+    pub(super) async fn ensure(&self, client: &Client) -> anyhow::Result<()> {
+        let clusters: Api<Cluster> = Api::namespaced(client.clone(), NAMESPACE);
+        if clusters.get_opt(NAME).await?.is_some() {
+            return Ok(());
+        }
+        for pool in POOLS {
+            config(client, &format!("{NAME}-{pool}")).await?;
+        }
+        let pool = |name: &str, quantity: i32, roles: &[&str]| {
+            let mut pool = json!({
+                "name": name,
+                "quantity": quantity,
+                "machineConfigRef": {"kind": "LocalConfig", "name": format!("{NAME}-{name}")},
+            });
+            for role in roles {
+                pool[*role] = json!(true);
+            }
+            pool
+        };
+        let cluster = json!({
+            "apiVersion": "provisioning.cattle.io/v1", "kind": "Cluster",
+            "metadata": {"name": NAME, "namespace": NAMESPACE},
+            "spec": {
+                "kubernetesVersion": self.version,
+                "rkeConfig": {"machinePools": [
+                    pool(POOLS[0], 1, &["etcdRole", "controlPlaneRole"]),
+                    pool(POOLS[1], self.workers, &["workerRole"]),
+                ]},
+            },
+        });
+        let cluster: Cluster = serde_json::from_value(cluster)?;
+        match clusters.create(&PostParams::default(), &cluster).await {
+            Ok(_) => Ok(()),
+            Err(error) if drover_runtime::error::is_already_exists(&error) => Ok(()),
+            Err(error) => Err(error).context("the demo cluster cannot be created"),
+        }
+    }
+}
+
+/// A LocalConfig. Its kind is made at run time from the driver's flags, so it may have to be waited for.
+async fn config(client: &Client, name: &str) -> anyhow::Result<()> {
+    let resource = ApiResource {
+        group: "rke-machine-config.cattle.io".into(),
+        version: "v1".into(),
+        api_version: "rke-machine-config.cattle.io/v1".into(),
+        kind: "LocalConfig".into(),
+        plural: "localconfigs".into(),
+    };
+    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), NAMESPACE, &resource);
+    let object = json!({
+        "apiVersion": resource.api_version, "kind": resource.kind,
+        "metadata": {"name": name, "namespace": NAMESPACE},
+    });
+    let params = PatchParams::apply("drover-quickstart").force();
+    let deadline = tokio::time::Instant::now() + KIND_LIMIT;
+    loop {
+        match api.patch(name, &params, &Patch::Apply(&object)).await {
+            Ok(_) => return Ok(()),
+            Err(kube::Error::Api(status)) if status.code == 404 && tokio::time::Instant::now() < deadline => {
+                tokio::time::sleep(KIND_RETRY).await;
+            }
+            Err(error) => return Err(error).context("the local driver's kinds are not served"),
+        }
+    }
+}
+
+/// Writes the installer images that machines install from, unless they are those of this very program.
+pub(super) fn write_images(data_dir: &DataDir, exe: &Path) -> anyhow::Result<()> {
+    let archive = data_dir.images().join("system-agent-installer-k3s.tar");
+    let stamp = data_dir.images().join("system-agent-installer-k3s.stamp");
+    let meta = std::fs::metadata(exe).context("this program's own file cannot be read")?;
+    let current = format!("{:?} {}", meta.modified().ok(), meta.len());
+    if archive.exists() && std::fs::read_to_string(&stamp).is_ok_and(|known| known == current) {
+        return Ok(());
+    }
+    let releases = Releases::builtin();
+    let versions: Vec<&str> = releases.versions().into_iter().collect();
+    let prefix = Settings::default().system_agent_installer_image;
+    drover_sim::install::write_image(&archive, exe, &prefix, &versions)
+        .context("the installer images cannot be written")?;
+    std::fs::write(&stamp, current).context("the installer images cannot be written")
+}

@@ -1,0 +1,147 @@
+//! The one quickstart of a data directory: who runs it, and how another command finds and ends it.
+
+use std::fs::File;
+use std::io::{Read, Seek, Write};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use drover_server::DataDir;
+use kube::Client;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::cluster;
+use crate::server::own_executable;
+
+const POLL: Duration = Duration::from_millis(100);
+const STOP_LIMIT: Duration = Duration::from_secs(60);
+
+fn pid_file(data_dir: &DataDir) -> PathBuf {
+    data_dir.path().join("quickstart.pid")
+}
+
+fn ready_file(data_dir: &DataDir) -> PathBuf {
+    data_dir.path().join("quickstart.ready")
+}
+
+/// Held while a quickstart runs; the lock goes with the process, however it ends.
+pub(super) struct Instance {
+    _file: File,
+}
+
+impl Instance {
+    pub(super) fn claim(data_dir: &DataDir) -> anyhow::Result<Self> {
+        let path = pid_file(data_dir);
+        let mut file = File::options().read(true).write(true).create(true).truncate(false).open(&path)?;
+        if file.try_lock().is_err() {
+            let pid = read_pid(&mut file).map(|pid| format!(" (process {pid})")).unwrap_or_default();
+            bail!(
+                "a quickstart{pid} already runs with data directory {}; end it with `drover quickstart --stop`",
+                data_dir.path().display()
+            );
+        }
+        file.set_len(0)?;
+        write!(file, "{}", std::process::id())?;
+        let _ = std::fs::remove_file(ready_file(data_dir));
+        Ok(Self { _file: file })
+    }
+}
+
+fn read_pid(file: &mut File) -> Option<i32> {
+    let mut text = String::new();
+    file.rewind().ok()?;
+    file.read_to_string(&mut text).ok()?;
+    text.trim().parse().ok()
+}
+
+/// Tells a command that waits in front that the cluster is Ready and its kubeconfig written.
+pub(super) fn mark_ready(data_dir: &DataDir) -> anyhow::Result<()> {
+    std::fs::write(ready_file(data_dir), "").context("the data directory cannot be written")
+}
+
+pub(super) async fn until_ready(data_dir: &DataDir) {
+    while !ready_file(data_dir).exists() {
+        tokio::time::sleep(POLL).await;
+    }
+}
+
+/// Asks the running quickstart to stop and waits until it has. `false` when none runs.
+pub(super) async fn stop_running(data_dir: &DataDir) -> anyhow::Result<bool> {
+    let Ok(mut file) = File::options().read(true).write(true).open(pid_file(data_dir)) else {
+        return Ok(false);
+    };
+    if file.try_lock().is_ok() {
+        return Ok(false);
+    }
+    let pid = read_pid(&mut file).context("the running quickstart's process id is not known")?;
+    kill(Pid::from_raw(pid), Signal::SIGTERM)
+        .with_context(|| format!("process {pid} cannot be asked to stop"))?;
+    let deadline = tokio::time::Instant::now() + STOP_LIMIT;
+    while file.try_lock().is_err() {
+        if tokio::time::Instant::now() > deadline {
+            bail!("process {pid} did not stop within {} s", STOP_LIMIT.as_secs());
+        }
+        tokio::time::sleep(POLL).await;
+    }
+    Ok(true)
+}
+
+/// The same command line without `--detach`, in a session of its own, its words in a file.
+pub(super) fn spawn_background(data_dir: &DataDir) -> anyhow::Result<Child> {
+    let log = File::create(data_dir.path().join("quickstart.out"))?;
+    let words = std::env::args_os().skip(1).filter(|word| word != "--detach");
+    let mut command = Command::new(own_executable()?);
+    command.args(words).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).process_group(0);
+    command.spawn().context("the background process cannot be started")
+}
+
+/// Ends with what the background process said last, should it end.
+pub(super) async fn ended(child: &mut Child) -> anyhow::Result<String> {
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(format!(
+                "the background process ended with {status}; see quickstart.out in the data directory"
+            ));
+        }
+        tokio::time::sleep(POLL).await;
+    }
+}
+
+/// A client of the management plane that the background process starts.
+pub(super) async fn client_when_up(data_dir: &DataDir, child: &mut Child) -> anyhow::Result<Client> {
+    loop {
+        if let Some(status) = child.try_wait()? {
+            let said = std::fs::read_to_string(data_dir.path().join("quickstart.out")).unwrap_or_default();
+            bail!("{}", said.trim().strip_prefix("drover: ").map_or(format!("{status}"), str::to_owned));
+        }
+        // The kubeconfig of an earlier run may name a port that nobody serves: only an answer counts.
+        if let Ok(client) = cluster::client(&data_dir.kubeconfig()).await
+            && client.apiserver_version().await.is_ok()
+        {
+            return Ok(client);
+        }
+        tokio::time::sleep(POLL).await;
+    }
+}
+
+/// `--delete` removes a directory only if it is one of ours.
+pub(super) fn refuse_foreign(data_dir: &DataDir) -> anyhow::Result<()> {
+    let empty = std::fs::read_dir(data_dir.path())?.next().is_none();
+    if empty
+        || data_dir.database().exists()
+        || pid_file(data_dir).exists()
+        || data_dir.path().join("local").exists()
+    {
+        return Ok(());
+    }
+    bail!("{} does not look like a data directory of drover; nothing was deleted", data_dir.path().display());
+}
+
+/// Removes the data directory.
+pub(super) fn remove(data_dir: &DataDir) -> anyhow::Result<()> {
+    std::fs::remove_dir_all(data_dir.path())
+        .with_context(|| format!("{} cannot be removed", data_dir.path().display()))
+}

@@ -1,0 +1,242 @@
+//! `drover quickstart`: management plane, local machines and a demo cluster, with one command.
+
+mod demo;
+mod instance;
+mod progress;
+
+use std::io::IsTerminal;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use clap::Args;
+use drover_machine::local::{Local, PowerState};
+use drover_provisioning::controlplane::planner::releases::Releases;
+use drover_server::{DataDir, Manager};
+use kube::Client;
+use tokio_util::sync::CancellationToken;
+
+use crate::args::DataDirArg;
+use crate::server::{own_executable, start, until_told_to_stop};
+use crate::{cluster, logging};
+use demo::Demo;
+use instance::Instance;
+use progress::Progress;
+
+const POWER_CHECK: Duration = Duration::from_secs(3);
+
+#[derive(Args)]
+pub(crate) struct Quickstart {
+    #[command(flatten)]
+    data_dir: DataDirArg,
+    /// Address and port of the management plane.
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8443")]
+    bind: SocketAddr,
+    /// How many machines: one runs the control plane, the others are workers.
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(2..=50))]
+    machines: u16,
+    /// The demo cluster's Kubernetes version.
+    #[arg(long, value_name = "V", default_value = demo::DEFAULT_VERSION)]
+    kubernetes_version: String,
+    /// Return when the cluster is Ready and go on in the background (--stop ends it).
+    #[arg(long, conflicts_with_all = ["exit_when_ready", "stop", "delete"])]
+    detach: bool,
+    /// Return when the cluster is Ready and stop everything.
+    #[arg(long, conflicts_with_all = ["stop", "delete"])]
+    exit_when_ready: bool,
+    /// Stop a quickstart that runs: machines are powered off, their disks are kept.
+    #[arg(long, conflicts_with = "delete")]
+    stop: bool,
+    /// Remove everything: machines, cluster, management plane and data directory.
+    #[arg(long)]
+    delete: bool,
+}
+
+impl Quickstart {
+    pub(crate) async fn run(self, verbose: u8) -> anyhow::Result<i32> {
+        let path = self.data_dir.path();
+        if self.delete {
+            return delete(&path).await;
+        }
+        if self.stop {
+            return stop(&path).await;
+        }
+        let known = Releases::builtin();
+        if known.get(&self.kubernetes_version).is_none() {
+            let versions: Vec<_> = known.versions().into_iter().collect();
+            bail!(
+                "--kubernetes-version {:?} is not known; known versions are {}",
+                self.kubernetes_version,
+                versions.join(", ")
+            );
+        }
+        let data_dir = DataDir::open(&path)
+            .with_context(|| format!("data directory {} cannot be used", path.display()))?;
+        if self.detach {
+            return self.detached(&data_dir).await;
+        }
+        logging::to_file(&data_dir.path().join("drover.log"), verbose)?;
+        self.foreground(&data_dir).await
+    }
+
+    async fn foreground(self, data_dir: &DataDir) -> anyhow::Result<i32> {
+        let begun = Instant::now();
+        let instance = Instance::claim(data_dir)?;
+        let manager = start(data_dir.path(), self.bind, None).await?;
+        let Some(local) = manager.local.clone() else {
+            let why = local_trouble(data_dir).await;
+            manager.stop().await;
+            bail!("local machines are not possible here: {why}");
+        };
+        let work = self.bring_up(&manager, local.clone(), begun);
+        let outcome = tokio::select! {
+            outcome = work => outcome,
+            signal = until_told_to_stop() => signal.map(|()| 0),
+        };
+        say("powering the machines off; their disks are kept");
+        manager.stop().await;
+        let off = tokio::task::spawn_blocking(move || local.shutdown_all()).await?;
+        drop(instance);
+        off.context("the machines could not be powered off")?;
+        outcome
+    }
+
+    /// Brings the demo cluster up and keeps its machines powered. Returns early only with --exit-when-ready.
+    async fn bring_up(&self, manager: &Manager, local: Local, begun: Instant) -> anyhow::Result<i32> {
+        demo::write_images(&manager.data_dir, &own_executable()?)?;
+        let power = tokio::spawn(keep_powered(local));
+        let _stops = AbortOnDrop(power);
+        let demo = Demo { version: self.kubernetes_version.clone(), workers: i32::from(self.machines) - 1 };
+        demo.ensure(&manager.client).await?;
+        wait_ready(manager.client.clone(), begun).await?;
+        let kubeconfig = write_kubeconfig(&manager.client, &manager.data_dir).await?;
+        instance::mark_ready(&manager.data_dir)?;
+        farewell(&manager.data_dir, &manager.url, &kubeconfig, begun);
+        if !self.exit_when_ready {
+            std::future::pending::<()>().await;
+        }
+        Ok(0)
+    }
+
+    /// Starts the same command in the background and follows it until the cluster is Ready.
+    async fn detached(&self, data_dir: &DataDir) -> anyhow::Result<i32> {
+        let begun = Instant::now();
+        let mut child = instance::spawn_background(data_dir)?;
+        let client = instance::client_when_up(data_dir, &mut child).await?;
+        let ready = async {
+            wait_ready(client, begun).await?;
+            instance::until_ready(data_dir).await;
+            anyhow::Ok(())
+        };
+        tokio::select! {
+            ready = ready => ready?,
+            failed = instance::ended(&mut child) => bail!("{}", failed?),
+        }
+        let url = cluster::server_url(&data_dir.kubeconfig())?;
+        farewell(data_dir, &url, &data_dir.cluster_kubeconfig(demo::NAME), begun);
+        say("it goes on in the background; `drover quickstart --stop` ends it");
+        Ok(0)
+    }
+}
+
+struct AbortOnDrop<T>(tokio::task::JoinHandle<T>);
+
+impl<T> Drop for AbortOnDrop<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+fn say(text: &str) {
+    println!("{text}");
+}
+
+async fn wait_ready(client: Client, begun: Instant) -> anyhow::Result<()> {
+    let stop = CancellationToken::new();
+    let _ends = stop.clone().drop_guard();
+    let progress = Progress::new(client, begun, std::io::stdout().is_terminal(), stop);
+    progress.until_ready().await
+}
+
+/// A machine that loses its power, by a kill or by a restart of this host, gets it back.
+async fn keep_powered(local: Local) {
+    loop {
+        let local = local.clone();
+        let checked = tokio::task::spawn_blocking(move || {
+            for machine in local.list()? {
+                if machine.state == PowerState::Stopped {
+                    tracing::info!(machine = machine.name, "powering on");
+                    local.start(&machine.name)?;
+                }
+            }
+            Ok::<_, drover_machine::local::Error>(())
+        });
+        match checked.await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "machines could not be powered on"),
+            Err(_) => return,
+        }
+        tokio::time::sleep(POWER_CHECK).await;
+    }
+}
+
+async fn write_kubeconfig(client: &Client, data_dir: &DataDir) -> anyhow::Result<std::path::PathBuf> {
+    let text = cluster::kubeconfig_when_there(client, demo::NAMESPACE, demo::NAME).await?;
+    let path = data_dir.cluster_kubeconfig(demo::NAME);
+    drover_server::datadir::write_private(&path, text.as_bytes())
+        .context("the cluster's kubeconfig cannot be written")?;
+    Ok(path)
+}
+
+fn farewell(data_dir: &DataDir, url: &str, kubeconfig: &Path, begun: Instant) {
+    let seconds = begun.elapsed().as_secs_f32();
+    println!("\nCluster demo is Ready after {seconds:.1} s.");
+    println!("  management plane  {url}");
+    println!("  its kubeconfig    {}", data_dir.kubeconfig().display());
+    println!("  demo's kubeconfig {}", kubeconfig.display());
+    println!("\nTry next:");
+    println!("  kubectl --kubeconfig {} get nodes -o wide", kubeconfig.display());
+    println!(
+        "  kubectl --kubeconfig {} -n {} get clusters.provisioning.cattle.io,machines",
+        data_dir.kubeconfig().display(),
+        demo::NAMESPACE
+    );
+    println!("  drover describe cluster demo --data-dir {}", data_dir.path().display());
+}
+
+async fn stop(path: &Path) -> anyhow::Result<i32> {
+    let data_dir = DataDir::open(path)?;
+    if instance::stop_running(&data_dir).await? {
+        say("stopped; the disks are kept, and `drover quickstart` carries on from here");
+    } else {
+        say("nothing was running");
+    }
+    Ok(0)
+}
+
+async fn delete(path: &Path) -> anyhow::Result<i32> {
+    if !path.exists() {
+        say("there is nothing to delete");
+        return Ok(0);
+    }
+    let data_dir = DataDir::open(path)?;
+    instance::refuse_foreign(&data_dir)?;
+    instance::stop_running(&data_dir).await?;
+    let (dir, exe) = (data_dir.path().to_owned(), own_executable()?);
+    tokio::task::spawn_blocking(move || Local::attach(&dir, &exe)?.destroy())
+        .await?
+        .context("the local machines could not be removed")?;
+    instance::remove(&data_dir)?;
+    say("everything is gone");
+    Ok(0)
+}
+
+/// Why local machines do not work, in the driver's own words.
+async fn local_trouble(data_dir: &DataDir) -> String {
+    let (dir, exe) = (data_dir.path().to_owned(), own_executable().unwrap_or_default());
+    match tokio::task::spawn_blocking(move || Local::open(&dir, &exe)).await {
+        Ok(Err(error)) => error.to_string(),
+        _ => "the reason is in the log".into(),
+    }
+}

@@ -1,0 +1,166 @@
+//! What a person sees while the cluster comes up: per machine its stage, what it waits for, and for how long.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use drover_api::capi::v1beta2::Machine;
+use drover_api::provisioning::v1::Cluster;
+use drover_runtime::{Cache, Caches, ObjectKey};
+use kube::{Client, ResourceExt};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use super::demo::{NAME, NAMESPACE};
+
+/// Redraws of a terminal, for the clocks.
+const TICK: Duration = Duration::from_millis(500);
+
+pub(super) struct Progress {
+    clusters: Cache<Cluster>,
+    machines: Cache<Machine>,
+    changed: std::sync::Arc<Notify>,
+    begun: Instant,
+    terminal: bool,
+}
+
+/// One line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Line {
+    stage: String,
+    waits_for: String,
+}
+
+impl Progress {
+    pub(super) fn new(client: Client, begun: Instant, terminal: bool, stop: CancellationToken) -> Self {
+        let caches = Caches::new(client, stop);
+        let (clusters, machines) = (caches.all::<Cluster>(), caches.all::<Machine>());
+        let changed = std::sync::Arc::new(Notify::new());
+        let (a, b) = (changed.clone(), changed.clone());
+        clusters.subscribe(move |_| a.notify_one());
+        machines.subscribe(move |_| b.notify_one());
+        Self { clusters, machines, changed, begun, terminal }
+    }
+
+    /// Shows progress until the cluster is Ready.
+    pub(super) async fn until_ready(&self) -> anyhow::Result<()> {
+        let mut screen = Screen::default();
+        loop {
+            let lines = self.lines();
+            if self.terminal {
+                screen.redraw(&lines, self.begun)
+            } else {
+                screen.print(&lines, self.begun)
+            }
+            let cluster = self.clusters.get(&ObjectKey::new(NAMESPACE, NAME));
+            if cluster.as_ref().is_some_and(|cluster| is_ready(cluster)) {
+                return Ok(());
+            }
+            tokio::select! {
+                () = self.changed.notified() => {}
+                () = tokio::time::sleep(TICK), if self.terminal => {}
+            }
+        }
+    }
+
+    fn lines(&self) -> BTreeMap<String, Line> {
+        let mut lines = BTreeMap::new();
+        for machine in self.machines.list() {
+            if machine.namespace().as_deref() == Some(NAMESPACE) && machine.spec.cluster_name == NAME {
+                lines.insert(format!("machine {}", machine.name_any()), machine_line(&machine));
+            }
+        }
+        if let Some(cluster) = self.clusters.get(&ObjectKey::new(NAMESPACE, NAME)) {
+            lines.insert(format!("cluster {NAME}"), cluster_line(&cluster));
+        }
+        lines
+    }
+}
+
+fn is_ready(cluster: &Cluster) -> bool {
+    let conditions = cluster.status.iter().flat_map(|status| &status.conditions);
+    let ready = conditions.into_iter().any(|c| c.type_ == "Ready" && c.status == "True");
+    ready && cluster.status.as_ref().is_some_and(|status| status.ready)
+}
+
+fn cluster_line(cluster: &Cluster) -> Line {
+    let conditions: Vec<_> = cluster.status.iter().flat_map(|status| &status.conditions).collect();
+    let of = |type_: &str| conditions.iter().find(|c| c.type_ == type_);
+    let failed = ["Created", "RKECluster"].iter().filter_map(|type_| of(type_)).find(|c| c.status == "False");
+    if let Some(failed) = failed {
+        return Line { stage: "failed".into(), waits_for: failed.message.clone() };
+    }
+    match of("Ready") {
+        Some(ready) if ready.status == "True" => Line { stage: "Ready".into(), waits_for: String::new() },
+        Some(ready) => Line { stage: "provisioning".into(), waits_for: ready.message.clone() },
+        None => Line { stage: "pending".into(), waits_for: String::new() },
+    }
+}
+
+fn machine_line(machine: &Machine) -> Line {
+    let status = machine.status.as_ref();
+    let stage = status.and_then(|status| status.phase.clone()).unwrap_or_else(|| "Pending".into());
+    let conditions: Vec<_> = status.into_iter().flat_map(|status| &status.conditions).collect();
+    let order = ["Deleting", "BootstrapConfigReady", "InfrastructureReady", "Reconciled", "NodeHealthy"];
+    let waiting = order.iter().find_map(|type_| {
+        let condition = conditions.iter().find(|c| c.type_ == *type_)?;
+        let bad = if *type_ == "Deleting" { condition.status == "True" } else { condition.status != "True" };
+        (bad && !condition.message.is_empty()).then(|| condition.message.clone())
+    });
+    Line { stage, waits_for: waiting.unwrap_or_default() }
+}
+
+/// What was shown last.
+#[derive(Default)]
+struct Screen {
+    shown: BTreeMap<String, Line>,
+    since: BTreeMap<String, Instant>,
+    height: usize,
+}
+
+impl Screen {
+    fn remember(&mut self, lines: &BTreeMap<String, Line>) -> Vec<String> {
+        let changed: Vec<String> = lines
+            .iter()
+            .filter(|(name, line)| self.shown.get(*name) != Some(line))
+            .map(|(name, _)| name.clone())
+            .collect();
+        for name in &changed {
+            self.since.insert(name.clone(), Instant::now());
+        }
+        self.shown = lines.clone();
+        changed
+    }
+
+    /// A line per change, for logs.
+    fn print(&mut self, lines: &BTreeMap<String, Line>, begun: Instant) {
+        for name in self.remember(lines) {
+            println!("{:>6.1}s  {name}: {}", begun.elapsed().as_secs_f32(), text(&lines[&name]));
+        }
+    }
+
+    /// A line per machine, drawn over the last ones.
+    fn redraw(&mut self, lines: &BTreeMap<String, Line>, begun: Instant) {
+        self.remember(lines);
+        let mut out = String::new();
+        if self.height > 0 {
+            out.push_str(&format!("\x1b[{}A", self.height));
+        }
+        let widest = lines.keys().map(|name| name.len()).max().unwrap_or(0);
+        for (name, line) in lines {
+            let since = self.since.get(name).map_or(0, |since| since.elapsed().as_secs());
+            let mut row = format!("{name:<widest$}  {:>4}s  {}", since, text(line));
+            row.truncate(row.char_indices().nth(118).map_or(row.len(), |(at, _)| at));
+            out.push_str(&format!("\r\x1b[K{row}\n"));
+        }
+        out.push_str(&format!("\r\x1b[K{:.0}s in all\n", begun.elapsed().as_secs_f32()));
+        self.height = lines.len() + 1;
+        let mut stdout = std::io::stdout().lock();
+        // A terminal that is gone needs no progress.
+        let _ = stdout.write_all(out.as_bytes()).and_then(|()| stdout.flush());
+    }
+}
+
+fn text(line: &Line) -> String {
+    if line.waits_for.is_empty() { line.stage.clone() } else { format!("{}: {}", line.stage, line.waits_for) }
+}

@@ -1,0 +1,76 @@
+//! `drover server`.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use clap::Args;
+use drover_server::front::Asset;
+use drover_server::{Manager, ManagerOptions};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::args::DataDirArg;
+use crate::logging;
+
+/// The node agent, built beside this program.
+const AGENT: &[u8] = include_bytes!(env!("DROVER_AGENT_BINARY"));
+
+#[derive(Args)]
+pub(crate) struct Server {
+    #[command(flatten)]
+    data_dir: DataDirArg,
+    /// Address and port of the one HTTPS port.
+    #[arg(long, value_name = "ADDR:PORT", default_value = "0.0.0.0:8443")]
+    bind: SocketAddr,
+    /// Where machines reach this server [default: the gateway of the local machines' own network].
+    #[arg(long, value_name = "URL")]
+    server_url: Option<String>,
+}
+
+impl Server {
+    pub(crate) async fn run(self, verbose: u8) -> anyhow::Result<i32> {
+        logging::to_stderr(verbose);
+        let manager = start(&self.data_dir.path(), self.bind, self.server_url).await?;
+        let kubeconfig = manager.data_dir.kubeconfig();
+        eprintln!("drover is ready at {}", manager.url);
+        eprintln!("  kubectl --kubeconfig {} get clusters.provisioning.cattle.io -A", kubeconfig.display());
+        until_told_to_stop().await?;
+        eprintln!("stopping; machines go on");
+        manager.stop().await;
+        Ok(0)
+    }
+}
+
+/// Starts the management plane with everything that this program carries.
+pub(crate) async fn start(data_dir: &Path, bind: SocketAddr, server_url: Option<String>) -> anyhow::Result<Manager> {
+    let exe = own_executable()?;
+    let arch = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
+    let names = [format!("drover-agent-{arch}"), format!("rancher-system-agent-{arch}")];
+    let assets: BTreeMap<_, _> = names.into_iter().map(|name| (name, Asset::Embedded(AGENT))).collect();
+    let options = ManagerOptions {
+        data_dir: data_dir.to_owned(),
+        bind,
+        server_url,
+        exe,
+        install_script: drover_agent::INSTALL_SCRIPT.to_owned(),
+        assets,
+    };
+    Manager::start(options).await
+}
+
+/// This program's file, which machines and Jobs run again.
+pub(crate) fn own_executable() -> anyhow::Result<PathBuf> {
+    std::env::current_exe().context("this program's own file cannot be found")
+}
+
+/// Ends at SIGINT or SIGTERM.
+pub(crate) async fn until_told_to_stop() -> anyhow::Result<()> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+    Ok(())
+}
