@@ -42,7 +42,9 @@ impl Plane {
         let url = server_url(&path)?;
         match tokio::time::timeout(Duration::from_secs(10), client.apiserver_version()).await {
             Ok(Ok(_)) => Ok(client),
-            Ok(Err(error)) => Err(error).with_context(|| format!("the management plane at {url} does not answer")),
+            Ok(Err(error)) => {
+                Err(error).with_context(|| format!("the management plane at {url} does not answer"))
+            }
             Err(_) => bail!("the management plane at {url} does not answer"),
         }
     }
@@ -64,7 +66,11 @@ pub(crate) fn server_url(path: &Path) -> anyhow::Result<String> {
 }
 
 /// The kubeconfig of a downstream cluster, if it has one already.
-pub(crate) async fn kubeconfig(client: &Client, namespace: &str, name: &str) -> anyhow::Result<Option<String>> {
+pub(crate) async fn kubeconfig(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+) -> anyhow::Result<Option<String>> {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
     let secret = secrets.get_opt(&format!("{name}-kubeconfig")).await?;
     let value = secret.and_then(|secret| secret.data?.remove("value"));
@@ -72,7 +78,11 @@ pub(crate) async fn kubeconfig(client: &Client, namespace: &str, name: &str) -> 
 }
 
 /// The kubeconfig of a downstream cluster, waited for.
-pub(crate) async fn kubeconfig_when_there(client: &Client, namespace: &str, name: &str) -> anyhow::Result<String> {
+pub(crate) async fn kubeconfig_when_there(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+) -> anyhow::Result<String> {
     let deadline = tokio::time::Instant::now() + KUBECONFIG_LIMIT;
     loop {
         if let Some(text) = kubeconfig(client, namespace, name).await? {

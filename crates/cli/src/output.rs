@@ -14,7 +14,11 @@ pub(crate) enum Format {
 
 impl Format {
     /// The text of `objects`; `table` makes the one for people.
-    pub(crate) fn render<T: Serialize>(self, objects: &T, table: impl FnOnce() -> String) -> anyhow::Result<String> {
+    pub(crate) fn render<T: Serialize>(
+        self,
+        objects: &T,
+        table: impl FnOnce() -> String,
+    ) -> anyhow::Result<String> {
         Ok(match self {
             Self::Table => table(),
             Self::Json => serde_json::to_string_pretty(objects)? + "\n",

@@ -43,7 +43,11 @@ impl Server {
 }
 
 /// Starts the management plane with everything that this program carries.
-pub(crate) async fn start(data_dir: &Path, bind: SocketAddr, server_url: Option<String>) -> anyhow::Result<Manager> {
+pub(crate) async fn start(
+    data_dir: &Path,
+    bind: SocketAddr,
+    server_url: Option<String>,
+) -> anyhow::Result<Manager> {
     let exe = own_executable()?;
     let arch = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
     let names = [format!("drover-agent-{arch}"), format!("rancher-system-agent-{arch}")];

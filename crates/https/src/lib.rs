@@ -39,8 +39,12 @@ pub struct Peer {
 }
 
 /// Accepts on `listener` until `stop`, then lets open requests finish for a few seconds.
-pub async fn serve<H, F, B>(listener: TcpListener, tls: Arc<ServerConfig>, handler: H, stop: CancellationToken)
-where
+pub async fn serve<H, F, B>(
+    listener: TcpListener,
+    tls: Arc<ServerConfig>,
+    handler: H,
+    stop: CancellationToken,
+) where
     H: Fn(Request<Incoming>) -> F + Clone + Send + 'static,
     F: Future<Output = Response<B>> + Send + 'static,
     B: http_body::Body<Data = Bytes> + Send + 'static,
@@ -55,7 +59,8 @@ where
         };
         match accepted {
             Ok((stream, address)) => {
-                let connection = connection(stream, address, acceptor.clone(), handler.clone(), graceful.clone());
+                let connection =
+                    connection(stream, address, acceptor.clone(), handler.clone(), graceful.clone());
                 let stop = stop.clone();
                 tokio::spawn(async move {
                     tokio::select! {
@@ -107,7 +112,11 @@ async fn connection<H, F, B>(
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADER_LIMIT);
-    builder.http2().timer(TokioTimer::new()).keep_alive_interval(Duration::from_secs(30)).max_concurrent_streams(1000);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(Duration::from_secs(30))
+        .max_concurrent_streams(1000);
     let connection = builder.serve_connection_with_upgrades(TokioIo::new(tls), service).into_owned();
     let connection = graceful.watch(connection);
     // The watcher holds what it needs; keeping the graceful handle here would keep a stop from seeing its end.

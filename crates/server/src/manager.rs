@@ -209,6 +209,15 @@ impl Manager {
         if tokio::time::timeout(Duration::from_secs(15), self.tasks.wait()).await.is_err() {
             tracing::warn!("some work did not end in time");
         }
+        // Without machines there is nothing to hold: no process is left behind.
+        if let Some(local) = self.local.filter(|local| !local.has_machines()) {
+            match tokio::task::spawn_blocking(move || local.destroy()).await {
+                Ok(Ok(())) | Err(_) => {}
+                Ok(Err(error)) => {
+                    tracing::warn!(%error, "the empty network of local machines was not removed")
+                }
+            }
+        }
     }
 }
 
