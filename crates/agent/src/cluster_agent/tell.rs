@@ -44,8 +44,11 @@ impl Tell {
         if said.waits.as_ref().map(|(text, _)| text) == text.as_ref() {
             return;
         }
-        if let Some(text) = &text {
-            tracing::info!("tunnel: {text}");
+        match (&text, &said.tunnel) {
+            (Some(text), _) => tracing::info!("tunnel: {text}"),
+            (None, Some((State::Open(_), _))) => tracing::info!("tunnel: that trouble is over"),
+            // How the connecting goes is told next.
+            (None, _) => {}
         }
         said.waits = text.map(|text| (text, self.host.now()));
         self.show(&said);

@@ -158,7 +158,7 @@ async fn access_check_14_registering_again_says_the_same_and_writes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn access_check_15_new_tokens_are_taken_up() {
+async fn new_credentials_and_tokens_are_taken_up() {
     let node = Node::new().await;
     node.be_managed();
     node.become_server();
@@ -196,6 +196,7 @@ async fn access_check_33_a_restarted_manager_gets_its_tunnel_back() {
     node.manager.set_down(false);
     node.connected().await;
     assert_eq!(node.manager.whoami().await.unwrap(), "token-of-cattle-1");
+    assert_eq!(node.cluster.writes(), ["cattle-token"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
