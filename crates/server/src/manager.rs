@@ -51,6 +51,9 @@ use crate::front::{Asset, Front, Parts};
 const KUBERNETES_VERSION: &str = "v1.36.3";
 /// Namespaces that Rancher's clients expect.
 const NAMESPACES: [&str; 4] = ["cattle-system", CREDENTIAL_NAMESPACE, "fleet-default", "fleet-local"];
+/// Local machines reach the manager at their gateway, in a network that holds nobody else: the port can be the same at
+/// every start, so that agents find the manager again whatever port it has towards people.
+const GATEWAY_PORT: u16 = 8443;
 const LOCAL_RETRY: Duration = Duration::from_secs(2);
 
 /// How to start a management plane.
@@ -97,7 +100,7 @@ impl Manager {
         let server_url = options
             .server_url
             .clone()
-            .or_else(|| gateway.map(|gateway| format!("https://{}", SocketAddr::new(gateway, bound.port()))))
+            .or_else(|| gateway.map(|gateway| format!("https://{}", SocketAddr::new(gateway, GATEWAY_PORT))))
             .unwrap_or_else(|| url.clone());
         let names = serving_names(bound.ip(), gateway, &server_url);
         let serving = ServingCertificate::new(&pki.serving(&names, now)?)?;
@@ -195,7 +198,7 @@ impl Manager {
         tasks.spawn(drover_https::serve(listener, tls.clone(), handler.clone(), stop.clone()));
         if let Some(local) = &local {
             let (local, stop) = (local.clone(), stop.clone());
-            tasks.spawn(async move { serve_gateway(local, bound.port(), tls, handler, stop).await });
+            tasks.spawn(async move { serve_gateway(local, tls, handler, stop).await });
         }
         Ok(Self { data_dir, url, client, local, embedded, stop, controllers, tasks })
     }
@@ -305,7 +308,6 @@ async fn open_local(data_dir: &DataDir, options: &ManagerOptions) -> (Option<Loc
 /// Serves on the gateway of the local machines; again when their holder was restarted.
 async fn serve_gateway<H, F, B>(
     local: Local,
-    port: u16,
     tls: Arc<rustls::ServerConfig>,
     handler: H,
     stop: CancellationToken,
@@ -319,7 +321,7 @@ async fn serve_gateway<H, F, B>(
         let opening = local.clone();
         let opened = tokio::task::spawn_blocking(move || {
             let watch = opening.watch()?;
-            let listener = opening.listen(port)?;
+            let listener = opening.listen(GATEWAY_PORT)?;
             Ok::<_, drover_machine::local::Error>((watch, listener))
         });
         let (watch, listener) = match opened.await {
