@@ -19,6 +19,7 @@ use nix::{
 use support::{Rig, eventually, harness, is_process};
 
 as_root_and_as_user! {
+    second_holder_is_impossible
     holder_is_killed
     creating_client_is_killed_machine_drivers_check_10_and_11
     holder_is_killed_while_it_creates
@@ -28,6 +29,21 @@ as_root_and_as_user! {
 
 fn kill_process(pid: i32) {
     let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+}
+
+/// Two clients that miss the holder at the same time start one each; the second finds the lock taken.
+fn second_holder_is_impossible(rig: Rig) {
+    let first = rig.local.hello().unwrap();
+    let second = Command::new(harness())
+        .args(["machine-holder", "--data-dir"])
+        .arg(&rig.data_dir)
+        .arg("--exe")
+        .arg(harness())
+        .status()
+        .unwrap();
+    assert!(second.success());
+    assert_eq!(rig.local.hello().unwrap().instance, first.instance);
+    rig.finish();
 }
 
 /// Machines end with their holder; the next call brings a new one, and they start from their disks.

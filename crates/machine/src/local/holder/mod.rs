@@ -9,7 +9,7 @@ pub(crate) mod disk;
 mod machines;
 
 use std::{
-    fs::{self, File},
+    fs::{self, File, TryLockError},
     io::{Read, Write},
     net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream},
     os::{
@@ -25,7 +25,6 @@ use std::{
 };
 
 use nix::{
-    fcntl::{Flock, FlockArg},
     sys::stat::{Mode, umask},
     unistd::{ForkResult, dup2_stderr, dup2_stdin, dup2_stdout, pipe, setsid},
 };
@@ -77,8 +76,13 @@ fn start(data_dir: &Path, exe: &Path) -> Result<()> {
         .write(true)
         .open(layout.lock())
         .at("open", layout.lock())?;
-    // Held until the process ends, by whichever cause: that is what makes a second holder impossible.
-    let Ok(lock) = Flock::lock(lock, FlockArg::LockExclusiveNonblock) else { return Ok(()) };
+    // Held until the process ends, by whichever cause: that is what makes a second holder impossible. The child shares
+    // it, so this process must only close its file when it returns, and never unlock it.
+    match lock.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Ok(()),
+        Err(TryLockError::Error(error)) => return Err(error).at("lock", layout.lock()),
+    }
     let (mut read, write) =
         pipe().map(|(read, write)| (File::from(read), File::from(write))).at("make", "a pipe")?;
     match super::sys::fork().at("start", "the holder")? {
@@ -100,7 +104,7 @@ fn start(data_dir: &Path, exe: &Path) -> Result<()> {
 }
 
 /// The life of the holder, in its own session.
-fn hold(layout: &Layout, exe: &Path, lock: &Flock<File>, mut ready: File) -> i32 {
+fn hold(layout: &Layout, exe: &Path, lock: &File, mut ready: File) -> i32 {
     let outcome = detach(layout).and_then(|()| set_up(layout, exe));
     let (holder, spawns) = match outcome {
         Ok(made) => made,
@@ -188,13 +192,14 @@ fn copy_exe(layout: &Layout, exe: &Path) -> Result<()> {
     }
     let _ = fs::remove_file(&next);
     if fs::hard_link(exe, &next).is_err() {
-        fs::copy(exe, &next).at("copy the executable to", &next)?;
+        // Half a copy would keep the last free blocks of a full disk.
+        fs::copy(exe, &next).inspect_err(|_| drop(fs::remove_file(&next))).at("copy the executable to", &next)?;
     }
     fs::rename(&next, &target).at("replace", &target)
 }
 
 /// Starts machines on request until the data directory goes away under us.
-fn main_thread(layout: &Layout, lock: &Flock<File>, spawns: &Receiver<SpawnRequest>) {
+fn main_thread(layout: &Layout, lock: &File, spawns: &Receiver<SpawnRequest>) {
     let ours = lock.metadata().map(|meta| meta.ino()).ok();
     loop {
         match spawns.recv_timeout(TICK) {
