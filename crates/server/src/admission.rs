@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use drover_api::capi::v1beta2::{Cluster, Machine, MachineDeployment, MachineHealthCheck, MachineSet};
+use drover_api::capi::v1beta2::{Machine, MachineHealthCheck};
 use drover_apiserver::admission::{Admission, AdmissionRequest, Operation};
 use drover_apiserver::registry::Resource;
 use drover_apiserver::status::{self, GroupName, Status};
@@ -34,10 +34,8 @@ impl Admission for ClusterApi {
         Box::pin(async move {
             let old = request.old;
             match request.resource.def.kind.as_str() {
-                "MachineDeployment" => {
-                    default(object, old, |new, old| rules::default_machine_deployment(new, old))
-                }
-                "MachineSet" => default(object, old, |new, old| rules::default_machine_set(new, old)),
+                "MachineDeployment" => default(object, old, rules::default_machine_deployment),
+                "MachineSet" => default(object, old, rules::default_machine_set),
                 "Machine" => default(object, old, |new, _: Option<&Machine>| rules::default_machine(new)),
                 "MachineHealthCheck" => default(object, old, |new, _: Option<&MachineHealthCheck>| {
                     rules::default_machine_health_check(new)
@@ -58,17 +56,11 @@ impl Admission for ClusterApi {
             let old = request.old;
             let kind = request.resource.def.kind.as_str();
             let complaints = match kind {
-                "Cluster" => judge(object, old, |new: &Cluster, old| rules::validate_cluster(new, old)),
-                "MachineDeployment" => judge(object, old, |new: &MachineDeployment, old| {
-                    rules::validate_machine_deployment(new, old)
-                }),
-                "MachineSet" => {
-                    judge(object, old, |new: &MachineSet, old| rules::validate_machine_set(new, old))
-                }
-                "Machine" => judge(object, old, |new: &Machine, old| rules::validate_machine(new, old)),
-                "MachineHealthCheck" => judge(object, old, |new: &MachineHealthCheck, old| {
-                    rules::validate_machine_health_check(new, old)
-                }),
+                "Cluster" => judge(object, old, rules::validate_cluster),
+                "MachineDeployment" => judge(object, old, rules::validate_machine_deployment),
+                "MachineSet" => judge(object, old, rules::validate_machine_set),
+                "Machine" => judge(object, old, rules::validate_machine),
+                "MachineHealthCheck" => judge(object, old, rules::validate_machine_health_check),
                 _ => return Ok(()),
             };
             if complaints.is_empty() {

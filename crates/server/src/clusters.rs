@@ -33,9 +33,12 @@ struct Inner {
     twins: Cache<management::Cluster>,
     clusters: Cache<provisioning::Cluster>,
     connected: Mutex<HashMap<String, Connection>>,
-    listeners: Mutex<Vec<Box<dyn Fn(&str, Option<&Node>) + Send + Sync>>>,
+    listeners: Mutex<Vec<Listener>>,
     stop: CancellationToken,
 }
+
+/// Is told the id of a cluster that changed, and the Node if it was one.
+type Listener = Box<dyn Fn(&str, Option<&Node>) + Send + Sync>;
 
 /// A connected cluster: the copy of its Nodes lives as long as this.
 struct Connection {
@@ -99,7 +102,7 @@ impl Clusters {
         self.inner.listeners.lock().iter().for_each(|listener| listener(id, node));
     }
 
-    fn listen(&self, listener: Box<dyn Fn(&str, Option<&Node>) + Send + Sync>) {
+    fn listen(&self, listener: Listener) {
         self.inner.listeners.lock().push(listener);
     }
 
