@@ -359,9 +359,11 @@ write_config() {
     "$BINARY" validate-config "$CATTLE_AGENT_CONFIG_DIR/config.yaml" || fatal "the agent refuses its configuration"
 }
 
-# The machine's identity: made once and kept, so that a second run is the same machine.
+# The machine's identity: made once and kept, so that a second run is the same machine. It is on disk before the server
+# hears of it: a run that is cut off must not leave a machine there that nobody will ever be.
 machine_id() {
     id_file=$CATTLE_AGENT_CONFIG_DIR/cattle-id
+    NEW_ID=
     if [ -n "$CATTLE_ID" ]; then
         :
     elif [ -s "$id_file" ]; then
@@ -370,6 +372,9 @@ machine_id() {
         CATTLE_ID=$(dd if=/dev/urandom bs=64 count=1 2>/dev/null | od -An -v -tx1 | tr -d ' \n' | cut -c 1-63)
         [ ${#CATTLE_ID} -eq 63 ] || fatal "cannot make a machine id"
     fi
+    [ -e "$id_file" ] || NEW_ID=$id_file
+    mkdir -p "$CATTLE_AGENT_CONFIG_DIR" && chmod 0700 "$CATTLE_AGENT_CONFIG_DIR" ||
+        fatal "cannot create $CATTLE_AGENT_CONFIG_DIR"
     printf '%s\n' "$CATTLE_ID" | private "$id_file"
 }
 
@@ -377,6 +382,7 @@ role() { if is_true "$1"; then echo true; else echo false; fi; }
 
 fetch_connection() {
     # The server may keep us waiting while it makes the machine's objects.
+    status=0
     fetch ca "$CATTLE_SERVER/v3/connect/agent" "$TMP/connection.json" 60 \
         "Authorization: Bearer $CATTLE_TOKEN" \
         "X-Cattle-Id: $CATTLE_ID" \
@@ -387,17 +393,56 @@ fetch_connection() {
         "X-Cattle-Address: $CATTLE_ADDRESS" \
         "X-Cattle-Internal-Address: $CATTLE_INTERNAL_ADDRESS" \
         "X-Cattle-Labels: $CATTLE_LABELS" \
-        "X-Cattle-Taints: $CATTLE_TAINTS" || return 1
-    chmod 0600 "$TMP/connection.json"
+        "X-Cattle-Taints: $CATTLE_TAINTS" || status=$?
+    if [ "$status" -eq 0 ]; then
+        chmod 0600 "$TMP/connection.json"
+        return 0
+    fi
+    # A server that has just started may not know all its tokens yet, so once is not enough.
+    if is_refusal "$status"; then
+        REFUSALS=$((REFUSALS + 1))
+        [ "$REFUSALS" -lt 3 ] || give_up
+    fi
+    return 1
+}
+
+# is_refusal STATUS: whether the last fetch was answered with 401. That is exit code 6 of wget.
+is_refusal() {
+    if [ "$CLIENT" = curl ]; then
+        grep -q 'error: 401' "$TMP/error"
+    else
+        [ "$1" -eq 6 ]
+    fi
+}
+
+give_up() {
+    if [ -n "$NEW_ID" ]; then
+        rm -f "$NEW_ID"
+        rmdir -p "$CATTLE_AGENT_CONFIG_DIR" 2>/dev/null || :
+    fi
+    fatal "$CATTLE_SERVER refuses the token (--token): it is wrong or has expired; nothing was installed"
+}
+
+# Before anything is installed, so that a wrong token leaves no trace.
+connect() {
+    is_true "$CATTLE_REMOTE_ENABLED" || return 0
+    REFUSALS=0
+    (umask 077 && : >"$TMP/connection.json")
+    retry "registering with $CATTLE_SERVER" fetch_connection
+    info "registered with $CATTLE_SERVER"
+}
+
+validate_connection() {
     "$BINARY" validate-connection "$TMP/connection.json" 2>"$TMP/error"
 }
 
-connect() {
+fetch_valid_connection() { fetch_connection && validate_connection; }
+
+# The agent itself says whether it understands what the server answered.
+write_connection() {
     is_true "$CATTLE_REMOTE_ENABLED" || return 0
-    (umask 077 && : >"$TMP/connection.json")
-    retry "registering with $CATTLE_SERVER" fetch_connection
+    validate_connection || retry "registering with $CATTLE_SERVER" fetch_valid_connection
     private "$CATTLE_AGENT_VAR_DIR/rancher2_connection_info.json" <"$TMP/connection.json"
-    info "registered with $CATTLE_SERVER"
 }
 
 write_unit() {
@@ -459,12 +504,13 @@ main() {
     fi
     setup_prefix
     resolve_addresses
+    machine_id
+    connect
     create_directories
     download_binary
     write_uninstaller
     write_config
-    machine_id
-    connect
+    write_connection
     take_interlock
     write_unit
     start_agent

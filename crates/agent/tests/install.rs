@@ -166,7 +166,7 @@ impl Root {
             .env("CATTLE_AGENT_VAR_DIR", self.at("var/lib/rancher/agent"))
             .env("CATTLE_AGENT_BIN_PREFIX", self.at("usr/local"))
             .env("CATTLE_AGENT_SYSTEMD_DIR", self.at("etc/systemd/system"))
-            .env("CATTLE_AGENT_RETRIES", "2")
+            .env("CATTLE_AGENT_RETRIES", "4")
             .env("CATTLE_AGENT_RETRY_PAUSE", "0");
         command
     }
@@ -348,16 +348,32 @@ async fn agent_check_39_40_install_twice_and_uninstall_with_wget() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn agent_check_38_a_token_that_is_refused_starts_nothing() {
+async fn agent_check_38_a_token_that_is_refused_leaves_nothing() {
+    let server = Server::start().await;
+    let checksum = server.checksum();
+    for without in ["wget", "curl"].into_iter().filter(|without| *without == "wget" || has("wget")) {
+        let root = Root::new(without);
+        let output = root.install(&["-s", &server.url, "-t", "expired", "-c", &checksum, "-a"]).await;
+        assert!(!output.status.success());
+        let said = said(&output);
+        assert!(said.contains("refuses the token (--token)") && said.contains("nothing was installed"), "{said}");
+        assert!(!root.at("etc").exists() && !root.at("var").exists() && !root.at("usr").exists());
+        assert!(!root.at("systemctl.log").exists());
+    }
+    assert!(!server.paths().iter().any(|path| path.starts_with("/assets")), "{:?}", server.paths());
+}
+
+/// A machine that is registered already keeps its identity when a later run is refused.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_token_does_not_take_an_earlier_identity_away() {
     let server = Server::start().await;
     let root = Root::new("none");
+    std::fs::create_dir_all(root.at("etc/rancher/agent")).unwrap();
+    std::fs::write(root.at("etc/rancher/agent/cattle-id"), "known\n").unwrap();
     let checksum = server.checksum();
     let output = root.install(&["-s", &server.url, "-t", "expired", "-c", &checksum, "-a"]).await;
     assert!(!output.status.success());
-    assert!(said(&output).contains("registering with") && said(&output).contains("401"), "{}", said(&output));
-    assert!(!root.at("systemctl.log").exists());
-    assert!(!root.at("etc/systemd/system/rancher-system-agent.service").exists());
-    assert!(!root.at("var/lib/rancher/agent/rancher2_connection_info.json").exists());
+    assert_eq!(root.read("etc/rancher/agent/cattle-id"), "known\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]
