@@ -154,8 +154,8 @@ async fn client(kubeconfig: &Path) -> anyhow::Result<Client> {
     Ok(Client::try_from(Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?)?)
 }
 
-fn http_get(path: &str) -> anyhow::Result<kube::core::http::Request<Vec<u8>>> {
-    Ok(kube::core::http::Request::get(path).body(vec![])?)
+fn http_get(path: &str) -> anyhow::Result<http::Request<Vec<u8>>> {
+    Ok(http::Request::get(path).body(vec![])?)
 }
 
 /// The store's revision: it moves with every write.

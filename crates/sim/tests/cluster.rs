@@ -54,7 +54,8 @@ impl Host {
         let (ended, is_ended) = oneshot::channel();
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Runtime::new().unwrap();
-            let result = runtime.block_on(node::run(options, move || drop(ready.send(())), stop));
+            let result =
+                runtime.block_on(node::run(options, move || ready.send(()).unwrap_or_default(), stop));
             drop(runtime);
             drop(ended.send(result));
         });
