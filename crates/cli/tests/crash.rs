@@ -1,0 +1,351 @@
+//! `kill -9` of the server, of an agent, of a machine's process 1 and of the machines' holder, at chosen and at random
+//! moments of a cluster's life. Whatever is killed, the same command again leads to the same end: Ready, with exactly the
+//! wanted Machines, Nodes and machines, none twice and none forgotten.
+//!
+//! `DROVER_CRASH_SEED` repeats a random run, `DROVER_CRASH_ROUNDS` makes it longer.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use common::{Identity, Person, condition, eventually, items, name, text, when};
+use k8s_openapi::ByteString;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::{Value, json};
+
+const VERSION: &str = "v1.34.1+k3s1";
+const NEXT_VERSION: &str = "v1.34.2+k3s1";
+
+/// What can be killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Victim {
+    /// The management plane, and with it whoever runs its Jobs.
+    Server,
+    /// The process that owns all machines: they lose their power with it.
+    Holder,
+    /// Process 1 of one machine.
+    Machine,
+    /// The node agent in one machine.
+    Agent,
+    /// The distribution in one machine.
+    Distribution,
+}
+
+const VICTIMS: [Victim; 5] =
+    [Victim::Server, Victim::Holder, Victim::Machine, Victim::Agent, Victim::Distribution];
+
+#[test]
+fn kills_in_provisioning_upgrade_and_scaling_converge() {
+    let Some(mut life) = Life::begin(Identity::Root) else { return };
+
+    // Provisioning: a kill at each hand-off.
+    life.moment("the first Machine appears", |life| !life.machines().is_empty());
+    life.strike(Victim::Server, "");
+    life.moment("a Job runs", |life| life.jobs() > 0 || !life.local_machines().is_empty());
+    life.strike(Victim::Server, "");
+    life.moment("a machine exists", |life| !life.local_machines().is_empty());
+    life.strike(Victim::Holder, "");
+    life.moment("the init node got its plan, and its agent runs", |life| {
+        life.has_plan("control-plane") && life.find(Victim::Agent, "control-plane").is_some()
+    });
+    life.strike(Victim::Agent, "control-plane");
+    life.moment("the init node's distribution runs", |life| {
+        life.find(Victim::Distribution, "control-plane").is_some()
+    });
+    life.strike(Victim::Machine, "control-plane");
+    life.moment("a worker got its plan", |life| life.has_plan("worker"));
+    life.strike(Victim::Server, "");
+    life.strike(Victim::Agent, "worker");
+    life.moment("a worker's distribution runs", |life| life.find(Victim::Distribution, "worker").is_some());
+    life.strike(Victim::Distribution, "worker");
+    let made = life.converged(VERSION, 2);
+
+    // Upgrade: nobody is replaced.
+    life.person.patch_cluster(&json!({"spec": {"kubernetesVersion": NEXT_VERSION}}));
+    life.strike(Victim::Server, "");
+    life.moment("the init node is being upgraded", |life| life.plan_names(NEXT_VERSION, "control-plane"));
+    life.strike(Victim::Agent, "control-plane");
+    life.moment("a worker is being upgraded", |life| life.plan_names(NEXT_VERSION, "worker"));
+    life.strike(Victim::Machine, "worker");
+    life.strike(Victim::Server, "");
+    assert_eq!(life.converged(NEXT_VERSION, 2), made, "an upgrade replaced something");
+
+    // Scale up: nobody is made twice.
+    life.scale_workers(4);
+    life.moment("new Machines appear", |life| life.machines().len() > 3);
+    life.strike(Victim::Server, "");
+    life.moment("a new machine exists", |life| life.local_machines().len() > 3);
+    life.strike(Victim::Holder, "");
+    let grown = life.converged(NEXT_VERSION, 4);
+    assert!(made.iter().all(|(name, uid)| grown.get(name) == Some(uid)), "{made:?} became {grown:?}");
+
+    // Scale down: nobody is forgotten.
+    life.scale_workers(1);
+    life.moment("a Machine goes", |life| {
+        life.machines().iter().any(|machine| !machine["metadata"]["deletionTimestamp"].is_null())
+    });
+    life.strike(Victim::Server, "");
+    life.converged(NEXT_VERSION, 1);
+    life.end();
+}
+
+#[test]
+fn random_kills_converge() {
+    let fresh = || std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64;
+    let mut seed = number("DROVER_CRASH_SEED").unwrap_or_else(fresh);
+    for _ in 0..number("DROVER_CRASH_ROUNDS").unwrap_or(1) {
+        eprintln!("DROVER_CRASH_SEED={seed}");
+        let Some(mut life) = Life::begin(Identity::User) else { return };
+        let mut dice = Dice(seed);
+        for _ in 0..6 {
+            // A moment is a point in time here, not a condition: any is as good as any other.
+            std::thread::sleep(Duration::from_millis(dice.below(4000)));
+            let all = VICTIMS.iter().flat_map(|victim| [(*victim, "control-plane"), (*victim, "worker")]);
+            let there: Vec<_> = all.filter(|(victim, pool)| life.find(*victim, pool).is_some()).collect();
+            let (victim, pool) = there[dice.below(there.len() as u64) as usize];
+            life.strike(victim, pool);
+        }
+        life.converged(VERSION, 2);
+        life.end();
+        seed = seed.wrapping_add(1);
+    }
+}
+
+fn number(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok()?.parse().ok()
+}
+
+/// SplitMix64.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % bound
+    }
+}
+
+/// A person whose quickstart is killed again and again.
+struct Life {
+    person: Person,
+    server: Child,
+    begun: Instant,
+}
+
+impl Life {
+    fn begin(identity: Identity) -> Option<Self> {
+        if std::process::Command::new("kubectl").args(["version", "--client"]).output().is_err() {
+            eprintln!("\n*** SKIPPED: needs kubectl ***\n");
+            return None;
+        }
+        let person = Person::new(identity)?;
+        let server = quickstart(&person);
+        Some(Self { person, server, begun: Instant::now() })
+    }
+
+    fn say(&self, text: &str) {
+        eprintln!("{:6.1}s  {text}", self.begun.elapsed().as_secs_f32());
+    }
+
+    /// Waits for a moment at which something shall be killed.
+    #[track_caller]
+    fn moment(&self, what: &str, reached: impl Fn(&Self) -> bool) {
+        eventually(|| when(reached(self), what));
+        self.say(what);
+    }
+
+    /// Kills. What is not there at the moment is left alone; the server is started again, as a person would.
+    fn strike(&mut self, victim: Victim, pool: &str) {
+        let Some(pid) = self.find(victim, pool) else {
+            self.say(&format!("no {victim:?} {pool} to kill"));
+            return;
+        };
+        self.say(&format!("kill -9 {victim:?} {pool} ({pid})"));
+        kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
+        if victim == Victim::Server {
+            self.server.wait().unwrap();
+            self.server = quickstart(&self.person);
+        }
+    }
+
+    fn find(&self, victim: Victim, pool: &str) -> Option<i32> {
+        let data_dir = self.person.data_dir.to_str()?;
+        let inside = |process: &Process, words: &str| {
+            process.machine(&self.person).is_some_and(|machine| machine.starts_with(&format!("demo-{pool}-")))
+                && process.words.contains(words)
+        };
+        let found = processes().into_iter().find(|process| match victim {
+            Victim::Server => process.pid == self.server.id() as i32,
+            Victim::Holder => process.words.contains(&format!("machine-holder --data-dir {data_dir}")),
+            Victim::Machine => inside(process, "drover machine-init"),
+            Victim::Agent => inside(process, "rancher-system-agent sentinel"),
+            Victim::Distribution => inside(process, "sim k3s --release"),
+        });
+        found.map(|process| process.pid)
+    }
+
+    /// A list of the management plane; empty while that does not answer.
+    fn list(&self, kind: &str) -> Vec<Value> {
+        let answer = self.person.kubectl(&["get", kind, "-o", "json"]);
+        items(&serde_json::from_str(&answer.out).unwrap_or_default())
+    }
+
+    fn machines(&self) -> Vec<Value> {
+        self.list("machines.cluster.x-k8s.io")
+    }
+
+    fn jobs(&self) -> usize {
+        self.list("jobs").len()
+    }
+
+    fn local_machines(&self) -> Vec<String> {
+        let dir = fs::read_dir(self.person.data_dir.join("local/machines"));
+        dir.into_iter().flatten().flatten().map(|entry| entry.file_name().into_string().unwrap()).collect()
+    }
+
+    fn plans(&self, pool: &str) -> Vec<String> {
+        let secrets = self.list("secrets").into_iter();
+        let of_pool = secrets.filter(|secret| {
+            secret["type"] == "rke.cattle.io/machine-plan" && name(secret).starts_with(&format!("demo-{pool}-"))
+        });
+        let plan = |secret: Value| serde_json::from_value::<ByteString>(secret["data"]["plan"].clone()).ok();
+        of_pool.filter_map(plan).map(|plan| String::from_utf8(plan.0).unwrap()).collect()
+    }
+
+    fn has_plan(&self, pool: &str) -> bool {
+        self.plans(pool).iter().any(|plan| plan.contains("system-agent-installer"))
+    }
+
+    fn plan_names(&self, version: &str, pool: &str) -> bool {
+        let image = format!("system-agent-installer-k3s:{}", version.replace('+', "-"));
+        self.plans(pool).iter().any(|plan| plan.contains(&image))
+    }
+
+    #[track_caller]
+    fn scale_workers(&self, quantity: i32) {
+        let patch = json!([{"op": "replace", "path": "/spec/rkeConfig/machinePools/1/quantity", "value": quantity}]);
+        let words = ["patch", "clusters.provisioning.cattle.io", "demo", "--type", "json", "-p"];
+        eventually(|| {
+            let answer = self.person.kubectl(&[words.as_slice(), &[patch.to_string().as_str()]].concat());
+            when(answer.code == 0, answer.err)
+        });
+    }
+
+    /// Waits for the one right end, and gives the Machines' names and uids.
+    #[track_caller]
+    fn converged(&self, version: &str, workers: usize) -> BTreeMap<String, String> {
+        eventually(|| self.is_converged(version, workers));
+        self.say(&format!("converged: {version}, {workers} workers"));
+        self.machines().iter().map(|machine| (name(machine), text(machine, "/metadata/uid"))).collect()
+    }
+
+    fn is_converged(&self, version: &str, workers: usize) -> Result<(), String> {
+        let seen = |what: &str, is: String| Err(format!("{what}: {is}"));
+        let cluster = self.list("clusters.provisioning.cattle.io").pop().unwrap_or_default();
+        if condition(&cluster, "Ready") != "True" || cluster["status"]["observedGeneration"] != cluster["metadata"]["generation"] {
+            return seen("Cluster", cluster["status"]["conditions"].to_string());
+        }
+        let sorted = |mut names: Vec<String>| {
+            names.sort();
+            names
+        };
+        let machines = self.machines();
+        let wanted = sorted(machines.iter().map(name).collect());
+        if machines.len() != workers + 1 {
+            return seen("Machines", format!("{wanted:?}"));
+        }
+        for machine in &machines {
+            if text(machine, "/status/phase") != "Running" || condition(machine, "Ready") != "True" {
+                return seen(&name(machine), machine["status"]["conditions"].to_string());
+            }
+        }
+        for kind in ["localmachines.rke-machine.cattle.io", "rkebootstraps.rke.cattle.io"] {
+            let owned = sorted(self.list(kind).iter().map(name).collect());
+            if owned != wanted {
+                return seen(kind, format!("{owned:?}, Machines {wanted:?}"));
+            }
+        }
+        if sorted(self.local_machines()) != wanted {
+            return seen("local machines", format!("{:?}, Machines {wanted:?}", self.local_machines()));
+        }
+        let kubeconfig = self.person.data_dir.join("clusters/demo.kubeconfig");
+        let answer = self.person.kubectl_with(&kubeconfig, &["get", "nodes", "-o", "json"]);
+        let nodes = items(&serde_json::from_str(&answer.out).unwrap_or_default());
+        let named = sorted(machines.iter().map(|machine| text(machine, "/status/nodeRef/name")).collect());
+        if sorted(nodes.iter().map(name).collect()) != named {
+            return seen("Nodes", format!("{:?}, Machines have {named:?} {}", nodes.iter().map(name), answer.err));
+        }
+        for node in &nodes {
+            let kubelet = text(node, "/status/nodeInfo/kubeletVersion");
+            if condition(node, "Ready") != "True" || kubelet != version {
+                return seen(&name(node), format!("{kubelet} {}", node["status"]["conditions"]));
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes everything; nothing may be left.
+    #[track_caller]
+    fn end(mut self) {
+        self.person.drover(&["quickstart", "--delete"]).ok();
+        self.server.wait().unwrap();
+        eventually(|| when(self.person.processes().is_empty(), self.person.processes()));
+        assert_eq!(self.person.mounts(), Vec::<String>::new());
+        assert!(!self.person.data_dir.exists());
+    }
+}
+
+impl Drop for Life {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let path = self.person.home().join("quickstart.out");
+            eprintln!("--- quickstart\n{}", fs::read_to_string(path).unwrap_or_default());
+        }
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+    }
+}
+
+fn quickstart(person: &Person) -> Child {
+    let out = person.home().join("quickstart.out");
+    let out = fs::OpenOptions::new().create(true).append(true).open(out).unwrap();
+    let mut command = person.command(person.binary());
+    command.args(["quickstart", "--bind", "127.0.0.1:0"]).stdin(Stdio::null());
+    command.stdout(out.try_clone().unwrap()).stderr(out).spawn().unwrap()
+}
+
+struct Process {
+    pid: i32,
+    words: String,
+}
+
+impl Process {
+    /// The local machine of a person that this process runs in.
+    fn machine(&self, person: &Person) -> Option<String> {
+        let table = fs::read_to_string(format!("/proc/{}/mountinfo", self.pid)).ok()?;
+        let home = person.home().file_name()?.to_str()?;
+        let folder = format!("/{home}/data/local/machines/");
+        table.lines().find_map(|line| {
+            let (_, rest) = line.split_once(&folder)?;
+            rest.split_once("/disk/fs / ").map(|(machine, _)| machine.to_owned())
+        })
+    }
+}
+
+fn processes() -> Vec<Process> {
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    pids.filter_map(|pid| {
+        let words = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+        Some(Process { pid, words: String::from_utf8_lossy(&words).replace('\0', " ") })
+    })
+    .collect()
+}
