@@ -128,12 +128,12 @@ impl Driver for LocalDriver {
             env.insert("TERM".to_owned(), term);
         }
         let (stdin, stdout, stderr) = (io::stdin(), io::stdout(), io::stderr());
-        // As ssh does it: words become one shell line, and only a bare login gets a terminal.
+        // Only a bare login gets a terminal.
         let (argv, terminal) = if argv.is_empty() && stdin.is_terminal() && stdout.is_terminal() {
             let login = "if command -v bash >/dev/null; then exec bash -l; else exec sh -l; fi";
             (shell(login), Terminal::Interactive)
         } else {
-            let argv = if argv.is_empty() { vec!["/bin/sh".to_owned()] } else { shell(&argv.join(" ")) };
+            let argv = if argv.is_empty() { vec!["/bin/sh".to_owned()] } else { shell(&line(argv)) };
             (argv, Terminal::Descriptors(stdin.as_fd(), stdout.as_fd(), stderr.as_fd()))
         };
         local.exec(name, &argv, &env, terminal).map_err(failed)
@@ -142,6 +142,19 @@ impl Driver for LocalDriver {
 
 fn shell(line: &str) -> Vec<String> {
     ["/bin/sh", "-c", line].map(str::to_owned).into()
+}
+
+/// One word is a line for the shell; several are a program and its arguments, each kept whole, unlike with ssh, so that
+/// `sh -c "…"` does what it says.
+fn line(words: &[String]) -> String {
+    match words {
+        [line] => line.clone(),
+        words => words
+            .iter()
+            .map(|word| format!("'{}'", word.replace('\'', r"'\''")))
+            .collect::<Vec<_>>()
+            .join(" "),
+    }
 }
 
 fn progress(machine: &MachineInfo) -> Progress {
@@ -163,5 +176,17 @@ fn failed(error: Error) -> DriverError {
         Error::NotFound(name) => DriverError::NotFound(name),
         Error::Invalid(_) | Error::Unsupported(_) => DriverError::Invalid(error.to_string()),
         other => DriverError::Failed { message: other.chain(), retry_after: None },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_word_is_a_shell_line_and_several_are_kept_whole() {
+        let of = |words: &[&str]| line(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
+        assert_eq!(of(&["ps aux | wc -l"]), "ps aux | wc -l");
+        assert_eq!(of(&["sh", "-c", "echo it's; exit 3"]), r"'sh' '-c' 'echo it'\''s; exit 3'");
     }
 }

@@ -193,7 +193,9 @@ fn copy_exe(layout: &Layout, exe: &Path) -> Result<()> {
     let _ = fs::remove_file(&next);
     if fs::hard_link(exe, &next).is_err() {
         // Half a copy would keep the last free blocks of a full disk.
-        fs::copy(exe, &next).inspect_err(|_| drop(fs::remove_file(&next))).at("copy the executable to", &next)?;
+        fs::copy(exe, &next)
+            .inspect_err(|_| drop(fs::remove_file(&next)))
+            .at("copy the executable to", &next)?;
     }
     fs::rename(&next, &target).at("replace", &target)
 }
