@@ -161,7 +161,7 @@ impl Pass<'_> {
         let Some(release) = scope.releases.get(version) else {
             let known: Vec<&str> = scope.releases.versions().into_iter().collect();
             return waiting(format!(
-                "{}/{}: KDM release data is empty for {version}; known versions: {}",
+                "{}/{}: KDM release data is empty for {version}: set spec.kubernetesVersion to one of {}",
                 scope.namespace,
                 scope.name,
                 known.join(", ")
