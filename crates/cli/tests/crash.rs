@@ -214,7 +214,8 @@ impl Life {
     fn plans(&self, pool: &str) -> Vec<String> {
         let secrets = self.list("secrets").into_iter();
         let of_pool = secrets.filter(|secret| {
-            secret["type"] == "rke.cattle.io/machine-plan" && name(secret).starts_with(&format!("demo-{pool}-"))
+            secret["type"] == "rke.cattle.io/machine-plan"
+                && name(secret).starts_with(&format!("demo-{pool}-"))
         });
         let plan = |secret: Value| serde_json::from_value::<ByteString>(secret["data"]["plan"].clone()).ok();
         of_pool.filter_map(plan).map(|plan| String::from_utf8(plan.0).unwrap()).collect()
@@ -231,7 +232,8 @@ impl Life {
 
     #[track_caller]
     fn scale_workers(&self, quantity: i32) {
-        let patch = json!([{"op": "replace", "path": "/spec/rkeConfig/machinePools/1/quantity", "value": quantity}]);
+        let patch =
+            json!([{"op": "replace", "path": "/spec/rkeConfig/machinePools/1/quantity", "value": quantity}]);
         let words = ["patch", "clusters.provisioning.cattle.io", "demo", "--type", "json", "-p"];
         eventually(|| {
             let answer = self.person.kubectl(&[words.as_slice(), &[patch.to_string().as_str()]].concat());
@@ -250,7 +252,9 @@ impl Life {
     fn is_converged(&self, version: &str, workers: usize) -> Result<(), String> {
         let seen = |what: &str, is: String| Err(format!("{what}: {is}"));
         let cluster = self.list("clusters.provisioning.cattle.io").pop().unwrap_or_default();
-        if condition(&cluster, "Ready") != "True" || cluster["status"]["observedGeneration"] != cluster["metadata"]["generation"] {
+        if condition(&cluster, "Ready") != "True"
+            || cluster["status"]["observedGeneration"] != cluster["metadata"]["generation"]
+        {
             return seen("Cluster", cluster["status"]["conditions"].to_string());
         }
         let sorted = |mut names: Vec<String>| {
@@ -281,7 +285,10 @@ impl Life {
         let nodes = items(&serde_json::from_str(&answer.out).unwrap_or_default());
         let named = sorted(machines.iter().map(|machine| text(machine, "/status/nodeRef/name")).collect());
         if sorted(nodes.iter().map(name).collect()) != named {
-            return seen("Nodes", format!("{:?}, Machines have {named:?} {}", nodes.iter().map(name), answer.err));
+            return seen(
+                "Nodes",
+                format!("{:?}, Machines have {named:?} {}", nodes.iter().map(name), answer.err),
+            );
         }
         for node in &nodes {
             let kubelet = text(node, "/status/nodeInfo/kubeletVersion");
