@@ -34,20 +34,31 @@ pub(super) struct Instance {
 
 impl Instance {
     pub(super) fn claim(data_dir: &DataDir) -> anyhow::Result<Self> {
-        let path = pid_file(data_dir);
-        let mut file = File::options().read(true).write(true).create(true).truncate(false).open(&path)?;
-        if file.try_lock().is_err() {
-            let pid = read_pid(&mut file).map(|pid| format!(" (process {pid})")).unwrap_or_default();
-            bail!(
-                "a quickstart{pid} already runs with data directory {}; end it with `drover quickstart --stop`",
-                data_dir.path().display()
-            );
-        }
+        let mut file = lock(data_dir)?;
         file.set_len(0)?;
         write!(file, "{}", std::process::id())?;
         let _ = std::fs::remove_file(ready_file(data_dir));
         Ok(Self { _file: file })
     }
+}
+
+/// Refuses while another quickstart runs. Asked before one is started in the background: the answers of the one that
+/// runs would be taken for those of the new one, and its words be lost.
+pub(super) fn refuse_running(data_dir: &DataDir) -> anyhow::Result<()> {
+    lock(data_dir).map(drop)
+}
+
+fn lock(data_dir: &DataDir) -> anyhow::Result<File> {
+    let path = pid_file(data_dir);
+    let mut file = File::options().read(true).write(true).create(true).truncate(false).open(&path)?;
+    if file.try_lock().is_err() {
+        let pid = read_pid(&mut file).map(|pid| format!(" (process {pid})")).unwrap_or_default();
+        bail!(
+            "a quickstart{pid} already runs with data directory {}; end it with `drover quickstart --stop`",
+            data_dir.path().display()
+        );
+    }
+    Ok(file)
 }
 
 fn read_pid(file: &mut File) -> Option<i32> {
@@ -144,4 +155,22 @@ pub(super) fn refuse_foreign(data_dir: &DataDir) -> anyhow::Result<()> {
 pub(super) fn remove(data_dir: &DataDir) -> anyhow::Result<()> {
     std::fs::remove_dir_all(data_dir.path())
         .with_context(|| format!("{} cannot be removed", data_dir.path().display()))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_second_quickstart_is_refused_while_one_runs() {
+        let dir = tempfile::tempdir().unwrap();
+        let data_dir = DataDir::open(dir.path()).unwrap();
+        refuse_running(&data_dir).unwrap();
+        let running = Instance::claim(&data_dir).unwrap();
+        let refused = refuse_running(&data_dir).unwrap_err().to_string();
+        assert!(refused.contains(&format!("process {}", std::process::id())), "{refused}");
+        drop(running);
+        refuse_running(&data_dir).unwrap();
+    }
 }

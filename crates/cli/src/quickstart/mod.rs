@@ -122,6 +122,7 @@ impl Quickstart {
     /// Starts the same command in the background and follows it until the cluster is Ready.
     async fn detached(&self, data_dir: &DataDir) -> anyhow::Result<i32> {
         let begun = Instant::now();
+        instance::refuse_running(data_dir)?;
         let mut child = instance::spawn_background(data_dir)?;
         let client = instance::client_when_up(data_dir, &mut child).await?;
         let ready = async {
