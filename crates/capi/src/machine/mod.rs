@@ -18,6 +18,7 @@ use std::sync::Arc;
 use drover_api::capi::v1beta2::{ContractVersionedObjectReference, Machine};
 use drover_api::labels::capi as labels;
 use drover_runtime::apply::Applier;
+use drover_runtime::events::Recorder;
 use drover_runtime::{Clock, Controller, Error, Next, ObjectKey, Reconciler};
 use kube::{Client, ResourceExt};
 
@@ -33,6 +34,7 @@ pub struct MachineController {
     externals: Externals,
     workload: Arc<dyn Workload>,
     clock: Arc<dyn Clock>,
+    events: Recorder,
     spec: Applier,
     status: Applier,
 }
@@ -55,6 +57,7 @@ impl MachineController {
         let controller = Controller::new(Self {
             spec: Applier::new(client.clone(), Self::NAME, "spec"),
             status: Applier::new(client.clone(), Self::NAME, "status"),
+            events: Recorder::new(client.clone(), clock.clone(), "drover-machine"),
             caches: caches.clone(),
             client,
             externals: externals.clone(),
@@ -123,6 +126,9 @@ impl Reconciler for MachineController {
         desired.metadata.namespace = machine.namespace();
         desired.status = Some(status);
         shell::ignore_gone(self.status.apply_status(&desired, Some(&machine)).await)?;
+        if let (None, Some(node)) = (scope.node_name(), &decision.node_name) {
+            self.events.normal(&*machine, "SuccessfulSetNodeRef", node).await;
+        }
         applied?;
         Ok(shell::next(next))
     }

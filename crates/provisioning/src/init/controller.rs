@@ -304,6 +304,14 @@ impl Init {
         let next =
             status::of_cluster(cluster, generated, control_plane.as_deref(), connected, has_kubeconfig, now);
         self.status.apply_status(&status_of(provisioning::API_VERSION, "Cluster", &key, json!(next))).await?;
+        let ready =
+            |status: &provisioning::ClusterStatus| generic::is_true(&status.conditions, conditions::READY);
+        if ready(&next) && !cluster.status.as_ref().is_some_and(ready) {
+            self.context
+                .events
+                .normal(cluster, "Ready", "every machine is configured as the spec says")
+                .await;
+        }
         if let Some(twin) = &twin {
             let machines =
                 store.machines.by_label(labels::capi::CLUSTER_NAME, &key.namespace, &key.name).len();
