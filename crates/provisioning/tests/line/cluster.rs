@@ -66,7 +66,7 @@ async fn uids(world: &World) -> BTreeSet<String> {
     world.machines().await.iter().map(|m| m["metadata"]["uid"].as_str().unwrap().to_owned()).collect()
 }
 
-async fn nodes(world: &World) -> Vec<Value> {
+pub(crate) async fn nodes(world: &World) -> Vec<Value> {
     let api: Api<Node> = Api::all(world.downstream.clone());
     api.list(&ListParams::default()).await.unwrap().items.into_iter().map(|node| json!(node)).collect()
 }
@@ -82,6 +82,7 @@ async fn patch_pools(world: &World, edit: impl Fn(&mut Vec<Value>)) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn provisioning_check_1_35_a_cluster_from_nothing_to_nothing() {
     let world = Arc::new(World::start().await);
+    let _manager = world.manager(None);
     let players = play(&world);
     make(&world).await;
     ready(&world, "provisioned").await;
@@ -156,7 +157,7 @@ async fn provisioning_check_1_35_a_cluster_from_nothing_to_nothing() {
     players.abort();
 }
 
-async fn leftovers(world: &World) -> Vec<String> {
+pub(crate) async fn leftovers(world: &World) -> Vec<String> {
     let mut left = Vec::new();
     for (api_version, kind) in [
         ("cluster.x-k8s.io/v1beta2", "Cluster"),

@@ -25,13 +25,14 @@ fn decoded(secret: &Value, key: &str) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn provisioning_check_17_18_20_21_tokens_and_custom_machines() {
     let world = Arc::new(World::start().await);
+    let manager = world.manager(None);
     let players = play(&world);
     make(&world).await;
     ready(&world, "provisioned").await;
 
     // No id, wrong token: refused, and nothing is made (check 18).
-    assert_eq!(world.connect.agent(&call("random", &[])).await.status, 401);
-    assert_eq!(world.connect.agent(&call("random", &[("id", "x")])).await.status, 401);
+    assert_eq!(manager.connect.agent(&call("random", &[])).await.status, 401);
+    assert_eq!(manager.connect.agent(&call("random", &[("id", "x")])).await.status, 401);
 
     // The bootstrap script's token gets the machine's own plan (check 17).
     let secrets = world.list("v1", "Secret").await;
@@ -39,7 +40,7 @@ async fn provisioning_check_17_18_20_21_tokens_and_custom_machines() {
     let script = decoded(bootstrap, "value");
     let token =
         script.lines().find_map(|line| line.strip_prefix("CATTLE_TOKEN=\"")?.strip_suffix('"')).unwrap();
-    let answer = world.connect.agent(&call(token, &[("id", "abc")])).await;
+    let answer = manager.connect.agent(&call(token, &[("id", "abc")])).await;
     assert_eq!(answer.status, 200, "{answer:?}");
     let body: Value = serde_json::from_str(&answer.body).unwrap();
     let bootstrap_name = bootstrap["metadata"]["name"].as_str().unwrap();
@@ -57,9 +58,9 @@ async fn provisioning_check_17_18_20_21_tokens_and_custom_machines() {
     let token = decoded(&crt, "token");
     assert_eq!(token.len(), 54);
     let headers = [("id", "my-server"), ("role-worker", "true"), ("labels", "zone=a"), ("node-name", "mine")];
-    let answer = world.connect.agent(&call(&token, &headers)).await;
+    let answer = manager.connect.agent(&call(&token, &headers)).await;
     assert_eq!(answer.status, 200, "{answer:?}");
-    let again = world.connect.agent(&call(&token, &headers)).await;
+    let again = manager.connect.agent(&call(&token, &headers)).await;
     assert_eq!(again.body, answer.body, "the same server gets the same answer");
     let custom: Vec<Value> = world
         .machines()

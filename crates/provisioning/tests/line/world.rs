@@ -20,6 +20,7 @@ use drover_provisioning::machine::schema::{Drivers, Flag, FlagKind};
 use drover_provisioning::registration::connect::Connect;
 use drover_provisioning::settings::Settings;
 use drover_provisioning::store::resource;
+use drover_runtime::fault::{Fault, Faulty, Plan};
 use drover_runtime::{Cache, Caches, ObjectKey, SystemClock, in_process_client};
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Node;
@@ -27,14 +28,29 @@ use kube::Client;
 use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::TaskTracker;
 
 pub(crate) struct World {
     pub(crate) client: Client,
     pub(crate) downstream: Client,
-    pub(crate) connect: Connect,
-    _management: Embedded,
+    management: Embedded,
     _downstream: Embedded,
-    _stop: DropGuard,
+}
+
+/// The running controllers.
+pub(crate) struct Manager {
+    pub(crate) connect: Connect,
+    stop: CancellationToken,
+    tasks: TaskTracker,
+    _guard: DropGuard,
+}
+
+impl Manager {
+    pub(crate) async fn stop(self) {
+        self.stop.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
 }
 
 async fn api_server() -> (Embedded, Client) {
@@ -76,11 +92,19 @@ impl World {
             })
         })
         .await;
+        Self { client, downstream, management, _downstream: downstream_server }
+    }
+
+    /// Starts the controllers, whose calls may meet a fault.
+    pub(crate) fn manager(&self, plan: Option<Arc<Plan>>) -> Manager {
+        let plan = plan.unwrap_or_else(|| Plan::new(Fault::Lost, 0));
+        let service = Faulty::new(self.management.service(), plan);
+        let client = in_process_client(service, UserInfo::system_masters("manager"));
         let stop = CancellationToken::new();
-        let caches = Caches::new(client.clone(), stop.clone());
-        let below = Caches::new(downstream.clone(), stop.clone());
+        let caches = Caches::new(client, stop.clone());
+        let below = Caches::new(self.downstream.clone(), stop.clone());
         let nodes: Cache<Node> = below.all();
-        let tunnel = Arc::new(Tunnel { client: downstream.clone(), nodes, twins: caches.all() });
+        let tunnel = Arc::new(Tunnel { client: self.downstream.clone(), nodes, twins: caches.all() });
         let provisioning = Provisioning::new(Options {
             caches: caches.clone(),
             clock: Arc::new(SystemClock),
@@ -97,16 +121,10 @@ impl World {
             install_script: "#!/bin/sh\necho install\n".into(),
         });
         let connect = provisioning.connect();
-        tokio::spawn(provisioning.run(stop.clone()));
-        tokio::spawn(drover_capi::run(caches, tunnel, Arc::new(SystemClock), stop.clone()));
-        Self {
-            client,
-            downstream,
-            connect,
-            _management: management,
-            _downstream: downstream_server,
-            _stop: stop.drop_guard(),
-        }
+        let tasks = TaskTracker::new();
+        tasks.spawn(provisioning.run(stop.clone()));
+        tasks.spawn(drover_capi::run(caches, tunnel, Arc::new(SystemClock), stop.clone()));
+        Manager { connect, tasks, _guard: stop.clone().drop_guard(), stop }
     }
 
     pub(crate) fn api(&self, api_version: &str, kind: &str, namespace: &str) -> Api<DynamicObject> {
