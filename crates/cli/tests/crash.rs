@@ -91,6 +91,18 @@ fn kills_in_provisioning_upgrade_and_scaling_converge() {
     });
     life.strike(Victim::Server, "");
     life.converged(NEXT_VERSION, 1);
+
+    // Removal: nothing stays. A quickstart would make the demo cluster again, a server does not.
+    life.role = "server";
+    life.person.kubectl(&["delete", "clusters.provisioning.cattle.io", "demo", "--wait=false"]).ok();
+    life.moment("a Machine goes", |life| {
+        life.machines().iter().any(|machine| !machine["metadata"]["deletionTimestamp"].is_null())
+    });
+    life.strike(Victim::Server, "");
+    life.moment("everything is gone", |life| {
+        let answer = life.person.kubectl(&["get", "clusters.provisioning.cattle.io,machines", "-o", "name"]);
+        answer.code == 0 && answer.out.is_empty() && life.local_machines().is_empty()
+    });
     life.end();
 }
 
@@ -106,8 +118,10 @@ fn random_kills_converge() {
             // A moment is a point in time here, not a condition: any is as good as any other.
             std::thread::sleep(Duration::from_millis(dice.below(4000)));
             let all = VICTIMS.iter().flat_map(|victim| [(*victim, "control-plane"), (*victim, "worker")]);
-            let there: Vec<_> = all.filter(|(victim, pool)| life.find(*victim, pool).is_some()).collect();
-            let (victim, pool) = there[dice.below(there.len() as u64) as usize];
+            let mut there: Vec<_> =
+                all.filter_map(|(victim, pool)| Some((life.find(victim, pool)?, victim, pool))).collect();
+            there.dedup_by_key(|(pid, _, _)| *pid);
+            let (_, victim, pool) = there[dice.below(there.len() as u64) as usize];
             life.strike(victim, pool);
         }
         life.converged(VERSION, 2);
@@ -137,6 +151,8 @@ impl Dice {
 struct Life {
     person: Person,
     server: Child,
+    /// The command that is killed and started again.
+    role: &'static str,
     begun: Instant,
 }
 
@@ -147,8 +163,9 @@ impl Life {
             return None;
         }
         let person = Person::new(identity)?;
-        let server = quickstart(&person);
-        Some(Self { person, server, begun: Instant::now() })
+        let role = "quickstart";
+        let server = start(&person, role);
+        Some(Self { person, server, role, begun: Instant::now() })
     }
 
     fn say(&self, text: &str) {
@@ -172,7 +189,7 @@ impl Life {
         kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
         if victim == Victim::Server {
             self.server.wait().unwrap();
-            self.server = quickstart(&self.person);
+            self.server = start(&self.person, self.role);
         }
     }
 
@@ -302,6 +319,10 @@ impl Life {
     /// Deletes everything; nothing may be left.
     #[track_caller]
     fn end(mut self) {
+        if self.role == "server" {
+            kill(Pid::from_raw(self.server.id() as i32), Signal::SIGTERM).unwrap();
+            self.server.wait().unwrap();
+        }
         self.person.drover(&["quickstart", "--delete"]).ok();
         self.server.wait().unwrap();
         eventually(|| when(self.person.processes().is_empty(), self.person.processes()));
@@ -321,11 +342,11 @@ impl Drop for Life {
     }
 }
 
-fn quickstart(person: &Person) -> Child {
+fn start(person: &Person, role: &str) -> Child {
     let out = person.home().join("quickstart.out");
     let out = fs::OpenOptions::new().create(true).append(true).open(out).unwrap();
     let mut command = person.command(person.binary());
-    command.args(["quickstart", "--bind", "127.0.0.1:0"]).stdin(Stdio::null());
+    command.args([role, "--bind", "127.0.0.1:0"]).stdin(Stdio::null());
     command.stdout(out.try_clone().unwrap()).stderr(out).spawn().unwrap()
 }
 
