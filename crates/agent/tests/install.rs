@@ -356,7 +356,10 @@ async fn agent_check_38_a_token_that_is_refused_leaves_nothing() {
         let output = root.install(&["-s", &server.url, "-t", "expired", "-c", &checksum, "-a"]).await;
         assert!(!output.status.success());
         let said = said(&output);
-        assert!(said.contains("refuses the token (--token)") && said.contains("nothing was installed"), "{said}");
+        assert!(
+            said.contains("refuses the token (--token)") && said.contains("nothing was installed"),
+            "{said}"
+        );
         assert!(!root.at("etc").exists() && !root.at("var").exists() && !root.at("usr").exists());
         assert!(!root.at("systemctl.log").exists());
     }
