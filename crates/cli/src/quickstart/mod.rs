@@ -25,6 +25,8 @@ use instance::Instance;
 use progress::Progress;
 
 const POWER_CHECK: Duration = Duration::from_secs(3);
+const ANSWER_LIMIT: Duration = Duration::from_secs(5);
+const ANSWER_RETRY: Duration = Duration::from_millis(200);
 
 #[derive(Args)]
 pub(crate) struct Quickstart {
@@ -110,7 +112,9 @@ impl Quickstart {
         let demo = Demo { version: self.kubernetes_version.clone(), workers: i32::from(self.machines) - 1 };
         demo.ensure(&manager.client).await?;
         wait_ready(manager.client.clone(), begun).await?;
-        let kubeconfig = write_kubeconfig(&manager.client, &manager.data_dir).await?;
+        // Carrying on, the cluster is still called Ready from last time until its machines are looked at.
+        let kubeconfig = kubeconfig_that_answers(&manager.client, &manager.data_dir).await?;
+        wait_ready(manager.client.clone(), begun).await?;
         instance::mark_ready(&manager.data_dir)?;
         farewell(&manager.data_dir, &manager.url, &kubeconfig, begun);
         if !self.exit_when_ready {
@@ -179,6 +183,20 @@ async fn keep_powered(local: Local) {
             Err(_) => return,
         }
         tokio::time::sleep(POWER_CHECK).await;
+    }
+}
+
+/// Writes the cluster's kubeconfig until the API answers with it through the tunnel: after a restart on another port, the
+/// one at hand names the old port for a moment. Ended from outside: a person or a script decides how long.
+async fn kubeconfig_that_answers(client: &Client, data_dir: &DataDir) -> anyhow::Result<std::path::PathBuf> {
+    loop {
+        let path = write_kubeconfig(client, data_dir).await?;
+        if let Ok(client) = cluster::client(&path).await
+            && let Ok(Ok(_)) = tokio::time::timeout(ANSWER_LIMIT, client.apiserver_version()).await
+        {
+            return Ok(path);
+        }
+        tokio::time::sleep(ANSWER_RETRY).await;
     }
 }
 
