@@ -193,11 +193,13 @@ impl Person {
         let mut found = vec![];
         for entry in std::fs::read_dir("/proc").unwrap().flatten() {
             let path = entry.path();
-            let Some(pid) = path.file_name().and_then(|n| n.to_str()).and_then(|n| n.parse::<u32>().ok()) else {
+            let Some(pid) = path.file_name().and_then(|n| n.to_str()).and_then(|n| n.parse::<u32>().ok())
+            else {
                 continue;
             };
             let words = std::fs::read(path.join("cmdline")).unwrap_or_default();
-            let links = ["cwd", "root", "exe"].map(|link| std::fs::read_link(path.join(link)).unwrap_or_default());
+            let links =
+                ["cwd", "root", "exe"].map(|link| std::fs::read_link(path.join(link)).unwrap_or_default());
             let linked = links.iter().any(|link| holds(link.as_os_str().as_bytes()));
             if holds(&words) || linked {
                 found.push(format!("{pid} {}", String::from_utf8_lossy(&words).replace('\0', " ")));
@@ -229,7 +231,6 @@ impl Drop for Person {
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("--- log of the management plane ---\n{}", self.log_tail());
-            let _ = std::fs::copy(self.data_dir.join("drover.log"), "/tmp/drover-life-failed.log");
         }
         let answer = self.drover(&["quickstart", "--delete"]);
         if answer.code != 0 && !std::thread::panicking() {
@@ -284,6 +285,7 @@ pub fn name(object: &Value) -> String {
 
 /// The status of a condition, empty when absent.
 pub fn condition(object: &Value, type_: &str) -> String {
-    let conditions = object.pointer("/status/conditions").and_then(Value::as_array).cloned().unwrap_or_default();
+    let conditions =
+        object.pointer("/status/conditions").and_then(Value::as_array).cloned().unwrap_or_default();
     conditions.iter().find(|c| c["type"] == type_).map(|c| text(c, "/status")).unwrap_or_default()
 }
