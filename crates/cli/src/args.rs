@@ -37,7 +37,7 @@ enum Command {
 #[derive(ClapArgs, Clone)]
 pub(crate) struct DataDirArg {
     /// Where everything is kept [default: /var/lib/drover for root, else ~/.local/share/drover].
-    #[arg(long, value_name = "DIR", env = "DROVER_DATA_DIR")]
+    #[arg(long, global = true, value_name = "DIR", env = "DROVER_DATA_DIR")]
     data_dir: Option<PathBuf>,
 }
 

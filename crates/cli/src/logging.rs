@@ -1,6 +1,7 @@
 //! Where log lines go: stderr for a server, a file for commands that draw on the terminal.
 
 use std::fs::File;
+use std::io::IsTerminal;
 use std::path::Path;
 
 use tracing_subscriber::EnvFilter;
@@ -20,8 +21,12 @@ fn filter(verbose: u8) -> EnvFilter {
 /// To stderr.
 pub(crate) fn to_stderr(verbose: u8) {
     // A second initialisation, in tests, changes nothing.
-    let _ =
-        tracing_subscriber::fmt().with_env_filter(filter(verbose)).with_writer(std::io::stderr).try_init();
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter(verbose))
+        // A journal is no terminal.
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr)
+        .try_init();
 }
 
 /// To the end of a file.

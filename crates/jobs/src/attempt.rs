@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -157,7 +157,9 @@ impl InheritedLock {
                 .open(path)
                 .map_err(failed)?;
             match file.try_lock() {
-                Ok(()) => return Ok(Some(Self { file })),
+                // A lock on a file that was meanwhile removed keeps nobody out.
+                Ok(()) if is_at(&file, path) => return Ok(Some(Self { file })),
+                Ok(()) => continue,
                 Err(TryLockError::WouldBlock) => {}
                 Err(TryLockError::Error(source)) => return Err(failed(source)),
             }
@@ -168,10 +170,25 @@ impl InheritedLock {
         }
     }
 
+    /// Removes the lock file of a Job that is gone, unless someone holds it.
+    pub fn discard(path: &Path) {
+        let Ok(file) = OpenOptions::new().read(true).write(true).open(path) else { return };
+        if file.try_lock().is_ok() && is_at(&file, path) {
+            // What cannot be removed is only an empty file.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+
     /// The lock as a child's standard input: that child alone inherits it, and reads nothing from it.
     fn into_stdin(self) -> Stdio {
         Stdio::from(self.file)
     }
+}
+
+fn is_at(file: &File, path: &Path) -> bool {
+    let inode = |meta: std::fs::Metadata| (meta.dev(), meta.ino());
+    let (open, named) = (file.metadata().map(inode), std::fs::metadata(path).map(inode));
+    matches!((open, named), (Ok(open), Ok(named)) if open == named)
 }
 
 /// Runs the child to its end, or until `stop`. `log` keeps everything it prints.
@@ -370,5 +387,18 @@ mod tests {
             tokio::time::timeout(Duration::from_secs(20), InheritedLock::acquire(&path, &never)).await;
         assert!(waiting.unwrap().unwrap().is_some());
         orphan.wait().unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_lock_is_discarded_only_when_nobody_holds_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        let never = CancellationToken::new();
+        let held = InheritedLock::acquire(&path, &never).await.unwrap().unwrap();
+        InheritedLock::discard(&path);
+        assert!(path.exists());
+        drop(held);
+        InheritedLock::discard(&path);
+        assert!(!path.exists());
     }
 }

@@ -45,6 +45,16 @@ pub struct RunnerOptions {
     pub ca_pem: String,
 }
 
+impl RunnerOptions {
+    fn lock(&self, job: &ObjectKey) -> PathBuf {
+        self.dir.join("locks").join(format!("{}_{}", job.namespace, job.name))
+    }
+
+    fn log(&self, job: &ObjectKey) -> PathBuf {
+        self.dir.join("logs").join(format!("{}_{}.log", job.namespace, job.name))
+    }
+}
+
 /// Runs Jobs until it is stopped; children go on when it is dropped without being stopped.
 pub struct Runner {
     options: RunnerOptions,
@@ -168,6 +178,10 @@ impl Reconciler for Runner {
         let job = self.jobs.get(&key).filter(|job| job.labels().contains_key(self.options.label));
         let Some(job) = job else {
             self.stop_child(&key);
+            if !self.running(&key) {
+                InheritedLock::discard(&self.options.lock(&key));
+                let _ = std::fs::remove_file(self.options.log(&key));
+            }
             return Ok(Next::EVENT);
         };
         let stale =
@@ -238,10 +252,11 @@ struct AttemptRun {
 impl AttemptRun {
     async fn run(self, stop: CancellationToken) -> Result<(), Error> {
         let doing = || format!("run Job {}", self.key);
-        let locks = self.options.dir.join("locks");
-        private_dir(&locks).map_err(Error::other(doing()))?;
-        let lock = locks.join(format!("{}_{}", self.key.namespace, self.key.name));
-        let Some(lock) = InheritedLock::acquire(&lock, &stop).await.map_err(Error::other(doing()))? else {
+        private_dir(&self.options.dir.join("locks")).map_err(Error::other(doing()))?;
+        let Some(lock) = InheritedLock::acquire(&self.options.lock(&self.key), &stop)
+            .await
+            .map_err(Error::other(doing()))?
+        else {
             return Ok(());
         };
         // With the lock in hand, no child of an earlier runner is alive: its records are history.
@@ -281,9 +296,8 @@ impl AttemptRun {
         }
         invocation.env.extend(self.options.env.iter().cloned());
         invocation.args.splice(0..0, self.options.leading_args.iter().cloned());
-        let log = self.options.dir.join("logs");
-        private_dir(&log).map_err(Error::other(doing()))?;
-        let log = log.join(format!("{}_{}.log", self.key.namespace, self.key.name));
+        private_dir(&self.options.dir.join("logs")).map_err(Error::other(doing()))?;
+        let log = self.options.log(&self.key);
         attempt::run(&self.options.program, &invocation, lock, &log, stop)
             .await
             .map_err(Error::other(doing()))
