@@ -43,6 +43,7 @@ type Listener = Box<dyn Fn(&str, Option<&Node>) + Send + Sync>;
 /// A connected cluster: the copy of its Nodes lives as long as this.
 struct Connection {
     cluster: Arc<ClientCluster>,
+    nodes: Cache<Node>,
     stop: CancellationToken,
 }
 
@@ -93,9 +94,16 @@ impl Clusters {
         let client = self.inner.downstreams.get(id).ok()?.client();
         let stop = self.inner.stop.child_token();
         let nodes = Caches::new(client.clone(), stop.clone()).all::<Node>();
-        let (clusters, id) = (self.clone(), id.to_owned());
-        nodes.subscribe(move |change| clusters.notify(&id, change.either().map(|node| node.as_ref())));
-        Some(Connection { cluster: Arc::new(ClientCluster::new(client, nodes)), stop })
+        let (clusters, name) = (self.clone(), id.to_owned());
+        nodes.subscribe(move |change| clusters.notify(&name, change.either().map(|node| node.as_ref())));
+        let (clusters, name, copy, ending) = (self.clone(), id.to_owned(), nodes.clone(), stop.clone());
+        tokio::spawn(async move {
+            tokio::select! {
+                () = copy.synced() => clusters.notify(&name, None),
+                () = ending.cancelled() => {}
+            }
+        });
+        Some(Connection { cluster: Arc::new(ClientCluster::new(client, nodes.clone())), nodes, stop })
     }
 
     fn notify(&self, id: &str, node: Option<&Node>) {
@@ -194,6 +202,10 @@ impl Workload for Clusters {
         let connected = self.inner.connected.lock();
         let connection =
             connected.get(&id).ok_or_else(|| format!("cluster {cluster} ({id}) is not connected"))?;
+        // Before the first list is complete every Node would look deleted.
+        if !connection.nodes.is_synced() {
+            return Err(format!("the Nodes of cluster {cluster} ({id}) are being read"));
+        }
         Ok(connection.cluster.clone())
     }
 
