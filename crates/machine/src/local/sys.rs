@@ -225,3 +225,11 @@ pub(crate) fn limit_open_files(command: &mut std::process::Command, limit: u64) 
         });
     }
 }
+
+/// Signals that this process was started with ignored (`nohup` does that) act again in what it starts.
+pub(super) fn restore_default_signals() {
+    for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT] {
+        // SAFETY: no handler is installed, only the default put back, and no other thread exists yet.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+}

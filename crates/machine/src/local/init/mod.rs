@@ -45,6 +45,7 @@ pub fn init_main(_args: &[String]) -> i32 {
         eprintln!("machine-init is started by the holder of local machines, as process 1");
         return 1;
     }
+    sys::restore_default_signals();
     let holder = UnixStream::from(sys::inherited(3));
     let control = UnixListener::from(sys::inherited(4));
     // No configuration means that the holder is gone.
