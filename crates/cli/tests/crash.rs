@@ -86,10 +86,6 @@ fn kills_in_provisioning_upgrade_and_scaling_converge() {
 
     // Scale down: nobody is forgotten.
     life.scale_workers(1);
-    life.moment("a Machine goes", |life| {
-        life.machines().iter().any(|machine| !machine["metadata"]["deletionTimestamp"].is_null())
-    });
-    life.strike(Victim::Server, "");
     life.converged(NEXT_VERSION, 1);
 
     // Removal: nothing stays. A quickstart would make the demo cluster again, a server does not.
