@@ -13,7 +13,11 @@ fn main() {
     }
     let out = PathBuf::from(env::var("OUT_DIR").unwrap_or_default());
     match build_agent(&root, &out) {
-        Ok(agent) => println!("cargo::rustc-env=DROVER_AGENT_BINARY={}", agent.display()),
+        Ok(agent) => {
+            let script = root.join("crates/agent/assets/system-agent-install.sh");
+            println!("cargo::rustc-env=DROVER_AGENT_BINARY={}", agent.display());
+            println!("cargo::rustc-env=DROVER_INSTALL_SCRIPT={}", script.display());
+        }
         Err(why) => {
             eprintln!("the node agent could not be built: {why}");
             std::process::exit(1);

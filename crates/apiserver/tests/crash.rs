@@ -1,4 +1,4 @@
-//! kubernetes-api.md Check 22: a process that is killed loses nothing it has acknowledged.
+//! `kubernetes-api` Check 22 of docs/checks.md: a process that is killed loses nothing it has acknowledged.
 //!
 //! The test starts itself as a child that writes and prints every acknowledged revision, kills it in the middle,
 //! and looks whether everything printed is there. SIGKILL leaves the page cache, so this proves the order of commit

@@ -57,7 +57,7 @@ pub(crate) async fn start(
         bind,
         server_url,
         exe,
-        install_script: drover_agent::INSTALL_SCRIPT.to_owned(),
+        install_script: include_str!(env!("DROVER_INSTALL_SCRIPT")).to_owned(),
         assets,
     };
     Manager::start(options).await

@@ -86,14 +86,14 @@ fn kills_in_provisioning_upgrade_and_scaling_converge() {
 
     // Scale down: nobody is forgotten.
     life.scale_workers(1);
+    life.moment("a Machine goes", Life::a_machine_goes);
+    life.strike(Victim::Server, "");
     life.converged(NEXT_VERSION, 1);
 
     // Removal: nothing stays. A quickstart would make the demo cluster again, a server does not.
     life.role = "server";
     life.person.kubectl(&["delete", "clusters.provisioning.cattle.io", "demo", "--wait=false"]).ok();
-    life.moment("a Machine goes", |life| {
-        life.machines().iter().any(|machine| !machine["metadata"]["deletionTimestamp"].is_null())
-    });
+    life.moment("a Machine goes", Life::a_machine_goes);
     life.strike(Victim::Server, "");
     life.moment("everything is gone", |life| {
         let answer = life.person.kubectl(&["get", "clusters.provisioning.cattle.io,machines", "-o", "name"]);
@@ -213,6 +213,10 @@ impl Life {
 
     fn machines(&self) -> Vec<Value> {
         self.list("machines.cluster.x-k8s.io")
+    }
+
+    fn a_machine_goes(&self) -> bool {
+        self.machines().iter().any(|machine| !machine["metadata"]["deletionTimestamp"].is_null())
     }
 
     fn jobs(&self) -> usize {

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use drover_runtime::events::Recorder;
-use drover_runtime::{Caches, Clock, Next};
+use drover_runtime::{Caches, Clock, Next, ObjectKey};
 use jiff::Timestamp;
 
-use crate::controlplane::machinedrain::Drainer;
 use crate::controlplane::planner::releases::Releases;
 use crate::downstream::Downstream;
 use crate::init::names;
+use crate::keys::conditions;
 use crate::machine::schema::Drivers;
 use crate::settings::Settings;
 use crate::store::Store;
@@ -38,8 +38,6 @@ pub struct Options {
     pub releases: Releases,
     pub downstream: Arc<dyn Downstream>,
     pub drivers: Arc<dyn Drivers>,
-    /// Who evicts pods; [`crate::controlplane::machinedrain::NoDrain`] where nodes run none.
-    pub drainer: Arc<dyn Drainer>,
     /// The agent's install script.
     pub install_script: String,
 }
@@ -54,7 +52,6 @@ pub struct Context {
     pub releases: Arc<Releases>,
     pub downstream: Arc<dyn Downstream>,
     pub drivers: Arc<dyn Drivers>,
-    pub drainer: Arc<dyn Drainer>,
     pub install_script: Arc<str>,
     pub events: Recorder,
 }
@@ -71,10 +68,16 @@ impl Context {
             releases: Arc::new(options.releases),
             downstream: options.downstream,
             drivers: options.drivers,
-            drainer: options.drainer,
             install_script: options.install_script.into(),
             events,
         }
+    }
+
+    /// Whether a cluster (by management id) answers through its tunnel.
+    pub fn is_connected(&self, management: &str) -> bool {
+        let twin = self.store.twins.get(&ObjectKey::cluster(management));
+        let status = twin.as_ref().and_then(|twin| twin.status.as_ref());
+        status.is_some_and(|s| crate::conditions::is_true(&s.conditions, conditions::CONNECTED))
     }
 
     pub fn now(&self) -> Timestamp {

@@ -25,6 +25,7 @@ use crate::init::twin;
 use crate::keys::labels;
 use crate::machine::custom::{CustomMachines, Requests};
 use crate::machine::drivers::{NodeDrivers, local_driver};
+use crate::machine::lostnodes::LostNodes;
 use crate::machine::nodes::Nodes;
 use crate::machine::provision::controller::MachineProvision;
 use crate::owner::owner_name;
@@ -103,6 +104,7 @@ impl Provisioning {
         let nodes = feed_nodes(Controller::new(Nodes::new(&context)), &context);
         let nodes_queue = nodes.queue();
         spawn(&tasks, &stop, nodes);
+        spawn(&tasks, &stop, feed_lost_nodes(Controller::new(LostNodes::new(&context)), &context));
         let kinds = Kinds {
             context: context.clone(),
             init_queue,
@@ -277,6 +279,22 @@ fn feed_nodes(controller: Controller<Nodes>, context: &Context) -> Controller<No
             let secret = change.either().filter(|s| s.type_.as_deref() == Some(secret_types::MACHINE_PLAN));
             by_label(secret, labels::MACHINE_NAME)
         })
+}
+
+fn feed_lost_nodes(controller: Controller<LostNodes>, context: &Context) -> Controller<LostNodes> {
+    let store = &context.store;
+    let (queue, planes) = (controller.queue(), store.control_planes.clone());
+    context.downstream.on_change(Box::new(move |cluster| {
+        planes_of_twin(&planes, cluster).into_iter().for_each(|key| queue.add(key));
+    }));
+    let by_twin = store.control_planes.clone();
+    controller.watches(&store.twins, move |change| planes_of_twin(&by_twin, &change.key.name)).watches(
+        &store.machines,
+        |change| {
+            let gone = change.new.is_none();
+            change.old.filter(|_| gone).map(|machine| change.key.sibling(&machine.spec.cluster_name))
+        },
+    )
 }
 
 /// The kinds of machine drivers, which come and go with their CRDs.

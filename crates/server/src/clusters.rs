@@ -10,12 +10,12 @@ use drover_api::conditions::cattle::CONNECTED;
 use drover_api::management::v3 as management;
 use drover_api::provisioning::v1 as provisioning;
 use drover_capi::workload::{ClientCluster, Disconnected, Workload, WorkloadChange, WorkloadCluster};
-use drover_provisioning::downstream::{Downstream, DownstreamError};
+use drover_provisioning::downstream::{Downstream, DownstreamError, Removal};
 use drover_runtime::{Cache, Caches, ObjectKey};
 use futures::future::BoxFuture;
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::Client;
-use kube::api::{Api, ListParams, Patch, PatchParams};
+use kube::api::{Api, DeleteParams, EvictParams, ListParams, Patch, PatchParams, Preconditions};
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
@@ -187,6 +187,65 @@ impl Downstream for Clusters {
             let params =
                 PatchParams { field_manager: Some("drover-provisioning".into()), ..PatchParams::default() };
             limited(cluster, "patch a node", api.patch(name, &params, &Patch::Merge(patch))).await.map(|_| ())
+        })
+    }
+
+    fn delete_node<'a>(
+        &'a self,
+        cluster: &'a str,
+        name: &'a str,
+        uid: &'a str,
+    ) -> BoxFuture<'a, Result<(), DownstreamError>> {
+        Box::pin(async move {
+            let api: Api<Node> = Api::all(self.client(cluster)?);
+            let only = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
+            let params = DeleteParams::default().preconditions(only);
+            let deleted = async {
+                match api.delete(name, &params).await {
+                    Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => Ok(()),
+                    other => other.map(|_| ()),
+                }
+            };
+            limited(cluster, "delete a node", deleted).await
+        })
+    }
+
+    fn pods<'a>(
+        &'a self,
+        cluster: &'a str,
+        node: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<Pod>, DownstreamError>> {
+        Box::pin(async move {
+            let api: Api<Pod> = Api::all(self.client(cluster)?);
+            let params = ListParams::default().fields(&format!("spec.nodeName={node}"));
+            Ok(limited(cluster, "list pods", api.list(&params)).await?.items)
+        })
+    }
+
+    fn remove_pod<'a>(
+        &'a self,
+        cluster: &'a str,
+        namespace: &'a str,
+        name: &'a str,
+        how: Removal,
+    ) -> BoxFuture<'a, Result<Option<String>, DownstreamError>> {
+        Box::pin(async move {
+            let api: Api<Pod> = Api::namespaced(self.client(cluster)?, namespace);
+            let options = DeleteParams { grace_period_seconds: how.grace_seconds, ..DeleteParams::default() };
+            let removed = async {
+                let sent = if how.evict {
+                    let params = EvictParams { delete_options: Some(options), ..EvictParams::default() };
+                    api.evict(name, &params).await.map(|_| ())
+                } else {
+                    api.delete(name, &options).await.map(|_| ())
+                };
+                match sent {
+                    Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
+                    Err(kube::Error::Api(status)) if status.code == 429 => Ok(Some(status.message.clone())),
+                    other => other.map(|()| None),
+                }
+            };
+            limited(cluster, "remove a pod", removed).await
         })
     }
 

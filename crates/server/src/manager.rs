@@ -26,7 +26,6 @@ use drover_machine::local::Local;
 use drover_provisioning::bootstrap::script;
 use drover_provisioning::context::{Options as ProvisioningOptions, SystemRandom};
 use drover_provisioning::controllers::Provisioning;
-use drover_provisioning::controlplane::machinedrain::NoDrain;
 use drover_provisioning::controlplane::planner::releases::Releases;
 use drover_provisioning::settings::Settings;
 use drover_runtime::{Caches, SystemClock};
@@ -150,7 +149,6 @@ impl Manager {
             releases: Releases::builtin(),
             downstream: Arc::new(clusters.clone()),
             drivers: Arc::new(Builtin::new(&data_dir, &options.exe)),
-            drainer: Arc::new(NoDrain),
             install_script: options.install_script.clone(),
         });
         let front = Front::new(Parts {

@@ -27,7 +27,8 @@ use crate::{host::Host, status::Board};
 /// Where the distributions keep their admin kubeconfig.
 pub const ADMIN_KUBECONFIGS: &[&str] = &["/etc/rancher/k3s/k3s.yaml", "/etc/rancher/rke2/rke2.yaml"];
 
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
+/// Short, because a server that is started again is back within a second.
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LAST_PAUSE: Duration = Duration::from_secs(10);
 
 /// The part of the agent that keeps the tunnel.
@@ -92,9 +93,9 @@ mod tests {
     async fn pauses_grow_to_ten_seconds_and_never_vanish() {
         let host = Arc::new(MemoryHost::new(jiff::Timestamp::UNIX_EPOCH, 7, NoProgram));
         let mut backoff = Backoff::new(host);
-        for full in [1, 2, 4, 8, 10, 10, 10] {
+        for full in [250, 500, 1000, 2000, 4000, 8000, 10_000, 10_000] {
             let pause = backoff.pause();
-            let full = Duration::from_secs(full);
+            let full = Duration::from_millis(full);
             assert!(pause >= full / 2 && pause <= full, "{pause:?} of {full:?}");
         }
         backoff.reset();

@@ -6,6 +6,7 @@
 pub(crate) mod api_services;
 mod config;
 mod events;
+mod eviction;
 mod namespace;
 mod rbac;
 mod service;

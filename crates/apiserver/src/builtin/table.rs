@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Builtin, config, events, namespace, rbac, service, storage_kinds, workload};
+use super::{Builtin, config, events, eviction, namespace, rbac, service, storage_kinds, workload};
 use crate::registry::{
     NameRule, Propagation, Resource, ResourceDef, Rules, ScalePaths, SelectableField, SubresourceDef,
 };
@@ -169,6 +169,7 @@ fn core() -> Vec<Row> {
             .short(&["po"])
             .in_all()
             .status()
+            .subresource(eviction::eviction())
             .generation()
             .fields(pod_fields())
             .does(Builtin {

@@ -1,5 +1,7 @@
 //! Label selectors: `a=b,c!=d,e in (f,g),h notin (i),j,!k,l>1,m<2`.
 
+use serde_json::{Map, Value};
+
 use crate::storage::Meta;
 
 /// A parsed label selector; the empty one matches everything.
@@ -56,6 +58,30 @@ impl LabelSelector {
             values: vec![value.into()],
         });
         Self { requirements: requirements.collect() }
+    }
+
+    /// A selector of an object's field: `matchLabels` and `matchExpressions`.
+    pub fn from_object(selector: &Map<String, Value>) -> Result<Self, String> {
+        let text =
+            |value: &Value| value.as_str().map(str::to_owned).ok_or(format!("{value} is not a string"));
+        let mut requirements = Vec::new();
+        for (key, value) in selector.get("matchLabels").and_then(Value::as_object).into_iter().flatten() {
+            let values = vec![text(value)?];
+            requirements.push(Requirement { key: key.clone(), operator: Operator::In, values });
+        }
+        for term in selector.get("matchExpressions").and_then(Value::as_array).into_iter().flatten() {
+            let operator = match term["operator"].as_str().unwrap_or_default() {
+                "In" => Operator::In,
+                "NotIn" => Operator::NotIn,
+                "Exists" => Operator::Exists,
+                "DoesNotExist" => Operator::Absent,
+                other => return Err(format!("{other:?} is not a valid label selector operator")),
+            };
+            let values =
+                term["values"].as_array().into_iter().flatten().map(text).collect::<Result<_, _>>()?;
+            requirements.push(Requirement { key: text(&term["key"])?, operator, values });
+        }
+        Ok(Self { requirements })
     }
 
     /// Whether everything matches.

@@ -1,4 +1,4 @@
-//! Codes, headers and forms (kubernetes-api.md sections 1–9 and 14).
+//! Codes, headers and forms (Checks of `kubernetes-api`).
 
 use futures::FutureExt;
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! Watches on the wire (kubernetes-api.md section 6).
+//! Watches on the wire (Checks of `kubernetes-api`).
 
 use bytes::Bytes;
 use drover_apiserver::http::ApiBody;

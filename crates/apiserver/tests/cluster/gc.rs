@@ -1,4 +1,4 @@
-//! Garbage collection (kubernetes-api.md, Checks 16–19 and 21).
+//! Garbage collection (Checks of `kubernetes-api`).
 
 use crate::harness::{Cluster, Setup, config_map, on_both, reopen, uid};
 use drover_apiserver::controllers::ControllerOptions;

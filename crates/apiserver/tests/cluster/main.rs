@@ -1,5 +1,5 @@
-//! The server with authentication, RBAC and controllers, as clients see it. Check numbers are those of the fact sheet on the
-//! Kubernetes API.
+//! The server with authentication, RBAC and controllers, as clients see it. Check numbers are those of `kubernetes-api` in
+//! docs/checks.md.
 
 // A test that cannot go on may panic.
 #![allow(clippy::unwrap_used, clippy::expect_used)]

@@ -1,4 +1,4 @@
-//! Namespaces, and what each of them has (kubernetes-api.md section 7, Checks 20 and 21).
+//! Namespaces, and what each of them has (Checks of `kubernetes-api`).
 
 use crate::harness::{Cluster, Setup, admin, config_map, on_both, reopen};
 use drover_apiserver::auth::pki::Pki;

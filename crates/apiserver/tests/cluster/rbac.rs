@@ -1,4 +1,4 @@
-//! Authorization (kubernetes-api.md section 13, Checks 35–37).
+//! Authorization (Checks of `kubernetes-api`).
 
 use crate::harness::{Cluster, admin, config_map, on_both, user};
 use drover_apiserver::UserInfo;

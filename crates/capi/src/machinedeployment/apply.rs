@@ -56,7 +56,7 @@ impl MachineDeploymentController {
                 ]);
                 let patch = serde_json::from_value(patch).map_err(Error::other("build patch"))?;
                 match sets.patch(name, &PatchParams::default(), &Patch::Json::<()>(patch)).await {
-                    Ok(adopted) => self.expect(deployment, adopted.resource_version()),
+                    Ok(adopted) => self.expected.expect(deployment, adopted.resource_version()),
                     Err(kube::Error::Api(status)) if [404, 422].contains(&status.code) => {
                         return Err(Error::Stale(format!("MachineSet {name}")));
                     }
@@ -75,7 +75,7 @@ impl MachineDeploymentController {
                 let live = live.map(|set| &**set);
                 let desired = template::machine_set(deployment, plan, live, scope.replicas() + surge);
                 if let Some(written) = self.sets.apply(&desired, live).await?.sent() {
-                    self.expect(deployment, written.resource_version());
+                    self.expected.expect(deployment, written.resource_version());
                 }
                 Ok(())
             }

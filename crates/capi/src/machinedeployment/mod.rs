@@ -15,16 +15,13 @@ mod tests;
 
 pub use template::{SetPlan, machine_set, template_differences};
 
-use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use drover_api::capi::v1beta2::{ContractVersionedObjectReference, MachineDeployment, MachineSet};
 use drover_api::labels::capi as labels;
 use drover_runtime::apply::Applier;
-use drover_runtime::{Change, Clock, Controller, Error, Next, ObjectKey, Reconciler};
+use drover_runtime::{Change, Clock, Controller, Error, Expectations, Next, ObjectKey, Reconciler};
 use kube::{Client, ResourceExt};
-use parking_lot::Mutex;
 use rand::RngExt;
 
 use crate::external::{Externals, INDEX, index_values};
@@ -32,9 +29,6 @@ use crate::machineset::naming;
 use crate::manager::CoreCaches;
 use crate::manager::shell::{self, Refers};
 use crate::meta;
-
-/// How long a pass waits for the cache to show our own writes before it gives way to others.
-const CATCH_UP: Duration = Duration::from_secs(2);
 
 /// Reconciles MachineDeployments.
 pub struct MachineDeploymentController {
@@ -45,8 +39,7 @@ pub struct MachineDeploymentController {
     metadata: Applier,
     sets: Applier,
     status: Applier,
-    /// Per uid of a deployment: the newest revision of a set that we wrote.
-    expected: Mutex<HashMap<String, String>>,
+    expected: Expectations,
 }
 
 impl MachineDeploymentController {
@@ -69,7 +62,7 @@ impl MachineDeploymentController {
             client: client.clone(),
             externals: externals.clone(),
             clock,
-            expected: Mutex::default(),
+            expected: Expectations::default(),
         });
         let queue = controller.queue();
         let deployments = caches.machine_deployments.clone();
@@ -116,26 +109,6 @@ impl MachineDeploymentController {
             })
             .watches(externals.crds(), move |change| shell::external_users(&all, change))
     }
-
-    fn expect(&self, deployment: &MachineDeployment, revision: Option<String>) {
-        let (Some(uid), Some(revision)) = (deployment.uid(), revision) else { return };
-        let mut expected = self.expected.lock();
-        let newest = expected.entry(uid).or_default();
-        let number = |text: &str| text.parse::<u64>().unwrap_or(0);
-        if number(&revision) >= number(newest) {
-            *newest = revision;
-        }
-    }
-
-    async fn caught_up(&self, deployment: &MachineDeployment) -> Result<(), Error> {
-        let uid = deployment.uid().unwrap_or_default();
-        let Some(revision) = self.expected.lock().get(&uid).cloned() else { return Ok(()) };
-        if self.caches.machine_sets.caught_up(&revision, CATCH_UP).await {
-            self.expected.lock().remove(&uid);
-            return Ok(());
-        }
-        Err(Error::Stale(format!("MachineSets of MachineDeployment {}", deployment.name_any())))
-    }
 }
 
 impl Refers for MachineDeployment {
@@ -150,7 +123,7 @@ impl Reconciler for MachineDeploymentController {
 
     async fn reconcile(&self, key: ObjectKey) -> Result<Next, Error> {
         let Some(deployment) = self.caches.machine_deployments.get(&key) else { return Ok(Next::EVENT) };
-        self.caught_up(&deployment).await?;
+        self.expected.met(&*deployment, &self.caches.machine_sets).await?;
         let scope = self.observe(&deployment).await;
         let now = self.clock.now();
         let mut random = || {

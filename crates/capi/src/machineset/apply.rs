@@ -56,7 +56,7 @@ impl MachineSetController {
                 let deleted = found(api.delete(name, &params).await)
                     .map_err(Error::api(format!("delete Machine {name}")))?;
                 if let Some(going) = deleted.and_then(|deleted| deleted.left()) {
-                    self.expect(set, going.resource_version());
+                    self.expected.expect(set, going.resource_version());
                 }
                 Ok(())
             }
@@ -97,7 +97,7 @@ impl MachineSetController {
         let api: Api<Machine> = Api::namespaced(self.client.clone(), namespace);
         match api.patch(name, &PatchParams::default(), &Patch::Json::<()>(patch)).await {
             Ok(adopted) => {
-                self.expect(&scope.set, adopted.resource_version());
+                self.expected.expect(&scope.set, adopted.resource_version());
                 Ok(())
             }
             Err(kube::Error::Api(status)) if status.code == 422 || status.code == 404 => {
@@ -118,7 +118,7 @@ impl MachineSetController {
             return self.update_leaving(&desired, live, namespace).await;
         }
         if let Some(written) = self.machines.apply(&desired, Some(live)).await?.sent() {
-            self.expect(set, written.resource_version());
+            self.expected.expect(set, written.resource_version());
         }
         for (reference, template) in clone_references(scope) {
             let (resource, _) =
@@ -231,7 +231,7 @@ impl MachineSetController {
         }
         let desired = clone::machine(set, name, None);
         if let Some(created) = self.machines.apply(&desired, None).await?.sent() {
-            self.expect(set, created.resource_version());
+            self.expected.expect(set, created.resource_version());
         }
         Ok(())
     }

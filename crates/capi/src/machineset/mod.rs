@@ -15,25 +15,19 @@ pub mod status;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use drover_api::capi::v1beta2::{ContractVersionedObjectReference, Machine, MachineSet};
 use drover_api::labels::capi as labels;
 use drover_runtime::apply::Applier;
-use drover_runtime::{Change, Clock, Controller, Error, Next, ObjectKey, Reconciler};
+use drover_runtime::{Change, Clock, Controller, Error, Expectations, Next, ObjectKey, Reconciler};
 use kube::{Client, ResourceExt};
-use parking_lot::Mutex;
 use rand::RngExt;
 
 use crate::external::{Externals, INDEX, index_values};
 use crate::manager::CoreCaches;
 use crate::manager::shell::{self, Refers};
 use crate::meta;
-
-/// How long a pass waits for the cache to show our own writes before it gives way to others.
-const CATCH_UP: Duration = Duration::from_secs(2);
 
 /// Reconciles MachineSets.
 pub struct MachineSetController {
@@ -45,8 +39,7 @@ pub struct MachineSetController {
     machines: Applier,
     clones: Applier,
     status: Applier,
-    /// Per uid of a set: the newest revision of a Machine that we wrote.
-    expected: Mutex<HashMap<String, String>>,
+    expected: Expectations,
 }
 
 impl MachineSetController {
@@ -70,7 +63,7 @@ impl MachineSetController {
             client: client.clone(),
             externals: externals.clone(),
             clock,
-            expected: Mutex::default(),
+            expected: Expectations::default(),
         });
         let queue = controller.queue();
         let sets = caches.machine_sets.clone();
@@ -114,27 +107,6 @@ impl MachineSetController {
             })
             .watches(externals.crds(), move |change| shell::external_users(&all, change))
     }
-
-    /// Remembers a write, so that the next pass waits until the cache shows it.
-    fn expect(&self, set: &MachineSet, revision: Option<String>) {
-        let (Some(uid), Some(revision)) = (set.uid(), revision) else { return };
-        let mut expected = self.expected.lock();
-        let newest = expected.entry(uid).or_default();
-        let number = |text: &str| text.parse::<u64>().unwrap_or(0);
-        if number(&revision) >= number(newest) {
-            *newest = revision;
-        }
-    }
-
-    async fn caught_up(&self, set: &MachineSet) -> Result<(), Error> {
-        let uid = set.uid().unwrap_or_default();
-        let Some(revision) = self.expected.lock().get(&uid).cloned() else { return Ok(()) };
-        if self.caches.machines.caught_up(&revision, CATCH_UP).await {
-            self.expected.lock().remove(&uid);
-            return Ok(());
-        }
-        Err(Error::Stale(format!("Machines of MachineSet {}", set.name_any())))
-    }
 }
 
 impl Refers for MachineSet {
@@ -149,7 +121,7 @@ impl Reconciler for MachineSetController {
 
     async fn reconcile(&self, key: ObjectKey) -> Result<Next, Error> {
         let Some(set) = self.caches.machine_sets.get(&key) else { return Ok(Next::EVENT) };
-        self.caught_up(&set).await?;
+        self.expected.met(&*set, &self.caches.machines).await?;
         let scope = self.observe(&set).await;
         let now = self.clock.now();
         let decision = decide::decide(&scope, now, &mut random_suffix);

@@ -1,44 +1,22 @@
-//! The other side of a drain: cordon, hooks, evict, and afterwards uncordon. [`decide`] is pure; who evicts is a
-//! trait.
+//! The other side of a drain: cordon, hooks, evict, and afterwards uncordon. [`decide`] is pure, and so is
+//! [`super::drain`], which says who must leave.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use drover_api::rke::v1::DrainOptions;
 use drover_runtime::{Error, Next, ObjectKey, Reconciler};
-use futures::future::BoxFuture;
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
+use parking_lot::Mutex;
 use serde_json::json;
 
+use super::drain;
 use crate::context::Context;
 use crate::controlplane::planner::write::with_annotation;
+use crate::downstream::Removal;
 use crate::keys::{annotations, labels};
 use crate::store::Writer;
-
-/// Evicts the pods of a Node.
-pub trait Drainer: Send + Sync + 'static {
-    /// Starts or continues a drain; true when nothing is left to evict.
-    fn drain<'a>(
-        &'a self,
-        cluster: &'a str,
-        node: &'a str,
-        options: &'a DrainOptions,
-    ) -> BoxFuture<'a, Result<bool, String>>;
-}
-
-/// Evicts nothing: for clusters whose nodes run no pods.
-pub struct NoDrain;
-
-impl Drainer for NoDrain {
-    fn drain<'a>(
-        &'a self,
-        _: &'a str,
-        _: &'a str,
-        _: &'a DrainOptions,
-    ) -> BoxFuture<'a, Result<bool, String>> {
-        Box::pin(async { Ok(true) })
-    }
-}
 
 /// The next step of a machine's drain.
 #[derive(Clone, Debug, PartialEq)]
@@ -112,14 +90,66 @@ pub fn decide(notes: &BTreeMap<String, String>, cordoned: bool) -> Step {
 pub struct MachineDrain {
     context: Context,
     writer: Writer,
+    /// Since when, and by which options, a machine is being drained. Only the limit goes by it, so that a restart
+    /// gives a drain its time again.
+    begun: Mutex<HashMap<ObjectKey, (String, Timestamp)>>,
 }
 
-/// An eviction that is held is tried again after this.
-const AGAIN: Duration = Duration::from_secs(5);
+/// Pods that leave and evictions that are held send no event here.
+const AGAIN: Duration = Duration::from_secs(2);
+/// How long a drain may take before it is called failed, unless its options say.
+const LIMIT_SECONDS: i64 = 600;
 
 impl MachineDrain {
     pub fn new(context: &Context) -> Self {
-        Self { context: context.clone(), writer: Writer::new(&context.store, "machinedrain", "secret") }
+        Self {
+            context: context.clone(),
+            writer: Writer::new(&context.store, "machinedrain", "secret"),
+            begun: Mutex::default(),
+        }
+    }
+
+    /// Makes pods leave; what is still there, in words, or nothing.
+    async fn drain(
+        &self,
+        cluster: &str,
+        node: &str,
+        options: &DrainOptions,
+    ) -> Result<Option<String>, String> {
+        let downstream = &self.context.downstream;
+        let pods = downstream.pods(cluster, node).await.map_err(|error| error.to_string())?;
+        let drain = drain::judge(&pods, options, self.context.now());
+        if let Some(why) = drain.refused {
+            return Err(why);
+        }
+        let grace_seconds = u32::try_from(options.grace_period).ok();
+        let how = Removal { evict: !options.disable_eviction, grace_seconds };
+        let mut held = Vec::new();
+        for (namespace, name) in &drain.evict {
+            let removed = downstream.remove_pod(cluster, namespace, name, how).await;
+            if let Some(why) = removed.map_err(|error| error.to_string())? {
+                held.push(format!("{namespace}/{name}: {why}"));
+            }
+        }
+        if !held.is_empty() {
+            return Err(held.join("; "));
+        }
+        let mut left = drain.leaving;
+        left.extend(drain.evict);
+        let names: Vec<String> = left.iter().map(|(namespace, name)| format!("{namespace}/{name}")).collect();
+        Ok((!names.is_empty()).then(|| names.join(", ")))
+    }
+
+    /// Whether a drain has taken longer than it may.
+    fn is_overdue(&self, key: &ObjectKey, wanted: &str, options: &DrainOptions) -> Option<i64> {
+        let now = self.context.now();
+        let mut begun = self.begun.lock();
+        let entry = begun.entry(key.clone()).or_insert_with(|| (wanted.to_owned(), now));
+        if entry.0 != wanted {
+            *entry = (wanted.to_owned(), now);
+        }
+        let limit = if options.timeout > 0 { options.timeout } else { LIMIT_SECONDS };
+        (now.duration_since(entry.1).as_secs() >= limit).then_some(limit)
     }
 
     /// Management cluster and Node of the machine, once both are known.
@@ -143,7 +173,10 @@ impl Reconciler for MachineDrain {
     const NAME: &'static str = "machinedrain";
 
     async fn reconcile(&self, key: ObjectKey) -> Result<Next, Error> {
-        let Some(secret) = self.context.store.secrets.get(&key) else { return Ok(Next::EVENT) };
+        let Some(secret) = self.context.store.secrets.get(&key) else {
+            self.begun.lock().remove(&key);
+            return Ok(Next::EVENT);
+        };
         let notes = secret.metadata.annotations.clone().unwrap_or_default();
         if notes.get(annotations::DRAIN_OPTIONS).is_none_or(String::is_empty) {
             return Ok(Next::EVENT);
@@ -165,25 +198,26 @@ impl Reconciler for MachineDrain {
             }
             Step::Drain(options) => {
                 let wanted = notes.get(annotations::DRAIN_OPTIONS).cloned().unwrap_or_default();
-                let drained =
-                    if gone { Ok(true) } else { self.context.drainer.drain(&cluster, &node, &options).await };
-                match drained {
-                    Ok(true) => {
-                        let done = with_annotation(
-                            &set(annotations::DRAIN_DONE, &wanted),
-                            annotations::DRAIN_ERROR,
-                            "",
-                        );
-                        self.writer.put_secret(&done).await.map(|()| Next::EVENT)
+                // Nothing runs on a Node that is gone.
+                let drained = if gone { Ok(None) } else { self.drain(&cluster, &node, &options).await };
+                let trouble = match drained {
+                    Ok(None) => {
+                        self.begun.lock().remove(&key);
+                        let done = set(annotations::DRAIN_DONE, &wanted);
+                        let done = with_annotation(&done, annotations::DRAIN_ERROR, "");
+                        return self.writer.put_secret(&done).await.map(|()| Next::EVENT);
                     }
-                    Ok(false) => Ok(Next::after(AGAIN)),
-                    Err(why) => {
-                        if notes.get(annotations::DRAIN_ERROR) != Some(&why) {
-                            self.writer.put_secret(&set(annotations::DRAIN_ERROR, &why)).await?;
-                        }
-                        Ok(Next::after(AGAIN))
-                    }
+                    Ok(Some(left)) => self
+                        .is_overdue(&key, &wanted, &options)
+                        .map(|limit| format!("not drained within {limit} s, still there: {left}")),
+                    Err(why) => Some(why),
+                };
+                let told = notes.get(annotations::DRAIN_ERROR).map(String::as_str).unwrap_or_default();
+                let trouble = trouble.unwrap_or_default();
+                if told != trouble {
+                    self.writer.put_secret(&set(annotations::DRAIN_ERROR, &trouble)).await?;
                 }
+                Ok(Next::after(AGAIN))
             }
             Step::Uncordon(names) => {
                 if !gone {

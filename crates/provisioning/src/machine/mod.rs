@@ -3,6 +3,7 @@
 pub mod args;
 pub mod custom;
 pub mod drivers;
+pub mod lostnodes;
 pub mod nodelookup;
 pub mod nodes;
 pub mod nodesync;

@@ -40,7 +40,7 @@ fn provider_id(node: &Node) -> Option<&str> {
     node.spec.as_ref()?.provider_id.as_deref().filter(|id| !id.is_empty())
 }
 
-fn is_ready(node: &Node) -> bool {
+pub fn is_ready(node: &Node) -> bool {
     node.status
         .iter()
         .flat_map(|status| status.conditions.iter().flatten())

@@ -47,7 +47,7 @@ impl Reconciler for Nodes {
             return Ok(Next::EVENT);
         };
         let management = control_plane.spec.management_cluster_name.clone();
-        if !self.is_connected(&management) {
+        if !self.context.is_connected(&management) {
             // The tunnel's opening is an event.
             return Ok(Next::EVENT);
         }
@@ -60,12 +60,6 @@ impl Reconciler for Nodes {
 }
 
 impl Nodes {
-    fn is_connected(&self, management: &str) -> bool {
-        let twin = self.context.store.twins.get(&ObjectKey::cluster(management));
-        let status = twin.as_ref().and_then(|twin| twin.status.as_ref());
-        status.is_some_and(|s| crate::conditions::is_true(&s.conditions, crate::keys::conditions::CONNECTED))
-    }
-
     async fn look_up(&self, machine: &capi::Machine, management: &str) -> Result<Next, Error> {
         let key = ObjectKey::of(machine);
         let created = machine

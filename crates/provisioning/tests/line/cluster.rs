@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Node;
-use kube::api::{Api, DeleteParams, ListParams};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
-use crate::players::play;
+use crate::players::{connect, play};
 use crate::world::{World, condition, eventually, text_map};
 
 pub(crate) async fn make(world: &World) {
@@ -94,8 +94,9 @@ async fn provisioning_check_1_35_a_cluster_from_nothing_to_nothing() {
     let log = world.get("v1", "ConfigMap", &twin, "provisioning-log").await.unwrap();
     assert!(log["data"]["log"].as_str().unwrap().contains("[INFO ]"), "{log}");
 
-    // In place: version and labels, no machine replaced.
+    // In place: version and labels, no machine replaced. What runs on a worker leaves it first.
     let before = uids(&world).await;
+    run_pod(&world, "work").await;
     let patch = json!({"spec": {
         "kubernetesVersion": "v1.34.2+k3s1",
         "rkeConfig": {"upgradeStrategy": {"workerDrainOptions": {"enabled": true}}},
@@ -115,6 +116,8 @@ async fn provisioning_check_1_35_a_cluster_from_nothing_to_nothing() {
         .count();
     assert_eq!(marks, 0);
     assert!(nodes(&world).await.iter().all(|node| node["spec"]["unschedulable"] != true));
+    let pods: Api<Pod> = Api::namespaced(world.downstream.clone(), "default");
+    assert!(pods.get_opt("work").await.unwrap().is_none(), "the pod was not evicted");
     patch_pools(&world, |pools| {
         pools[1]["labels"] = json!({"tier": "silver"});
         pools[1]["taints"] = json!([{"key": "k", "value": "v", "effect": "NoSchedule"}]);
@@ -154,6 +157,57 @@ async fn provisioning_check_1_35_a_cluster_from_nothing_to_nothing() {
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     }
     eventually("no object is left", || async { leftovers(&world).await.is_empty() }).await;
+    players.abort();
+}
+
+/// A pod of a ReplicaSet, on a worker.
+async fn run_pod(world: &World, name: &str) {
+    let nodes = nodes(world).await;
+    let worker = nodes.iter().find(|n| n["metadata"]["labels"]["tier"] == "gold").unwrap();
+    let pods: Api<Pod> = Api::namespaced(world.downstream.clone(), "default");
+    let pod = serde_json::from_value(json!({
+        "metadata": {"name": name, "ownerReferences": [
+            {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "o", "uid": "u", "controller": true},
+        ]},
+        "spec": {"nodeName": worker["metadata"]["name"], "containers": [{"name": "c", "image": "i"}]},
+    }));
+    pods.create(&PostParams::default(), &pod.unwrap()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_whose_machine_went_while_the_cluster_was_away_is_deleted_later() {
+    let world = Arc::new(World::start().await);
+    let _manager = world.manager(None);
+    let players = play(&world);
+    make(&world).await;
+    ready(&world, "provisioned").await;
+
+    let machines = world.machines().await;
+    let worker =
+        machines.iter().find(|m| m["metadata"]["name"].as_str().unwrap().starts_with("demo-w-")).unwrap();
+    let (name, node) =
+        (worker["metadata"]["name"].as_str().unwrap(), worker["status"]["nodeRef"]["name"].as_str().unwrap());
+    connect(&world, "False").await;
+    let (group, kind) = ("cluster.x-k8s.io/v1beta2", "Machine");
+    let impatient = json!({"spec": {"deletion": {"nodeDeletionTimeoutSeconds": 1}}});
+    world.merge(group, kind, "default", name, impatient).await;
+    world.api(group, kind, "default").delete(name, &DeleteParams::default()).await.unwrap();
+    eventually("the Machine goes, though its cluster is away", || async {
+        world.get(group, kind, "default", name).await.is_none()
+    })
+    .await;
+    let is_there = || async { nodes(&world).await.iter().any(|n| n["metadata"]["name"] == node) };
+    assert!(is_there().await);
+
+    // Back again: a Node that reports is left alone, a silent one is not.
+    connect(&world, "True").await;
+    ready(&world, "a new worker").await;
+    assert!(is_there().await, "a Node that reports was deleted");
+    let silent = json!({"status": {"conditions": [{"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown",
+        "message": "", "lastHeartbeatTime": "2026-01-01T00:00:00Z", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
+    let api: Api<Node> = Api::all(world.downstream.clone());
+    api.patch_status(node, &PatchParams::default(), &Patch::Merge(silent)).await.unwrap();
+    eventually("the silent Node is deleted", || async { !is_there().await }).await;
     players.abort();
 }
 

@@ -140,21 +140,25 @@ async fn register(world: &World, secret: &Secret, plan: &Plan) {
     }});
     nodes.patch_status(&name, &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
     if secret.labels().contains_key("rke.cattle.io/control-plane-role") {
-        connect(world).await;
+        connect(world, "True").await;
     }
 }
 
-/// What the access layer does when a tunnel opens.
-async fn connect(world: &World) {
+/// What the access layer does when a tunnel opens or closes.
+pub(crate) async fn connect(world: &World, status: &str) {
     for twin in world.list("management.cattle.io/v3", "Cluster").await {
-        let status = json!({
+        let twin_status = json!({
             "apiVersion": "management.cattle.io/v3", "kind": "Cluster", "metadata": {"name": twin["metadata"]["name"]},
-            "status": {"conditions": [{"type": "Connected", "status": "True"}]},
+            "status": {"conditions": [{"type": "Connected", "status": status}]},
         });
         let api = world.api("management.cattle.io/v3", "Cluster", "");
         let name = twin["metadata"]["name"].as_str().unwrap();
-        api.patch_status(name, &PatchParams::apply("drover/access/connected").force(), &Patch::Apply(status))
-            .await
-            .unwrap();
+        api.patch_status(
+            name,
+            &PatchParams::apply("drover/access/connected").force(),
+            &Patch::Apply(twin_status),
+        )
+        .await
+        .unwrap();
     }
 }

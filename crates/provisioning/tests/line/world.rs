@@ -13,9 +13,8 @@ use drover_apiserver::storage::MemoryStorage;
 use drover_capi::workload::{ClientCluster, Workload, WorkloadChange, WorkloadCluster};
 use drover_provisioning::context::{Options, SystemRandom};
 use drover_provisioning::controllers::Provisioning;
-use drover_provisioning::controlplane::machinedrain::NoDrain;
 use drover_provisioning::controlplane::planner::releases::Releases;
-use drover_provisioning::downstream::{Downstream, DownstreamError};
+use drover_provisioning::downstream::{Downstream, DownstreamError, Removal};
 use drover_provisioning::machine::schema::{Drivers, Flag, FlagKind};
 use drover_provisioning::registration::connect::Connect;
 use drover_provisioning::settings::Settings;
@@ -23,9 +22,9 @@ use drover_provisioning::store::resource;
 use drover_runtime::fault::{Fault, Faulty, Plan};
 use drover_runtime::{Cache, Caches, ObjectKey, SystemClock, in_process_client};
 use futures::future::BoxFuture;
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::Client;
-use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, DeleteParams, DynamicObject, EvictParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
@@ -117,7 +116,6 @@ impl World {
             releases: Releases::builtin(),
             downstream: tunnel.clone(),
             drivers: Arc::new(LocalDriver),
-            drainer: Arc::new(NoDrain),
             install_script: "#!/bin/sh\necho install\n".into(),
         });
         let connect = provisioning.connect();
@@ -280,6 +278,49 @@ impl Downstream for Tunnel {
         Box::pin(async move {
             let sent = api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
             sent.map(|_| ()).map_err(|e| failed(cluster, "patch a node", &e))
+        })
+    }
+
+    fn delete_node<'a>(
+        &'a self,
+        cluster: &'a str,
+        name: &'a str,
+        _: &'a str,
+    ) -> BoxFuture<'a, Result<(), DownstreamError>> {
+        let api: Api<Node> = Api::all(self.client.clone());
+        Box::pin(async move {
+            let sent = api.delete(name, &DeleteParams::default()).await;
+            sent.map(|_| ()).map_err(|e| failed(cluster, "delete a node", &e))
+        })
+    }
+
+    fn pods<'a>(
+        &'a self,
+        cluster: &'a str,
+        node: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<Pod>, DownstreamError>> {
+        let api: Api<Pod> = Api::all(self.client.clone());
+        Box::pin(async move {
+            let params = ListParams::default().fields(&format!("spec.nodeName={node}"));
+            let list = api.list(&params).await;
+            list.map(|list| list.items).map_err(|e| failed(cluster, "list pods", &e))
+        })
+    }
+
+    fn remove_pod<'a>(
+        &'a self,
+        cluster: &'a str,
+        namespace: &'a str,
+        name: &'a str,
+        _: Removal,
+    ) -> BoxFuture<'a, Result<Option<String>, DownstreamError>> {
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+        Box::pin(async move {
+            match api.evict(name, &EvictParams::default()).await {
+                Ok(_) => Ok(None),
+                Err(kube::Error::Api(status)) if status.code == 429 => Ok(Some(status.message.clone())),
+                Err(error) => Err(failed(cluster, "evict a pod", &error)),
+            }
         })
     }
 
