@@ -11,7 +11,20 @@ use kube::api::{Api, ListParams};
 use serde::Serialize;
 
 use crate::cluster::Plane;
-use crate::output::Format;
+use crate::output::{Format, age, columns};
+
+/// Conditions of which False is the good state.
+const NEGATIVE: [&str; 9] = [
+    "Deleting",
+    "Paused",
+    "Reconciling",
+    "Remediating",
+    "RollingOut",
+    "ScalingDown",
+    "ScalingUp",
+    "Stalled",
+    "Updating",
+];
 
 #[derive(Args)]
 pub(crate) struct Describe {
@@ -25,7 +38,7 @@ enum What {
     Cluster {
         /// The cluster.
         name: String,
-        /// Show every condition, not only the telling ones.
+        /// Show every condition, not only those that are not as they should be.
         #[arg(long)]
         show_conditions: bool,
         #[arg(short, long, value_enum, default_value_t)]
@@ -40,7 +53,8 @@ impl Describe {
         let What::Cluster { name, show_conditions, output, plane } = self.what;
         let client = plane.client().await?;
         let tree = gather(&client, &plane.namespace, &name).await?;
-        print!("{}", output.render(&tree, || draw(&tree, show_conditions))?);
+        let now = jiff::Timestamp::now();
+        print!("{}", output.render(&tree, || draw(&tree, show_conditions, now))?);
         Ok(0)
     }
 }
@@ -52,6 +66,8 @@ struct Branch {
     name: String,
     /// True, False, Unknown, or empty when nothing is known.
     ready: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    since: Option<jiff::Timestamp>,
     #[serde(skip_serializing_if = "String::is_empty")]
     note: String,
     conditions: Vec<Condition>,
@@ -68,14 +84,23 @@ struct Condition {
     reason: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     message: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    since: Option<jiff::Timestamp>,
+}
+
+impl Condition {
+    fn is_good(&self) -> bool {
+        self.status == if NEGATIVE.contains(&self.type_.as_str()) { "False" } else { "True" }
+    }
 }
 
 impl Branch {
     fn new(kind: &'static str, name: String, conditions: Vec<Condition>, summary: &str) -> Self {
         let of = |type_: &str| conditions.iter().find(|c| c.type_ == type_);
         let ready = of(summary).map(|c| c.status.clone()).unwrap_or_default();
+        let since = of(summary).and_then(|c| c.since);
         let note = of(summary).filter(|c| c.status != "True").map(|c| c.message.clone()).unwrap_or_default();
-        Self { kind, name, ready, note, conditions, children: vec![] }
+        Self { kind, name, ready, since, note, conditions, children: vec![] }
     }
 }
 
@@ -85,6 +110,7 @@ fn rancher(conditions: &[drover_api::rke::v1::GenericCondition]) -> Vec<Conditio
         status: c.status.clone(),
         reason: c.reason.clone(),
         message: c.message.clone(),
+        since: c.last_transition_time.parse().ok(),
     };
     conditions.iter().map(convert).collect()
 }
@@ -95,6 +121,7 @@ fn kubernetes(conditions: &[k8s_openapi::apimachinery::pkg::apis::meta::v1::Cond
         status: c.status.clone(),
         reason: c.reason.clone(),
         message: c.message.clone(),
+        since: Some(c.last_transition_time.0),
     };
     conditions.iter().map(convert).collect()
 }
@@ -145,37 +172,40 @@ fn machine_branch(machine: &Machine) -> Branch {
     branch
 }
 
-fn draw(root: &Branch, all: bool) -> String {
-    let mut out = String::new();
-    line(root, "", "", all, &mut out);
-    out
+fn draw(root: &Branch, all: bool, now: jiff::Timestamp) -> String {
+    let mut rows = Vec::new();
+    push(root, "", "", all, now, &mut rows);
+    columns(&["NAME", "READY", "SINCE", "MESSAGE"], &rows)
 }
 
-fn line(branch: &Branch, first: &str, rest: &str, all: bool, out: &mut String) {
+fn push(
+    branch: &Branch,
+    first: &str,
+    rest: &str,
+    all: bool,
+    now: jiff::Timestamp,
+    rows: &mut Vec<Vec<String>>,
+) {
+    let since = |since: Option<jiff::Timestamp>| since.map(|since| age(since, now)).unwrap_or_default();
     let ready = if branch.ready.is_empty() { "-" } else { &branch.ready };
-    let text = format!("{first}{} {}", branch.kind, branch.name);
-    let note = branch.note.replace('\n', " ");
-    out.push_str(format!("{text:<60} {ready:<8} {note}").trim_end());
-    out.push('\n');
-    let shown: Vec<&Condition> = branch.conditions.iter().filter(|c| all && !c.type_.is_empty()).collect();
+    let name = format!("{first}{} {}", branch.kind, branch.name);
+    rows.push(vec![name, ready.to_owned(), since(branch.since), branch.note.replace('\n', " ")]);
     let bar = if branch.children.is_empty() { "  " } else { "│ " };
+    let shown = branch.conditions.iter().filter(|c| !c.type_.is_empty() && (all || !c.is_good()));
     for condition in shown {
-        let text = format!("{rest}{bar}    {}", condition.type_);
         let why = [condition.reason.as_str(), condition.message.as_str()];
-        let why = why
-            .iter()
-            .filter(|part| !part.is_empty())
-            .copied()
-            .collect::<Vec<_>>()
-            .join(": ")
-            .replace('\n', " ");
-        out.push_str(format!("{text:<60} {:<8} {why}", condition.status).trim_end());
-        out.push('\n');
+        let why: Vec<&str> = why.into_iter().filter(|part| !part.is_empty()).collect();
+        rows.push(vec![
+            format!("{rest}{bar}  • {}", condition.type_),
+            condition.status.clone(),
+            since(condition.since),
+            why.join(": ").replace('\n', " "),
+        ]);
     }
     for (index, child) in branch.children.iter().enumerate() {
         let last = index + 1 == branch.children.len();
         let (head, tail) = if last { ("└─", "  ") } else { ("├─", "│ ") };
-        line(child, &format!("{rest}{head}"), &format!("{rest}{tail}"), all, out);
+        push(child, &format!("{rest}{head}"), &format!("{rest}{tail}"), all, now, rows);
     }
 }
 
@@ -205,12 +235,36 @@ mod tests {
             children: vec![pool, leaf("c")],
             ..Branch::default()
         };
-        let drawn = draw(&root, false);
+        let drawn = draw(&root, false, jiff::Timestamp::UNIX_EPOCH);
         let heads: Vec<&str> = drawn.lines().map(|line| line.split("  ").next().unwrap()).collect();
         assert_eq!(
             heads,
-            ["Cluster demo", "├─MachineDeployment p", "│ ├─Machine a", "│ └─Machine b", "└─Machine c"]
+            [
+                "NAME",
+                "Cluster demo",
+                "├─MachineDeployment p",
+                "│ ├─Machine a",
+                "│ └─Machine b",
+                "└─Machine c"
+            ]
         );
-        assert!(drawn.contains("False    Pending"));
+        assert!(drawn.lines().last().unwrap().ends_with("Pending"), "{drawn}");
+    }
+
+    #[test]
+    fn conditions_are_shown_when_they_are_not_as_they_should_be() {
+        let condition = |type_: &str, status: &str| Condition {
+            type_: type_.into(),
+            status: status.into(),
+            reason: "Because".into(),
+            message: "of this".into(),
+            since: Some(jiff::Timestamp::UNIX_EPOCH),
+        };
+        let conditions =
+            vec![condition("Ready", "False"), condition("Paused", "False"), condition("Stalled", "True")];
+        let root = Branch::new("Cluster", "demo".into(), conditions, "Ready");
+        let drawn = |all| draw(&root, all, jiff::Timestamp::from_second(300).unwrap());
+        assert!(drawn(false).contains("• Stalled     True    5m      Because: of this"), "{}", drawn(false));
+        assert!(!drawn(false).contains("Paused") && drawn(true).contains("Paused"));
     }
 }

@@ -432,6 +432,8 @@ fn deletes_the_cluster(person: &Person) {
         let left = files_of_machines(&person.data_dir);
         when(left.is_empty(), left)
     });
+    let kubeconfig = person.data_dir.join("clusters/demo.kubeconfig");
+    eventually(|| when(!kubeconfig.exists(), "the kubeconfig stays"));
     person.drover(&["machine", "rm", "-y", "mine"]).ok();
     assert_eq!(person.drover(&["machine", "ls", "-q"]).ok(), "");
 }

@@ -26,7 +26,11 @@ impl DataDir {
 
     /// The kubeconfig of a downstream cluster.
     pub fn cluster_kubeconfig(&self, name: &str) -> PathBuf {
-        self.0.join("clusters").join(format!("{name}.kubeconfig"))
+        self.cluster_kubeconfigs().join(format!("{name}.kubeconfig"))
+    }
+
+    pub fn cluster_kubeconfigs(&self) -> PathBuf {
+        self.0.join("clusters")
     }
 
     pub fn database(&self) -> PathBuf {

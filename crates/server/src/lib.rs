@@ -4,6 +4,7 @@
 //! * [`front`]: who answers which path.
 //! * [`clusters`]: downstream clusters as the controllers see them, over the tunnel.
 //! * [`admission`]: defaults and validation of Cluster API objects inside the embedded API.
+//! * `kubeconfigs`: takes kubeconfigs away with their clusters.
 //! * [`datadir`]: what lies where in the data directory.
 //!
 //! This crate puts things together; it decides nothing about clusters or machines.
@@ -13,6 +14,7 @@ pub mod clusters;
 pub mod datadir;
 mod drivers;
 pub mod front;
+mod kubeconfigs;
 pub mod manager;
 
 pub use datadir::DataDir;

@@ -172,6 +172,7 @@ impl Manager {
         let tasks = TaskTracker::new();
         tasks.spawn(provisioning.run(controllers.clone()));
         tasks.spawn(drover_capi::run(caches.clone(), Arc::new(clusters), clock.clone(), controllers.clone()));
+        tasks.spawn(crate::kubeconfigs::run(data_dir.clone(), caches.all(), controllers.clone()));
         let connectivity = Connectivity::new(client.clone(), twins, downstreams, clock.clone());
         tasks.spawn(connectivity.run(controllers.clone()));
         let jobs = RunnerOptions {

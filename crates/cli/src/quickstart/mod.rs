@@ -172,7 +172,11 @@ async fn keep_powered(local: Local) {
             for machine in local.list()? {
                 if machine.state == PowerState::Stopped {
                     tracing::info!(machine = machine.name, "powering on");
-                    local.start(&machine.name)?;
+                    match local.start(&machine.name) {
+                        // Removed in between.
+                        Err(drover_machine::local::Error::NotFound(_)) => {}
+                        other => drop(other?),
+                    }
                 }
             }
             Ok::<_, drover_machine::local::Error>(())

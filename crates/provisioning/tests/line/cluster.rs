@@ -147,7 +147,13 @@ async fn provisioning_check_1_35_a_cluster_from_nothing_to_nothing() {
     eventually("one worker", || async { world.machines().await.len() == 2 }).await;
     ready(&world, "scaled").await;
 
-    // Removal leaves nothing.
+    // Removal leaves nothing, and goes in order: twin, Machines, CAPI Cluster, and last what the person made.
+    let ends = world.record_ends(&[
+        ("management.cattle.io/v3", "Cluster"),
+        ("cluster.x-k8s.io/v1beta2", "Machine"),
+        ("cluster.x-k8s.io/v1beta2", "Cluster"),
+        ("provisioning.cattle.io/v1", "Cluster"),
+    ]);
     let api = world.api("provisioning.cattle.io/v1", "Cluster", "default");
     api.delete("demo", &DeleteParams::default()).await.unwrap();
     let start = std::time::Instant::now();
@@ -157,6 +163,21 @@ async fn provisioning_check_1_35_a_cluster_from_nothing_to_nothing() {
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     }
     eventually("no object is left", || async { leftovers(&world).await.is_empty() }).await;
+    eventually("every end was seen", || async {
+        ends.lock().iter().any(|(_, g)| g == "provisioning.cattle.io/v1 Cluster")
+    })
+    .await;
+    let mut ends = ends.lock().clone();
+    ends.sort();
+    ends.dedup_by_key(|(_, kind)| kind.clone());
+    let order: Vec<&str> = ends.iter().map(|(_, kind)| kind.as_str()).collect();
+    let wanted = [
+        "management.cattle.io/v3 Cluster",
+        "cluster.x-k8s.io/v1beta2 Machine",
+        "cluster.x-k8s.io/v1beta2 Cluster",
+        "provisioning.cattle.io/v1 Cluster",
+    ];
+    assert_eq!(order, wanted);
     players.abort();
 }
 

@@ -21,10 +21,15 @@ use drover_provisioning::settings::Settings;
 use drover_provisioning::store::resource;
 use drover_runtime::fault::{Fault, Faulty, Plan};
 use drover_runtime::{Cache, Caches, ObjectKey, SystemClock, in_process_client};
+use futures::StreamExt;
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::Client;
-use kube::api::{Api, DeleteParams, DynamicObject, EvictParams, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{
+    Api, DeleteParams, DynamicObject, EvictParams, ListParams, Patch, PatchParams, PostParams, WatchEvent,
+    WatchParams,
+};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
@@ -169,6 +174,26 @@ impl World {
     ) {
         let api = self.api(api_version, kind, namespace);
         api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+    }
+
+    /// Notes at which revision objects of these kinds end.
+    pub(crate) fn record_ends(&self, kinds: &[(&str, &str)]) -> Arc<Mutex<Vec<(u64, String)>>> {
+        let ends = Arc::new(Mutex::new(Vec::new()));
+        for (api_version, kind) in kinds {
+            let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource(api_version, kind));
+            let (ends, kind) = (ends.clone(), format!("{api_version} {kind}"));
+            tokio::spawn(async move {
+                let events = api.watch(&WatchParams::default().timeout(290), "0").await.unwrap();
+                let mut events = std::pin::pin!(events);
+                while let Some(Ok(event)) = events.next().await {
+                    if let WatchEvent::Deleted(object) = event {
+                        let revision = object.metadata.resource_version.unwrap().parse().unwrap();
+                        ends.lock().push((revision, kind.clone()));
+                    }
+                }
+            });
+        }
+        ends
     }
 
     pub(crate) async fn cluster(&self) -> Value {
