@@ -141,12 +141,18 @@ fn looks_around(person: &Person) {
 
 /// Point 3: the demo cluster through Drover.
 fn uses_the_cluster(person: &Person) {
-    let nodes = person.kubectl_demo(&["get", "nodes", "-o", "wide", "--no-headers"]).ok();
+    // Roles are labels that follow a Node's first sight.
+    let nodes = eventually(|| {
+        let nodes = person.kubectl_demo(&["get", "nodes", "-o", "wide", "--no-headers"]).ok();
+        let mut roles = nodes.lines().map(|line| line.split_whitespace().nth(2));
+        if roles.any(|role| role == Some("<none>")) { Err(nodes) } else { Ok(nodes) }
+    });
     let rows: Vec<Vec<&str>> = nodes.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(rows.len(), 3, "{nodes}");
     for row in &rows {
         assert_eq!(row[1], "Ready", "{nodes}");
-        assert_eq!(row[2] == "control-plane,etcd", row[0].contains("control-plane"), "{nodes}");
+        let role = if row[0].contains("control-plane") { "control-plane,etcd" } else { "worker" };
+        assert_eq!(row[2], role, "{nodes}");
         assert_eq!(row[4], FIRST, "{nodes}");
         assert!(row[5].starts_with("10."), "an address: {nodes}");
     }

@@ -10,12 +10,12 @@ use drover_provisioning::machine::schema::{Drivers, Flag, FlagKind};
 use crate::datadir::DataDir;
 
 /// All of them.
-pub(crate) struct Builtin {
+pub struct Builtin {
     local: LocalDriver,
 }
 
 impl Builtin {
-    pub(crate) fn new(data_dir: &DataDir, exe: &Path) -> Self {
+    pub fn new(data_dir: &DataDir, exe: &Path) -> Self {
         Self { local: LocalDriver::new(data_dir.path(), exe) }
     }
 }

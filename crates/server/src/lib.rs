@@ -1,6 +1,7 @@
 //! The management plane in one process: the API, every controller, tunnels, proxy and assets behind one HTTPS port.
 //!
 //! * [`manager`]: what is started, in which order, and how it is stopped. Start reading there.
+//! * [`plane`]: the management plane without data directory, local machines and child processes.
 //! * [`front`]: who answers which path.
 //! * [`clusters`]: downstream clusters as the controllers see them, over the tunnel.
 //! * [`admission`]: defaults and validation of Cluster API objects inside the embedded API.
@@ -12,10 +13,11 @@
 pub mod admission;
 pub mod clusters;
 pub mod datadir;
-mod drivers;
+pub mod drivers;
 pub mod front;
 mod kubeconfigs;
 pub mod manager;
+pub mod plane;
 
 pub use datadir::DataDir;
 pub use manager::{Manager, ManagerOptions};

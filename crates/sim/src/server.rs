@@ -103,11 +103,12 @@ impl Server {
         Ok(Self { client, url, embedded, serving })
     }
 
-    /// Ends when the token that it was started with is cancelled and requests have finished.
+    /// Ends the server, whose token has been cancelled, when requests have finished.
     pub async fn stopped(self) {
+        // First, because a watch would otherwise last as long as the listener waits for requests.
+        self.embedded.shut_down();
         // A panic of the listener ends the server as well.
         let _ = self.serving.await;
-        self.embedded.shut_down();
     }
 }
 

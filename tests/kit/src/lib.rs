@@ -2,7 +2,13 @@
 //!
 //! * [`peer`]: a Go program of `tests/peers` or `tests/oracle`, built once into a cache outside the repository.
 //! * [`eventually`]: waits for a condition with a deadline; the only way a test waits.
+//! * `objects` and `demo` (feature `objects`): objects of any kind as JSON, and the cluster that tests of the whole line make.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
+
+#[cfg(feature = "objects")]
+pub mod demo;
+#[cfg(feature = "objects")]
+pub mod objects;
 
 use std::fmt::Debug;
 use std::future::Future;

@@ -1,7 +1,8 @@
 //! A machine without a machine: files in a map, programs and connections as functions of the test or simulation.
 //!
 //! Time is tokio's, so a paused runtime plays hours in milliseconds. [`MemoryHost::crash_after_writes`] makes the
-//! machine lose power: from then on every write fails, until [`MemoryHost::restart`].
+//! machine lose power: from then on every write fails, until [`MemoryHost::restart`]. Programs that know only real files
+//! share a directory with the machine: [`MemoryHost::with_volume`].
 
 use std::{
     collections::BTreeMap,
@@ -16,7 +17,7 @@ use std::{
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
-use super::{Attr, BoxFuture, BoxIo, Exec, Exit, Host, Kind, Sink, Stat};
+use super::{Attr, BoxFuture, BoxIo, Exec, Exit, Host, Kind, Sink, Stat, volume::Volume};
 
 /// What happens when an instruction runs a program.
 pub trait Program: Send + Sync + 'static {
@@ -52,6 +53,7 @@ struct Entry {
 /// See the module.
 pub struct MemoryHost {
     files: Arc<Mutex<BTreeMap<PathBuf, Entry>>>,
+    volumes: Vec<Volume>,
     program: Box<dyn Program>,
     start: Instant,
     epoch: Timestamp,
@@ -66,6 +68,7 @@ impl MemoryHost {
     pub fn new(epoch: Timestamp, seed: u64, program: impl Program) -> Self {
         Self {
             files: Arc::default(),
+            volumes: Vec::new(),
             program: Box::new(program),
             start: Instant::now(),
             epoch,
@@ -73,6 +76,16 @@ impl MemoryHost {
             power: AtomicU64::new(u64::MAX),
             writes: AtomicU64::new(0),
         }
+    }
+
+    /// Everything below `path` lies in the real directory `root`, under the same names; it need not exist yet.
+    pub fn with_volume(mut self, path: impl Into<PathBuf>, root: &Path) -> Self {
+        self.volumes.push(Volume::new(path.into(), root));
+        self
+    }
+
+    fn volume(&self, path: &Path) -> Option<&Volume> {
+        self.volumes.iter().find(|volume| volume.holds(path))
     }
 
     /// The `n`th write from now fails, and all after it.
@@ -83,6 +96,11 @@ impl MemoryHost {
     /// Power is back; the disk holds what was written before.
     pub fn restart(&self) {
         self.power.store(u64::MAX, Ordering::SeqCst);
+    }
+
+    /// Whether the power has failed, or will before the next write.
+    pub fn is_dead(&self) -> bool {
+        self.power.load(Ordering::SeqCst) == 0
     }
 
     /// How many writes there were.
@@ -175,6 +193,9 @@ impl Host for MemoryHost {
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
         let mut at = clean(path);
         for _ in 0..8 {
+            if let Some(volume) = self.volume(&at) {
+                return volume.files().read(&at);
+            }
             match self.files().get(&at).map(|entry| entry.node.clone()) {
                 None => return Err(io::ErrorKind::NotFound.into()),
                 Some(Node::Directory) => return Err(io::ErrorKind::IsADirectory.into()),
@@ -195,6 +216,9 @@ impl Host for MemoryHost {
 
     fn create(&self, path: &Path, mode: u32) -> io::Result<Box<dyn Write + Send>> {
         self.write()?;
+        if let Some(volume) = self.volume(&clean(path)) {
+            return volume.files().create(&clean(path), mode);
+        }
         if self.stat(path).is_ok() {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
@@ -207,6 +231,9 @@ impl Host for MemoryHost {
         let path = clean(path);
         if path == Path::new("/") {
             return Ok(Stat { kind: Kind::Directory, mode: 0o755, uid: 0, gid: 0, len: 0 });
+        }
+        if let Some(volume) = self.volume(&path) {
+            return volume.stat(&path);
         }
         let files = self.files();
         let entry = files.get(&path).ok_or(io::ErrorKind::NotFound)?;
@@ -222,6 +249,9 @@ impl Host for MemoryHost {
 
     fn list(&self, path: &Path) -> io::Result<Vec<String>> {
         let path = clean(path);
+        if let Some(volume) = self.volume(&path) {
+            return volume.files().list(&path);
+        }
         if self.stat(&path)?.kind != Kind::Directory {
             return Err(io::ErrorKind::NotADirectory.into());
         }
@@ -237,6 +267,9 @@ impl Host for MemoryHost {
     fn make_dirs(&self, path: &Path, mode: u32) -> io::Result<()> {
         self.write()?;
         let path = clean(path);
+        if let Some(volume) = self.volume(&path) {
+            return volume.files().make_dirs(&path, mode);
+        }
         let mut at = PathBuf::from("/");
         for part in path.components().skip(1) {
             at.push(part);
@@ -254,6 +287,9 @@ impl Host for MemoryHost {
 
     fn replace(&self, path: &Path, content: &[u8], attr: Attr) -> io::Result<()> {
         self.write()?;
+        if let Some(volume) = self.volume(&clean(path)) {
+            return volume.files().replace(&clean(path), content, Volume::attr(attr));
+        }
         if self.stat(path).is_ok_and(|stat| stat.kind == Kind::Directory) {
             return Err(io::ErrorKind::IsADirectory.into());
         }
@@ -263,6 +299,9 @@ impl Host for MemoryHost {
 
     fn set_attr(&self, path: &Path, attr: Attr) -> io::Result<()> {
         self.write()?;
+        if let Some(volume) = self.volume(&clean(path)) {
+            return volume.files().set_attr(&clean(path), Volume::attr(attr));
+        }
         let mut files = self.files();
         let entry = files.get_mut(&clean(path)).ok_or(io::ErrorKind::NotFound)?;
         entry.mode = attr.mode;
@@ -272,6 +311,9 @@ impl Host for MemoryHost {
 
     fn remove_file(&self, path: &Path) -> io::Result<()> {
         self.write()?;
+        if let Some(volume) = self.volume(&clean(path)) {
+            return volume.files().remove_file(&clean(path));
+        }
         if self.stat(path)?.kind == Kind::Directory {
             return Err(io::ErrorKind::IsADirectory.into());
         }
@@ -281,6 +323,9 @@ impl Host for MemoryHost {
 
     fn remove_tree(&self, path: &Path) -> io::Result<()> {
         self.write()?;
+        if let Some(volume) = self.volume(&clean(path)) {
+            return volume.files().remove_tree(&clean(path));
+        }
         if self.stat(path)?.kind != Kind::Directory {
             return Err(io::ErrorKind::NotADirectory.into());
         }
@@ -291,11 +336,17 @@ impl Host for MemoryHost {
 
     fn symlink(&self, target: &Path, path: &Path) -> io::Result<()> {
         self.write()?;
+        if let Some(volume) = self.volume(&clean(path)) {
+            return volume.files().symlink(target, &clean(path));
+        }
         self.put(path, Entry { node: Node::Symlink(target.to_owned()), mode: 0o777, owner: (0, 0) })
     }
 
     fn hard_link(&self, existing: &Path, path: &Path) -> io::Result<()> {
         self.write()?;
+        if let Some(volume) = self.volume(&clean(path)) {
+            return volume.files().hard_link(&clean(existing), &clean(path));
+        }
         let entry = self.files().get(&clean(existing)).cloned().ok_or(io::ErrorKind::NotFound)?;
         self.put(path, entry)
     }

@@ -7,6 +7,7 @@
 mod memory;
 mod process;
 mod real;
+mod volume;
 
 use std::{
     future::Future,

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use drover_api::capi::v1beta2 as capi;
 use drover_runtime::{Error, Next, ObjectKey, Reconciler};
+use kube::ResourceExt;
 use serde_json::{Value, json};
 
 use super::nodelookup::{self, GROUPS};
@@ -121,6 +122,7 @@ impl Nodes {
         let wanted = nodesync::Wanted {
             labels: serde_json::from_str(&note(annotations::LABELS)).unwrap_or_default(),
             taints: serde_json::from_str(&note(annotations::TAINTS)).unwrap_or_default(),
+            worker: secret.labels().get(labels::WORKER_ROLE).is_some_and(|role| role == "true"),
         };
         let live = match self.context.downstream.node(management, node).await {
             Ok(Some(live)) => live,

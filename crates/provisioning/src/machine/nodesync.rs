@@ -1,4 +1,4 @@
-//! A pool's labels and taints on a living Node. Pure.
+//! A pool's labels, taints and worker role on a living Node. Pure.
 //!
 //! What came from the pool is noted on the Node, so that what the pool drops can be told from what others
 //! set. Labels that the node registered with count as the pool's until there is a note.
@@ -15,7 +15,11 @@ use crate::keys::annotations;
 pub struct Wanted {
     pub labels: BTreeMap<String, String>,
     pub taints: Vec<Taint>,
+    /// A kubelet may not give itself a role, and K3s gives none to workers.
+    pub worker: bool,
 }
+
+const WORKER_ROLE: &str = "node-role.kubernetes.io/worker";
 
 /// The merge patch that makes the Node follow, or nothing if it does.
 pub fn patch(node: &Node, wanted: &Wanted, registered_with: &[String]) -> Option<Value> {
@@ -30,6 +34,9 @@ pub fn patch(node: &Node, wanted: &Wanted, registered_with: &[String]) -> Option
         if live.get(key) != Some(value) {
             labels.insert(key.clone(), json!(value));
         }
+    }
+    if wanted.worker && !live.contains_key(WORKER_ROLE) {
+        labels.insert(WORKER_ROLE.to_owned(), json!("true"));
     }
     for key in former.iter().filter(|key| !wanted.labels.contains_key(*key) && live.contains_key(*key)) {
         labels.insert(key.clone(), Value::Null);
@@ -95,6 +102,7 @@ mod tests {
         Wanted {
             labels: serde_json::from_value(labels).unwrap(),
             taints: serde_json::from_value(taints).unwrap(),
+            worker: false,
         }
     }
 
@@ -117,6 +125,15 @@ mod tests {
             patch["metadata"]["annotations"][annotations::NODE_TAINTS_FROM_POOL],
             r#"["k:NoSchedule"]"#
         );
+    }
+
+    #[test]
+    fn a_worker_is_called_one_and_a_label_of_others_is_kept() {
+        let worker = Wanted { worker: true, ..Wanted::default() };
+        let fresh = patch(&node(json!({"metadata": {}})), &worker, &[]).unwrap();
+        assert_eq!(fresh["metadata"]["labels"], json!({WORKER_ROLE: "true"}));
+        let named = node(json!({"metadata": {"labels": {WORKER_ROLE: ""}}}));
+        assert_eq!(patch(&named, &worker, &[]), None);
     }
 
     #[test]

@@ -6,16 +6,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use drover_runtime::fault::{Fault, Plan};
-use kube::api::DeleteParams;
+use drover_testkit::demo;
 
-use crate::cluster::{leftovers, make, nodes, ready};
+use crate::cluster::nodes;
 use crate::players::play;
 use crate::world::World;
 
 const FAULTS: [Fault; 4] = [Fault::Crash, Fault::CrashBefore, Fault::AnswerLost, Fault::Lost];
 const SAMPLES: u64 = 5;
 const LOOK: Duration = Duration::from_millis(10);
-const PATIENCE: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_manager_killed_at_any_write_makes_and_removes_the_same_cluster() {
@@ -51,10 +50,11 @@ async fn life(fault: Fault, at: u64) -> u64 {
         }
     };
     let whole = async {
-        make(&world).await;
-        ready(&world, &told).await;
-        exactly_once(&world, &told).await;
-        removed(&world, &told).await;
+        demo::make(&world.objects).await;
+        demo::ready(&world.objects, &told).await;
+        demo::exactly_once(&world.objects, &told).await;
+        assert_eq!(nodes(&world).await.len(), 3, "Nodes after {told}");
+        demo::remove(&world.objects, &told).await;
         over.store(true, Ordering::SeqCst);
     };
     let (managers, ()) = tokio::join!(successor, whole);
@@ -65,37 +65,4 @@ async fn life(fault: Fault, at: u64) -> u64 {
     players.abort();
     eprintln!("{told}: {:.1} s, {writes} writes of the first manager", start.elapsed().as_secs_f32());
     writes
-}
-
-async fn exactly_once(world: &World, told: &str) {
-    for (api_version, kind, wanted) in [
-        ("cluster.x-k8s.io/v1beta2", "Cluster", 1),
-        ("cluster.x-k8s.io/v1beta2", "MachineDeployment", 2),
-        ("cluster.x-k8s.io/v1beta2", "MachineSet", 2),
-        ("cluster.x-k8s.io/v1beta2", "Machine", 3),
-        ("rke.cattle.io/v1", "RKEControlPlane", 1),
-        ("rke.cattle.io/v1", "RKEBootstrap", 3),
-        ("rke-machine.cattle.io/v1", "LocalMachine", 3),
-        ("management.cattle.io/v3", "Cluster", 1),
-        ("management.cattle.io/v3", "ClusterRegistrationToken", 1),
-    ] {
-        let found = world.list(api_version, kind).await;
-        assert_eq!(found.len(), wanted, "{kind} after {told}: {found:#?}");
-    }
-    assert_eq!(nodes(world).await.len(), 3, "Nodes after {told}");
-}
-
-async fn removed(world: &World, told: &str) {
-    let api = world.api("provisioning.cattle.io/v1", "Cluster", "default");
-    api.delete("demo", &DeleteParams::default()).await.unwrap();
-    let start = Instant::now();
-    loop {
-        let left = leftovers(world).await;
-        let cluster = api.get_opt("demo").await.unwrap();
-        if left.is_empty() && cluster.is_none() {
-            return;
-        }
-        assert!(start.elapsed() < PATIENCE, "left after {told}: {left:?} {cluster:#?}");
-        tokio::time::sleep(LOOK).await;
-    }
 }

@@ -27,7 +27,7 @@ pub(crate) fn play(world: &Arc<World>) -> tokio::task::JoinHandle<()> {
 
 /// Every Job succeeds; `create` leaves the machine's store in the state secret.
 async fn run_jobs(world: &World) {
-    let jobs: Api<Job> = Api::all(world.client.clone());
+    let jobs: Api<Job> = Api::all(world.objects.client());
     for job in jobs.list(&ListParams::default()).await.unwrap().items {
         if job.status.as_ref().is_some_and(|status| status.completion_time.is_some()) {
             continue;
@@ -37,7 +37,7 @@ async fn run_jobs(world: &World) {
             job.spec.as_ref().unwrap().template.spec.as_ref().unwrap().containers[0].args.clone().unwrap();
         let state = args.iter().find_map(|arg| arg.strip_prefix("--secret-name=")).unwrap();
         if args.iter().any(|arg| arg == "create") {
-            let secrets: Api<Secret> = Api::namespaced(world.client.clone(), &namespace);
+            let secrets: Api<Secret> = Api::namespaced(world.objects.client(), &namespace);
             let Ok(mut secret) = secrets.get(state).await else { continue };
             let number = 10 + secret.name_any().bytes().map(u32::from).sum::<u32>() % 200;
             secret.data.get_or_insert_default().insert("extractedConfig".into(), ByteString(store(number)));
@@ -50,7 +50,7 @@ async fn run_jobs(world: &World) {
             {"type": "SuccessCriteriaMet", "status": "True", "lastTransitionTime": now},
             {"type": "Complete", "status": "True", "lastTransitionTime": now},
         ]}});
-        let own: Api<Job> = Api::namespaced(world.client.clone(), &namespace);
+        let own: Api<Job> = Api::namespaced(world.objects.client(), &namespace);
         let _ = own.patch_status(&job.name_any(), &PatchParams::default(), &Patch::Merge(status)).await;
     }
 }
@@ -72,7 +72,7 @@ fn store(number: u32) -> Vec<u8> {
 
 /// Every agent applies its plan at once; its node registers and, on a server, the tunnel opens.
 async fn run_agents(world: &World) {
-    let secrets: Api<Secret> = Api::all(world.client.clone());
+    let secrets: Api<Secret> = Api::all(world.objects.client());
     let params = ListParams::default().fields("type=rke.cattle.io/machine-plan");
     for mut secret in secrets.list(&params).await.unwrap().items {
         let data = secret.data.clone().unwrap_or_default();
@@ -92,7 +92,7 @@ async fn run_agents(world: &World) {
         put(keys::PLAN_STATE, "succeeded".into());
         put(keys::APPLIED_CHECKSUM, checksum(&bytes));
         put(keys::PROBE_STATUSES, Value::Object(probes).to_string());
-        let own: Api<Secret> = Api::namespaced(world.client.clone(), &secret.namespace().unwrap());
+        let own: Api<Secret> = Api::namespaced(world.objects.client(), &secret.namespace().unwrap());
         if own.replace(&secret.name_any(), &PostParams::default(), &secret).await.is_ok() {
             register(world, &secret, &plan).await;
         }
@@ -146,12 +146,12 @@ async fn register(world: &World, secret: &Secret, plan: &Plan) {
 
 /// What the access layer does when a tunnel opens or closes.
 pub(crate) async fn connect(world: &World, status: &str) {
-    for twin in world.list("management.cattle.io/v3", "Cluster").await {
+    for twin in world.objects.list("management.cattle.io/v3", "Cluster").await {
         let twin_status = json!({
             "apiVersion": "management.cattle.io/v3", "kind": "Cluster", "metadata": {"name": twin["metadata"]["name"]},
             "status": {"conditions": [{"type": "Connected", "status": status}]},
         });
-        let api = world.api("management.cattle.io/v3", "Cluster", "");
+        let api = world.objects.api("management.cattle.io/v3", "Cluster", "");
         let name = twin["metadata"]["name"].as_str().unwrap();
         api.patch_status(
             name,

@@ -1,8 +1,6 @@
 //! A management plane and one downstream cluster, each a real API server in memory.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use drover_apiserver::auth::pki::Pki;
 use drover_apiserver::clock::SystemClock as ApiClock;
@@ -18,24 +16,19 @@ use drover_provisioning::downstream::{Downstream, DownstreamError, Removal};
 use drover_provisioning::machine::schema::{Drivers, Flag, FlagKind};
 use drover_provisioning::registration::connect::Connect;
 use drover_provisioning::settings::Settings;
-use drover_provisioning::store::resource;
 use drover_runtime::fault::{Fault, Faulty, Plan};
 use drover_runtime::{Cache, Caches, ObjectKey, SystemClock, in_process_client};
-use futures::StreamExt;
+use drover_testkit::objects::Objects;
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::Client;
-use kube::api::{
-    Api, DeleteParams, DynamicObject, EvictParams, ListParams, Patch, PatchParams, PostParams, WatchEvent,
-    WatchParams,
-};
-use parking_lot::Mutex;
-use serde_json::{Value, json};
+use kube::api::{Api, DeleteParams, EvictParams, ListParams, Patch, PatchParams, PostParams};
+use serde_json::Value;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
 pub(crate) struct World {
-    pub(crate) client: Client,
+    pub(crate) objects: Objects,
     pub(crate) downstream: Client,
     management: Embedded,
     _downstream: Embedded,
@@ -88,15 +81,12 @@ impl World {
         for crd in drover_api::crds() {
             crds.create(&PostParams::default(), &crd).await.unwrap();
         }
-        eventually("CRDs are served", || async {
-            let list = crds.list(&ListParams::default()).await.unwrap();
-            list.items.iter().all(|crd| {
-                let conditions = crd.status.iter().flat_map(|s| s.conditions.iter().flatten());
-                conditions.into_iter().any(|c| c.type_ == "Established" && c.status == "True")
-            })
-        })
-        .await;
-        Self { client, downstream, management, _downstream: downstream_server }
+        Self {
+            objects: Objects::new(move || client.clone()),
+            downstream,
+            management,
+            _downstream: downstream_server,
+        }
     }
 
     /// Starts the controllers, whose calls may meet a fault.
@@ -128,95 +118,6 @@ impl World {
         tasks.spawn(provisioning.run(stop.clone()));
         tasks.spawn(drover_capi::run(caches, tunnel, Arc::new(SystemClock), stop.clone()));
         Manager { connect, tasks, _guard: stop.clone().drop_guard(), stop }
-    }
-
-    pub(crate) fn api(&self, api_version: &str, kind: &str, namespace: &str) -> Api<DynamicObject> {
-        let resource = resource(api_version, kind);
-        if namespace.is_empty() {
-            Api::all_with(self.client.clone(), &resource)
-        } else {
-            Api::namespaced_with(self.client.clone(), namespace, &resource)
-        }
-    }
-
-    pub(crate) async fn list(&self, api_version: &str, kind: &str) -> Vec<Value> {
-        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource(api_version, kind));
-        match api.list(&ListParams::default()).await {
-            Ok(list) => list.items.into_iter().map(|item| json!(item)).collect(),
-            Err(_) => vec![],
-        }
-    }
-
-    pub(crate) async fn get(
-        &self,
-        api_version: &str,
-        kind: &str,
-        namespace: &str,
-        name: &str,
-    ) -> Option<Value> {
-        self.api(api_version, kind, namespace).get_opt(name).await.unwrap().map(|object| json!(object))
-    }
-
-    pub(crate) async fn create(&self, object: Value) {
-        let (api_version, kind) = (object["apiVersion"].as_str().unwrap(), object["kind"].as_str().unwrap());
-        let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
-        let dynamic: DynamicObject = serde_json::from_value(object.clone()).unwrap();
-        self.api(api_version, kind, namespace).create(&PostParams::default(), &dynamic).await.unwrap();
-    }
-
-    pub(crate) async fn merge(
-        &self,
-        api_version: &str,
-        kind: &str,
-        namespace: &str,
-        name: &str,
-        patch: Value,
-    ) {
-        let api = self.api(api_version, kind, namespace);
-        api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
-    }
-
-    /// Notes at which revision objects of these kinds end.
-    pub(crate) fn record_ends(&self, kinds: &[(&str, &str)]) -> Arc<Mutex<Vec<(u64, String)>>> {
-        let ends = Arc::new(Mutex::new(Vec::new()));
-        for (api_version, kind) in kinds {
-            let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource(api_version, kind));
-            let (ends, kind) = (ends.clone(), format!("{api_version} {kind}"));
-            tokio::spawn(async move {
-                let events = api.watch(&WatchParams::default().timeout(290), "0").await.unwrap();
-                let mut events = std::pin::pin!(events);
-                while let Some(Ok(event)) = events.next().await {
-                    if let WatchEvent::Deleted(object) = event {
-                        let revision = object.metadata.resource_version.unwrap().parse().unwrap();
-                        ends.lock().push((revision, kind.clone()));
-                    }
-                }
-            });
-        }
-        ends
-    }
-
-    pub(crate) async fn cluster(&self) -> Value {
-        self.get("provisioning.cattle.io/v1", "Cluster", "default", "demo").await.unwrap_or_default()
-    }
-
-    pub(crate) async fn machines(&self) -> Vec<Value> {
-        self.list("cluster.x-k8s.io/v1beta2", "Machine").await
-    }
-}
-
-pub(crate) fn condition(object: &Value, type_: &str) -> (String, String) {
-    let list = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
-    let found = list.into_iter().find(|condition| condition["type"] == type_).unwrap_or_default();
-    let text = |key: &str| found[key].as_str().unwrap_or_default().to_owned();
-    (text("status"), text("message"))
-}
-
-pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, mut check: impl FnMut() -> F) {
-    let start = Instant::now();
-    while !check().await {
-        assert!(start.elapsed() < Duration::from_secs(60), "not in 60 s: {what}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
@@ -359,8 +260,4 @@ impl Downstream for Tunnel {
 
 fn failed(cluster: &str, operation: &str, error: &kube::Error) -> DownstreamError {
     DownstreamError::Failed { cluster: cluster.into(), operation: operation.into(), cause: error.to_string() }
-}
-
-pub(crate) fn text_map(value: &Value) -> BTreeMap<String, String> {
-    serde_json::from_value(value.clone()).unwrap_or_default()
 }

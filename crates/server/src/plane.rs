@@ -1,0 +1,307 @@
+//! The management plane apart from the host that carries it: the API on some storage, every controller but the one that
+//! runs child processes, tunnels, proxy and what answers requests.
+//!
+//! [`crate::manager`] gives it a data directory, a port, local machines and a runner of Jobs. Tests of the whole line
+//! give it a storage in memory, and play the Jobs themselves.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use anyhow::Context;
+use drover_access::Downstreams;
+use drover_access::connected::Connectivity;
+use drover_access::proxy::Proxy;
+use drover_access::registration::{CREDENTIAL_NAMESPACE, Registrar};
+use drover_access::tokens::{KubeconfigAuthenticator, Tokens};
+use drover_api::management::v3::Setting;
+use drover_apiserver::UserInfo;
+use drover_apiserver::auth::pki::{Pki, ServingCertificate, server_config};
+use drover_apiserver::controllers::ControllerOptions;
+use drover_apiserver::embedded::{Embedded, EmbeddedOptions};
+use drover_apiserver::http::ApiService;
+use drover_apiserver::identity::Authenticator;
+use drover_apiserver::status::Status;
+use drover_apiserver::storage::Storage;
+use drover_provisioning::bootstrap::script;
+use drover_provisioning::context::{Options as ProvisioningOptions, SystemRandom};
+use drover_provisioning::controllers::Provisioning;
+use drover_provisioning::controlplane::planner::releases::Releases;
+use drover_provisioning::machine::schema::Drivers;
+use drover_provisioning::settings::Settings;
+use drover_runtime::{Cache, Caches, Clock, SystemClock};
+use drover_tunnel::Registry;
+use futures::future::BoxFuture;
+use k8s_openapi::api::core::v1::{Namespace, Secret};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, ApiResource, DynamicObject, ObjectMeta, Patch, PatchParams};
+use kube::{Client, ResourceExt};
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::clusters::Clusters;
+use crate::front::{Asset, Front, Parts};
+
+/// The version of Kubernetes that the embedded API speaks.
+const KUBERNETES_VERSION: &str = "v1.36.3";
+/// Namespaces that Rancher's clients expect.
+const NAMESPACES: [&str; 4] = ["cattle-system", CREDENTIAL_NAMESPACE, "fleet-default", "fleet-local"];
+const STOP_LIMIT: Duration = Duration::from_secs(15);
+
+/// What a management plane is made of.
+pub struct PlaneOptions {
+    pub storage: Arc<dyn Storage>,
+    /// The authority behind the port, client certificates and tokens.
+    pub pki: Arc<Pki>,
+    /// The port's certificate.
+    pub serving: Arc<ServingCertificate>,
+    /// Where people on this host reach it.
+    pub url: String,
+    /// Where machines reach it.
+    pub server_url: String,
+    /// Flags of the machine drivers.
+    pub drivers: Arc<dyn Drivers>,
+    pub install_script: String,
+    /// Files below `/assets/`, by name.
+    pub assets: BTreeMap<String, Asset>,
+}
+
+/// A running management plane. Dropping it ends the controllers and closes the port.
+pub struct Plane {
+    /// Acts with all rights.
+    pub client: Client,
+    caches: Caches,
+    secrets: Cache<Secret>,
+    clock: Arc<dyn Clock>,
+    embedded: Arc<Embedded>,
+    port: Port,
+    controllers: CancellationToken,
+    tasks: TaskTracker,
+}
+
+/// What a further controller shares with those of the plane.
+pub struct Shared {
+    pub caches: Caches,
+    pub secrets: Cache<Secret>,
+    pub clock: Arc<dyn Clock>,
+    pub stop: CancellationToken,
+}
+
+/// Answers on any listener, until the plane stops. Clones share it.
+#[derive(Clone)]
+pub struct Port {
+    front: Front,
+    tls: Arc<rustls::ServerConfig>,
+    stop: CancellationToken,
+}
+
+impl Port {
+    /// Is cancelled when the plane stops.
+    pub fn stop(&self) -> &CancellationToken {
+        &self.stop
+    }
+
+    /// Answers until `stop`.
+    pub async fn serve(self, listener: TcpListener, stop: CancellationToken) {
+        let front = self.front;
+        drover_https::serve(listener, self.tls, move |request| front.clone().answer(request), stop).await;
+    }
+}
+
+impl Plane {
+    /// Starts everything. It answers requests once it is told where ([`Plane::serve`]).
+    pub async fn start(options: PlaneOptions) -> anyhow::Result<Self> {
+        Self::start_with(options, client).await
+    }
+
+    /// Starts everything with controllers that reach the API through `connect`: tests put faults in between.
+    pub async fn start_with(
+        options: PlaneOptions,
+        connect: impl FnOnce(ApiService) -> Client,
+    ) -> anyhow::Result<Self> {
+        let PlaneOptions { storage, pki, serving, url, server_url, drivers, install_script, assets } =
+            options;
+        let late = Arc::new(Late::default());
+        let embedded = Embedded::start(EmbeddedOptions {
+            storage,
+            clock: Arc::new(drover_apiserver::clock::SystemClock),
+            version: KUBERNETES_VERSION.into(),
+            pki: pki.clone(),
+            admission: crate::admission::hooks(),
+            authenticators: vec![late.clone()],
+            anonymous: true,
+            server_url: url.clone(),
+            controllers: ControllerOptions {
+                root_ca: Some(pki.ca_pem().to_owned()),
+                ..ControllerOptions::default()
+            },
+        })
+        .await?;
+        let embedded = Arc::new(embedded);
+        let settings = Settings {
+            server_url,
+            internal_server_url: url,
+            cacerts: pki.ca_pem().to_owned(),
+            ..Settings::default()
+        };
+        prepare(&client(embedded.service()), &settings).await?;
+
+        let client = connect(embedded.service());
+        let stop = CancellationToken::new();
+        let controllers = stop.child_token();
+        let caches = Caches::new(client.clone(), controllers.clone());
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let (secrets, twins) = (caches.all::<Secret>(), caches.all());
+        let tokens = Tokens::new(secrets.clone());
+        late.set(Arc::new(KubeconfigAuthenticator::new(tokens.clone())));
+        let tunnels = Registry::default();
+        let downstreams = Downstreams::new(twins.clone(), secrets.clone(), tunnels.clone());
+        let clusters = Clusters::new(downstreams.clone(), twins.clone(), caches.all(), controllers.clone());
+        let provisioning = Provisioning::new(ProvisioningOptions {
+            caches: caches.clone(),
+            clock: clock.clone(),
+            random: Arc::new(SystemRandom),
+            settings: settings.clone(),
+            releases: Releases::builtin(),
+            downstream: Arc::new(clusters.clone()),
+            drivers,
+            install_script: install_script.clone(),
+        });
+        let front = Front::new(Parts {
+            embedded: embedded.clone(),
+            proxy: Proxy::new(twins.clone(), downstreams.clone()),
+            tunnels,
+            tokens,
+            registrar: Registrar::new(client.clone(), twins.clone(), secrets.clone()),
+            connect: provisioning.connect(),
+            cacerts: pki.ca_pem().to_owned(),
+            install_script: script::render(&script::Input {
+                settings: &settings,
+                agent_env_vars: &[],
+                agent_var_dir: "",
+                token: None,
+                body: &install_script,
+            }),
+            assets,
+        });
+        let tls = Arc::new(server_config(&pki, serving)?);
+
+        let tasks = TaskTracker::new();
+        tasks.spawn(provisioning.run(controllers.clone()));
+        tasks.spawn(drover_capi::run(caches.clone(), Arc::new(clusters), clock.clone(), controllers.clone()));
+        let connectivity = Connectivity::new(client.clone(), twins, downstreams, clock.clone());
+        tasks.spawn(connectivity.run(controllers.clone()));
+        let port = Port { front, tls, stop };
+        Ok(Self { client, caches, secrets, clock, embedded, port, controllers, tasks })
+    }
+
+    /// Answers on a listener until the plane stops.
+    pub fn serve(&self, listener: TcpListener) {
+        self.tasks.spawn(self.port.clone().serve(listener, self.port.stop.clone()));
+    }
+
+    /// Answers on listeners that others look after.
+    pub fn port(&self) -> Port {
+        self.port.clone()
+    }
+
+    /// Runs a further controller, which ends with the others.
+    pub fn join<F>(&self, controller: impl FnOnce(Shared) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.tasks.spawn(controller(Shared {
+            caches: self.caches.clone(),
+            secrets: self.secrets.clone(),
+            clock: self.clock.clone(),
+            stop: self.controllers.clone(),
+        }));
+    }
+
+    /// Stops: first what writes, then what answers.
+    pub async fn stop(self) {
+        self.embedded.shut_down();
+        self.controllers.cancel();
+        self.port.stop.cancel();
+        self.tasks.close();
+        if tokio::time::timeout(STOP_LIMIT, self.tasks.wait()).await.is_err() {
+            tracing::warn!("some work did not end in time");
+        }
+    }
+}
+
+impl Drop for Plane {
+    fn drop(&mut self) {
+        self.port.stop.cancel();
+    }
+}
+
+/// A client of the API in this process that may do everything.
+fn client(api: ApiService) -> Client {
+    drover_runtime::in_process_client(api, UserInfo::system_masters("system:drover"))
+}
+
+/// An authenticator that is known only once the API runs.
+#[derive(Default)]
+struct Late(OnceLock<Arc<dyn Authenticator>>);
+
+impl Late {
+    fn set(&self, authenticator: Arc<dyn Authenticator>) {
+        // Set once, at start.
+        let _ = self.0.set(authenticator);
+    }
+}
+
+impl Authenticator for Late {
+    fn authenticate<'a>(
+        &'a self,
+        request: &'a http::request::Parts,
+    ) -> BoxFuture<'a, Result<Option<UserInfo>, Status>> {
+        match self.0.get() {
+            Some(authenticator) => authenticator.authenticate(request),
+            None => Box::pin(async { Ok(None) }),
+        }
+    }
+}
+
+/// What must exist before the first controller looks: kinds, namespaces, and the settings that clients read.
+async fn prepare(client: &Client, settings: &Settings) -> anyhow::Result<()> {
+    let params = PatchParams::apply("drover/server/prepare").force();
+    let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
+    for crd in drover_api::crds() {
+        let name = crd.name_any();
+        crds.patch(&name, &params, &Patch::Apply(&crd))
+            .await
+            .with_context(|| format!("CRD {name} cannot be installed"))?;
+    }
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    for name in NAMESPACES {
+        let namespace = Namespace {
+            metadata: ObjectMeta { name: Some(name.into()), ..ObjectMeta::default() },
+            ..Namespace::default()
+        };
+        namespaces
+            .patch(name, &params, &Patch::Apply(&namespace))
+            .await
+            .with_context(|| format!("namespace {name} cannot be made"))?;
+    }
+    let resource = ApiResource::erase::<Setting>(&());
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+    let values = [
+        ("server-url", settings.server_url.as_str()),
+        ("internal-server-url", settings.internal_server_url.as_str()),
+        // Trimmed: a stored newline at the end would change the checksum that agents compute.
+        ("cacerts", settings.cacerts.trim()),
+    ];
+    for (name, value) in values {
+        let setting = json!({
+            "apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": name}, "value": value,
+        });
+        api.patch(name, &params, &Patch::Apply(&setting))
+            .await
+            .with_context(|| format!("setting {name} cannot be written"))?;
+    }
+    Ok(())
+}

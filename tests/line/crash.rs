@@ -1,0 +1,84 @@
+//! Whatever is killed comes back, and the cluster becomes the same: the management plane at some of its writes, the
+//! machines between some of theirs. A sample by default, other writes in every run; far more with `DROVER_CRASH_EVERY=1`.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use drover_runtime::fault::{Fault, Plan};
+use drover_testkit::demo;
+
+use crate::life::sized;
+use crate::site::Site;
+
+const FAULTS: [Fault; 4] = [Fault::Crash, Fault::AnswerLost, Fault::CrashBefore, Fault::Lost];
+const LOOK: Duration = Duration::from_millis(10);
+
+fn every() -> bool {
+    std::env::var_os("DROVER_CRASH_EVERY").is_some()
+}
+
+/// From Ready to removed, with nothing double and nothing left.
+async fn whole(site: &Site, told: &str) {
+    demo::make(&site.objects).await;
+    demo::ready(&site.objects, told).await;
+    demo::exactly_once(&site.objects, told).await;
+    sized(site, 3).await;
+    demo::remove(&site.objects, told).await;
+    assert!(site.datacenter.names().await.is_empty(), "machines left after {told}");
+}
+
+/// Every management plane of this cluster's life meets its fault after some writes; a killed one gets a successor.
+async fn life_under(gap: u64, first: u64) {
+    let told = format!("faults at write {first}, then after every {gap} writes");
+    let mut plan = Plan::new(FAULTS[0], first);
+    let (site, mut manager) = Site::start(Some(plan.clone())).await;
+    let over = AtomicBool::new(false);
+    let struck = AtomicU64::new(0);
+    let reaper = async {
+        while !over.load(Ordering::SeqCst) {
+            tokio::time::sleep(LOOK).await;
+            if !plan.struck() {
+                continue;
+            }
+            let round = struck.fetch_add(1, Ordering::SeqCst) + 1;
+            // Also after a call that was only lost: each manager meets one fault, and then the next one is due.
+            manager.kill().await;
+            plan = Plan::new(FAULTS[round as usize % FAULTS.len()], gap);
+            manager = site.manager(Some(plan.clone())).await;
+        }
+        manager
+    };
+    let life = async {
+        whole(&site, &told).await;
+        over.store(true, Ordering::SeqCst);
+    };
+    let (manager, ()) = tokio::join!(reaper, life);
+    eprintln!("{told}: {} faults", struck.load(Ordering::SeqCst));
+    site.close(manager).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_management_plane_killed_at_any_write_makes_and_removes_the_same_cluster() {
+    let gap = if every() { 25 } else { 200 };
+    let seed = u64::from(std::process::id());
+    let firsts: Vec<u64> = if every() { (1..=gap).collect() } else { vec![1 + seed % gap] };
+    for first in firsts {
+        life_under(gap, first).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_machine_that_loses_power_between_any_two_writes_carries_on() {
+    let rounds = if every() { 20 } else { 1 };
+    for round in 0..rounds {
+        let (site, manager) = Site::start(None).await;
+        // An install takes some forty writes; the last cuts fall into the removal or are never reached.
+        let seed = u64::from(std::process::id()) + round;
+        let cuts: Vec<u64> = (0..6).map(|n| 1 + (seed * 7 + n * 11) % 40).collect();
+        let told = format!("power cuts after {cuts:?} writes");
+        site.datacenter.cut_power(cuts);
+        whole(&site, &told).await;
+        eprintln!("{told}: {} not reached", site.datacenter.power_cuts_left());
+        site.close(manager).await;
+    }
+}

@@ -1,0 +1,131 @@
+//! A cluster's life: made of nothing, changed in place, scaled, removed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use drover_agent::host::Host as _;
+use drover_testkit::{demo, eventually_within};
+use k8s_openapi::api::core::v1::{ConfigMap, Node};
+use kube::ResourceExt;
+use kube::api::{Api, DeleteParams, PostParams};
+use serde_json::json;
+
+use crate::site::Site;
+
+fn is_ready(node: &Node) -> bool {
+    let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+fn version(node: &Node) -> &str {
+    &node.status.as_ref().unwrap().node_info.as_ref().unwrap().kubelet_version
+}
+
+fn uids(nodes: &[Node]) -> BTreeSet<String> {
+    nodes.iter().map(|node| node.uid().unwrap()).collect()
+}
+
+/// Waits until the cluster has that many Nodes, all Ready, and the datacenter that many machines.
+pub(crate) async fn sized(site: &Site, wanted: usize) -> Vec<Node> {
+    eventually_within(demo::PATIENCE, || async {
+        let (nodes, machines) = (site.nodes().await, site.datacenter.names().await);
+        if nodes.len() == wanted && machines.len() == wanted && nodes.iter().all(is_ready) {
+            return Ok(nodes);
+        }
+        let names: Vec<_> = nodes.iter().map(|node| (node.name_any(), is_ready(node))).collect();
+        Err(format!("Nodes {names:?}, machines {machines:?}, wanted {wanted}"))
+    })
+    .await
+}
+
+/// A file of every machine, by the machine's name.
+async fn everywhere(site: &Site, path: &str) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    for name in site.datacenter.names().await {
+        let content = site.datacenter.with(&name, async |machine| machine.host.read(Path::new(path))).await;
+        found.insert(name, String::from_utf8(content.unwrap()).unwrap());
+    }
+    found
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn provisioning_check_1_35_a_cluster_lives_from_nothing_to_nothing() {
+    let (site, manager) = Site::start(None).await;
+    let objects = &site.objects;
+    demo::make(objects).await;
+    demo::ready(objects, "provisioned").await;
+    demo::exactly_once(objects, "provisioning").await;
+    let nodes = sized(&site, 3).await;
+    let roles = |role: &str| {
+        let label = format!("node-role.kubernetes.io/{role}");
+        nodes.iter().filter(|node| node.labels().contains_key(&label)).count()
+    };
+    assert_eq!((roles("control-plane"), roles("etcd")), (1, 1));
+    assert!(nodes.iter().all(|node| version(node) == "v1.34.1+k3s1"));
+    assert_eq!(nodes.iter().filter(|node| node.labels().get("tier").is_some_and(|t| t == "gold")).count(), 2);
+    let addresses: BTreeSet<String> = nodes
+        .iter()
+        .flat_map(|node| node.status.as_ref()?.addresses.as_ref())
+        .flatten()
+        .map(|a| a.address.clone())
+        .collect();
+    for name in site.datacenter.names().await {
+        let address = site.datacenter.with(&name, async |machine| machine.address.to_string()).await;
+        assert!(addresses.contains(&address), "{address} of {name} is not in {addresses:?}");
+    }
+
+    // Its owner works in it, through proxy and tunnel.
+    let maps: Api<ConfigMap> = Api::namespaced(site.downstream().await, "default");
+    let map: ConfigMap = serde_json::from_value(json!({"metadata": {"name": "mine"}})).unwrap();
+    maps.create(&PostParams::default(), &map).await.unwrap();
+
+    // In place: the version, then the configuration. No machine, Machine or Node is another.
+    let (machines, hosts) = (demo::machine_uids(objects).await, site.datacenter.names().await);
+    demo::merge(objects, json!({"spec": {"kubernetesVersion": "v1.34.2+k3s1"}})).await;
+    demo::ready(objects, "upgraded").await;
+    let upgraded = sized(&site, 3).await;
+    assert!(upgraded.iter().all(|node| version(node) == "v1.34.2+k3s1"));
+    let stamps = everywhere(&site, "/var/lib/rancher/k3s/restart_stamp").await;
+    let config = json!({"machineGlobalConfig": {"kubelet-arg": ["max-pods=42"]}});
+    demo::merge(objects, json!({"spec": {"rkeConfig": config}})).await;
+    demo::ready(objects, "reconfigured").await;
+    let configured = everywhere(&site, "/etc/rancher/k3s/config.yaml.d/50-rancher.yaml").await;
+    assert!(configured.values().all(|text| text.contains("max-pods=42")), "{configured:#?}");
+    let restarted = everywhere(&site, "/var/lib/rancher/k3s/restart_stamp").await;
+    assert!(stamps.iter().all(|(name, stamp)| restarted[name] != *stamp), "{stamps:?} {restarted:?}");
+
+    // Labels and taints of a pool: the Nodes follow, and nothing restarts.
+    demo::edit_pools(objects, |pools| {
+        pools[1]["labels"] = json!({"tier": "silver"});
+        pools[1]["taints"] = json!([{"key": "k", "value": "v", "effect": "NoSchedule"}]);
+    })
+    .await;
+    eventually_within(demo::PATIENCE, || async {
+        let nodes = site.nodes().await;
+        let silver = |node: &&Node| node.labels().get("tier").is_some_and(|tier| tier == "silver");
+        let tainted =
+            |node: &&Node| node.spec.iter().flat_map(|s| s.taints.iter().flatten()).any(|t| t.key == "k");
+        let found = (nodes.iter().filter(silver).count(), nodes.iter().filter(tainted).count());
+        if found == (2, 2) { Ok(()) } else { Err(format!("{found:?} follow")) }
+    })
+    .await;
+    demo::ready(objects, "relabelled").await;
+    assert_eq!(everywhere(&site, "/var/lib/rancher/k3s/restart_stamp").await, restarted);
+    assert_eq!(demo::machine_uids(objects).await, machines);
+    assert_eq!(site.datacenter.names().await, hosts);
+    assert_eq!(uids(&sized(&site, 3).await), uids(&nodes));
+    maps.delete("mine", &DeleteParams::default()).await.unwrap();
+
+    // More, then fewer. The server stays.
+    for quantity in [4, 1] {
+        demo::edit_pools(objects, |pools| pools[1]["quantity"] = json!(quantity)).await;
+        sized(&site, 1 + quantity).await;
+        demo::ready(objects, "scaled").await;
+    }
+    let server = |names: &BTreeSet<String>| names.iter().find(|name| name.contains("-cp-")).cloned();
+    assert_eq!(server(&site.datacenter.names().await), server(&hosts));
+
+    demo::remove(objects, "removal").await;
+    assert_eq!(site.datacenter.names().await, BTreeSet::new());
+    site.close(manager).await;
+}

@@ -1,0 +1,152 @@
+//! The management plane of a test, and the machines around it.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use drover_apiserver::UserInfo;
+use drover_apiserver::auth::pki::{Pki, ServingCertificate};
+use drover_apiserver::http::ApiService;
+use drover_apiserver::storage::{MemoryStorage, Storage};
+use drover_runtime::fault::{Fault, Faulty, Plan};
+use drover_runtime::in_process_client;
+use drover_server::DataDir;
+use drover_server::drivers::Builtin;
+use drover_server::plane::{Plane, PlaneOptions};
+use drover_testkit::SOON;
+use drover_testkit::objects::Objects;
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{Api, ListParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use parking_lot::Mutex;
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+use tokio::sync::OnceCell;
+use tokio::task::JoinHandle;
+
+use crate::datacenter::Datacenter;
+use crate::machine::some_address;
+
+/// What survives when the management plane is killed, and its surroundings.
+pub(crate) struct Site {
+    pub(crate) objects: Arc<Objects>,
+    pub(crate) datacenter: Arc<Datacenter>,
+    storage: Arc<dyn Storage>,
+    pki: Arc<Pki>,
+    address: SocketAddr,
+    client: Arc<Mutex<Option<Client>>>,
+    downstream: OnceCell<Client>,
+    jobs: Option<JoinHandle<()>>,
+    data_dir: tempfile::TempDir,
+}
+
+impl Site {
+    /// Everything, with a management plane whose controllers may meet a fault.
+    pub(crate) async fn start(faults: Option<Arc<Plan>>) -> (Self, Manager) {
+        let filter = tracing_subscriber::EnvFilter::from_default_env();
+        let _ = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init();
+        let client: Arc<Mutex<Option<Client>>> = Arc::default();
+        let current = client.clone();
+        let objects = Arc::new(Objects::new(move || current.lock().clone().expect("the plane was started")));
+        let mut site = Self {
+            objects,
+            datacenter: Arc::default(),
+            storage: Arc::new(MemoryStorage::new()),
+            pki: Arc::new(Pki::in_memory(jiff::Timestamp::now()).unwrap()),
+            // An address of its own: a successor finds the port free.
+            address: SocketAddr::new(some_address(), 8443),
+            client,
+            downstream: OnceCell::new(),
+            jobs: None,
+            data_dir: tempfile::tempdir().unwrap(),
+        };
+        let manager = site.manager(faults).await;
+        site.jobs = Some(site.datacenter.run(site.objects.clone()));
+        (site, manager)
+    }
+
+    /// Starts a management plane on what the one before left.
+    pub(crate) async fn manager(&self, faults: Option<Arc<Plan>>) -> Manager {
+        let faults = faults.unwrap_or_else(|| Plan::new(Fault::Lost, 0));
+        let names = [self.address.ip().to_string()];
+        let pair = self.pki.serving(&names, jiff::Timestamp::now()).unwrap();
+        let url = format!("https://{}", self.address);
+        let data_dir = DataDir::open(self.data_dir.path()).unwrap();
+        let options = PlaneOptions {
+            storage: self.storage.clone(),
+            pki: self.pki.clone(),
+            serving: ServingCertificate::new(&pair).unwrap(),
+            url: url.clone(),
+            server_url: url,
+            drivers: Arc::new(Builtin::new(&data_dir, &std::env::current_exe().unwrap())),
+            install_script: drover_agent::INSTALL_SCRIPT.into(),
+            assets: [].into(),
+        };
+        let (current, address) = (self.client.clone(), self.address);
+        let connect = move |api: ApiService| {
+            let own = in_process_client(api.clone(), UserInfo::system_masters("test"));
+            *current.lock() = Some(own);
+            in_process_client(Faulty::new(api, faults), UserInfo::system_masters("system:drover"))
+        };
+        let start = move || {
+            let runtime = Runtime::new().unwrap();
+            let plane = runtime.block_on(async {
+                let plane = Plane::start_with(options, connect).await.unwrap();
+                plane.serve(TcpListener::bind(address).await.unwrap());
+                plane
+            });
+            Manager { plane, runtime }
+        };
+        tokio::task::spawn_blocking(start).await.unwrap()
+    }
+
+    /// The downstream cluster as its owner reaches it: with its kubeconfig, by the proxy, through the tunnel.
+    pub(crate) async fn downstream(&self) -> Client {
+        self.downstream.get_or_init(|| self.connect()).await.clone()
+    }
+
+    async fn connect(&self) -> Client {
+        let secret = self.objects.get("v1", "Secret", "default", "demo-kubeconfig").await.unwrap();
+        let kubeconfig = STANDARD.decode(secret["data"]["value"].as_str().unwrap()).unwrap();
+        let kubeconfig = Kubeconfig::from_yaml(std::str::from_utf8(&kubeconfig).unwrap()).unwrap();
+        let options = KubeConfigOptions::default();
+        Client::try_from(Config::from_custom_kubeconfig(kubeconfig, &options).await.unwrap()).unwrap()
+    }
+
+    pub(crate) async fn nodes(&self) -> Vec<Node> {
+        let api: Api<Node> = Api::all(self.downstream().await);
+        api.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default()
+    }
+
+    /// The end of a test: nothing goes on.
+    pub(crate) async fn close(self, manager: Manager) {
+        self.jobs.iter().for_each(JoinHandle::abort);
+        self.datacenter.close().await;
+        manager.stop().await;
+    }
+}
+
+/// A running management plane: a program of its own, so it has a runtime of its own.
+pub(crate) struct Manager {
+    plane: Plane,
+    runtime: Runtime,
+}
+
+impl Manager {
+    /// As it ends when it is told to.
+    async fn stop(self) {
+        self.runtime.spawn(self.plane.stop()).await.unwrap();
+        end(self.runtime).await;
+    }
+
+    /// As `kill -9` does: whatever it was doing stays undone, connections break.
+    pub(crate) async fn kill(self) {
+        end(self.runtime).await;
+    }
+}
+
+async fn end(runtime: Runtime) {
+    tokio::task::spawn_blocking(move || runtime.shutdown_timeout(SOON)).await.unwrap();
+}
