@@ -3,7 +3,7 @@
 //! All versions share the layer with the program; only `run.sh` differs. So one file serves every version.
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::Path;
 
 use serde_json::json;
@@ -31,9 +31,7 @@ pub fn write_image(path: &Path, program: &Path, prefix: &str, versions: &[&str])
 
 fn archive(path: &Path, program: &Path, prefix: &str, versions: &[&str]) -> std::io::Result<()> {
     let mut out = tar::Builder::new(File::create(path)?);
-    let program = std::fs::read(program)?;
-    let program_layer = layer("k3s", &program)?;
-    append(&mut out, "program/layer.tar", &program_layer)?;
+    let program_digest = append_program(&mut out, program)?;
     let mut manifest = vec![];
     for version in versions {
         let tag = version.replace('+', "-");
@@ -45,7 +43,7 @@ fn archive(path: &Path, program: &Path, prefix: &str, versions: &[&str]) -> std:
             "architecture": if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" },
             "os": "linux",
             "config": {},
-            "rootfs": {"type": "layers", "diff_ids": [digest(&program_layer), digest(&script_layer)]},
+            "rootfs": {"type": "layers", "diff_ids": [program_digest, digest(Sha256::digest(&script_layer))]},
         });
         let config_name = format!("{tag}.json");
         append(&mut out, &config_name, config.to_string().as_bytes())?;
@@ -59,6 +57,40 @@ fn archive(path: &Path, program: &Path, prefix: &str, versions: &[&str]) -> std:
     file.sync_all()
 }
 
+/// The layer with the program, which is copied and hashed as it is read: it is much larger than all the rest.
+fn append_program<W: Write>(out: &mut tar::Builder<W>, program: &Path) -> std::io::Result<String> {
+    let file = File::open(program)?;
+    let length = file.metadata()?.len();
+    let mut head = header(length);
+    head.set_path("k3s")?;
+    head.set_cksum();
+    // A tar file is its header, the content in whole blocks, and two empty blocks.
+    let rest = vec![0; (length.next_multiple_of(BLOCK) - length + 2 * BLOCK) as usize];
+    let whole = BLOCK + length + rest.len() as u64;
+    let mut layer = Hashed {
+        inner: (&head.as_bytes()[..]).chain(file.take(length)).chain(&rest[..]),
+        hash: Sha256::new(),
+    };
+    out.append_data(&mut header(whole), "program/layer.tar", &mut layer)?;
+    Ok(digest(layer.hash.finalize()))
+}
+
+const BLOCK: u64 = 512;
+
+/// A reader that hashes what goes through it.
+struct Hashed<R> {
+    inner: R,
+    hash: Sha256,
+}
+
+impl<R: Read> Read for Hashed<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let read = self.inner.read(buffer)?;
+        self.hash.update(&buffer[..read]);
+        Ok(read)
+    }
+}
+
 fn layer(name: &str, content: &[u8]) -> std::io::Result<Vec<u8>> {
     let mut layer = tar::Builder::new(Vec::with_capacity(content.len() + 2048));
     append(&mut layer, name, content)?;
@@ -66,22 +98,25 @@ fn layer(name: &str, content: &[u8]) -> std::io::Result<Vec<u8>> {
 }
 
 fn append<W: Write>(archive: &mut tar::Builder<W>, name: &str, content: &[u8]) -> std::io::Result<()> {
-    let mut header = tar::Header::new_ustar();
-    header.set_size(content.len() as u64);
-    header.set_mode(0o755);
-    header.set_mtime(0);
-    archive.append_data(&mut header, name, content)
+    archive.append_data(&mut header(content.len() as u64), name, content)
 }
 
-fn digest(bytes: &[u8]) -> String {
-    let hex: String = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+fn header(size: u64) -> tar::Header {
+    let mut header = tar::Header::new_ustar();
+    header.set_size(size);
+    header.set_mode(0o755);
+    header.set_mtime(0);
+    header
+}
+
+fn digest(hash: impl AsRef<[u8]>) -> String {
+    let hex: String = hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
     format!("sha256:{hex}")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Read;
 
     #[test]
     fn one_archive_holds_an_image_per_version_that_share_the_program() {
@@ -101,6 +136,14 @@ mod tests {
         let manifest: serde_json::Value = serde_json::from_slice(&found["manifest.json"]).unwrap();
         assert_eq!(manifest[1]["RepoTags"][0], "rancher/system-agent-installer-k3s:v1.35.0-k3s1");
         assert_eq!(manifest[0]["Layers"][0], manifest[1]["Layers"][0]);
+        let program = &found["program/layer.tar"];
+        let mut layer = tar::Archive::new(&program[..]);
+        let mut entry = layer.entries().unwrap().next().unwrap().unwrap();
+        let mut content = vec![];
+        entry.read_to_end(&mut content).unwrap();
+        assert_eq!((entry.path().unwrap().to_str(), &content[..]), (Some("k3s"), &b"binary"[..]));
+        let config: serde_json::Value = serde_json::from_slice(&found["v1.35.0-k3s1.json"]).unwrap();
+        assert_eq!(config["rootfs"]["diff_ids"][0], digest(Sha256::digest(program)));
         let script = String::from_utf8_lossy(&found["v1.35.0-k3s1/layer.tar"]).into_owned();
         assert!(script.contains("version='v1.35.0+k3s1'") && !script.contains("@VERSION@"));
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2, "nothing half-written is left");
