@@ -167,6 +167,7 @@ impl Manager {
                 body: &options.install_script,
             }),
             assets: options.assets,
+            images: drover_registry::Registry::new(data_dir.images(), data_dir.unpacked_images()),
         });
 
         let tasks = TaskTracker::new();

@@ -1,8 +1,13 @@
 //! What tests share. Only a dev-dependency; it may panic, because a test that cannot go on has failed.
 //!
 //! * [`peer`]: a Go program of `tests/peers` or `tests/oracle`, built once into a cache outside the repository.
+//! * [`images`]: small images, in archives and as registries have them.
+//! * [`tls`]: an authority and servers that it vouches for.
 //! * [`eventually`]: waits for a condition with a deadline; the only way a test waits.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
+
+pub mod images;
+pub mod tls;
 
 use std::fmt::Debug;
 use std::future::Future;

@@ -131,7 +131,7 @@ pub(super) async fn layer(
             Ok(()) => break,
             Err(failure) => failure,
         };
-        if writing.written > before {
+        if writing.written - before >= BATCH as u64 {
             // As long as something comes, there is hope.
             backoff = Backoff::new();
         }
@@ -167,7 +167,10 @@ async fn part(
         let range = HeaderValue::from_str(&format!("bytes={}-", writing.written));
         headers.extend(range.ok().map(|range| (header::RANGE, range)));
     }
-    let answer = session.get(&format!("blobs/{}", blob.digest), &headers).await?;
+    let answer = session
+        .get(&format!("blobs/{}", blob.digest), &headers)
+        .await
+        .map_err(|failure| Failure { text: format!("layer {}: {}", blob.digest, failure.text), ..failure })?;
     if answer.status() == StatusCode::OK {
         // Not everybody understands ranges: read again what is there already.
         skip = writing.written;

@@ -160,7 +160,8 @@ fn manager_endpoint(url: &Url, image: &Reference) -> Endpoint {
     Endpoint {
         url: url.clone(),
         repository: image.repository.clone(),
-        ns: Some(image.namespace().to_owned()),
+        // Where the name means the server itself, there is nobody that it stands in for.
+        ns: (url.authority() != image.registry).then(|| image.namespace().to_owned()),
         origin: Origin::Manager,
         auth: None,
         tls: Tls::default(),
