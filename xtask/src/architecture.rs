@@ -9,7 +9,7 @@ fn root() -> PathBuf {
 
 /// Folders of all members of the workspace.
 fn members() -> Vec<String> {
-    let mut members = vec!["tests/kit".to_owned(), "xtask".to_owned()];
+    let mut members = vec!["tests/fuzz".to_owned(), "tests/kit".to_owned(), "xtask".to_owned()];
     for entry in std::fs::read_dir(root().join("crates")).unwrap() {
         let entry = entry.unwrap();
         if entry.path().join("Cargo.toml").exists() {

@@ -15,6 +15,7 @@ use std::{
     sync::Arc,
 };
 
+pub use compression::sniff as read_layer;
 pub use reference::Reference;
 pub use unpack::{Budget, layer as unpack_layer};
 
