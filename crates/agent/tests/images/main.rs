@@ -2,6 +2,9 @@
 //! that most others are measured by.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod binary;
+#[path = "../common/mod.rs"]
+mod common;
 mod distribution;
 mod fake;
 mod manager;
