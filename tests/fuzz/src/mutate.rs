@@ -4,7 +4,7 @@
 pub struct Random(pub u64);
 
 impl Random {
-    pub fn next(&mut self) -> u64 {
+    pub fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -13,7 +13,7 @@ impl Random {
     }
 
     pub fn below(&mut self, limit: usize) -> usize {
-        (self.next() % limit.max(1) as u64) as usize
+        (self.bits() % limit.max(1) as u64) as usize
     }
 }
 
@@ -26,8 +26,8 @@ pub fn mutate(random: &mut Random, from: &[u8], other: &[u8]) -> Vec<u8> {
         let at = random.below(out.len() + 1);
         match random.below(7) {
             0 if at < out.len() => out[at] ^= 1 << random.below(8),
-            1 if at < out.len() => out[at] = random.next() as u8,
-            2 => out.insert(at, random.next() as u8),
+            1 if at < out.len() => out[at] = random.bits() as u8,
+            2 => out.insert(at, random.bits() as u8),
             3 => {
                 let end = (at + random.below(16)).min(out.len());
                 out.drain(at..end);
