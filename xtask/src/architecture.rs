@@ -9,7 +9,7 @@ fn root() -> PathBuf {
 
 /// Folders of all members of the workspace.
 fn members() -> Vec<String> {
-    let mut members = ["tests/kit", "tests/line", "xtask"].map(str::to_owned).to_vec();
+    let mut members = ["tests/fuzz", "tests/kit", "tests/line", "xtask"].map(str::to_owned).to_vec();
     for entry in std::fs::read_dir(root().join("crates")).unwrap() {
         let entry = entry.unwrap();
         if entry.path().join("Cargo.toml").exists() {

@@ -24,7 +24,9 @@
 #   CATTLE_AGENT_BIN_PREFIX=/usr/local, CATTLE_AGENT_BINARY_BASE_URL=<server>/assets, CATTLE_AGENT_BINARY_URL,
 #   CATTLE_AGENT_BINARY_CHECKSUM, CATTLE_AGENT_BINARY_LOCAL=true + CATTLE_AGENT_BINARY_LOCAL_LOCATION,
 #   CATTLE_AGENT_STRICT_VERIFY or STRICT_VERIFY, CATTLE_AGENT_RETRIES=4500, CATTLE_AGENT_RETRY_PAUSE=5,
-#   CATTLE_AGENT_SYSTEMD_DIR=/etc/systemd/system
+#   CATTLE_AGENT_SYSTEMD_DIR=/etc/systemd/system,
+#   CATTLE_AGENT_IMAGES_FROM_SERVER=false   ask the server for installer images too, before the registry of their name;
+#                                           the script that Drover serves says true
 
 # Everything is in functions and called by the last line: half a script that arrived through a pipe does nothing.
 
@@ -111,6 +113,7 @@ setup_env() {
     CATTLE_AGENT_CONFIG_DIR=${CATTLE_AGENT_CONFIG_DIR:-/etc/rancher/agent}
     CATTLE_AGENT_VAR_DIR=${CATTLE_AGENT_VAR_DIR:-/var/lib/rancher/agent}
     CATTLE_AGENT_STRICT_VERIFY=${CATTLE_AGENT_STRICT_VERIFY:-${STRICT_VERIFY:-false}}
+    CATTLE_AGENT_IMAGES_FROM_SERVER=${CATTLE_AGENT_IMAGES_FROM_SERVER:-false}
     RETRIES=${CATTLE_AGENT_RETRIES:-4500}
     RETRY_PAUSE=${CATTLE_AGENT_RETRY_PAUSE:-5}
     CATTLE_SERVER=${CATTLE_SERVER%/}
@@ -354,6 +357,7 @@ write_config() {
         echo "preserveWorkDirectory: $CATTLE_PRESERVE_WORKDIR"
         if is_true "$CATTLE_REMOTE_ENABLED"; then
             echo "connectionInfoFile: $CATTLE_AGENT_VAR_DIR/rancher2_connection_info.json"
+            echo "imagesFromServer: $(role "$CATTLE_AGENT_IMAGES_FROM_SERVER")"
         fi
     } | private "$CATTLE_AGENT_CONFIG_DIR/config.yaml"
     "$BINARY" validate-config "$CATTLE_AGENT_CONFIG_DIR/config.yaml" || fatal "the agent refuses its configuration"

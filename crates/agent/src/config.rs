@@ -101,6 +101,8 @@ pub struct Config {
     pub image_credential_provider_bin_directory: PathBuf,
     /// Where installer and agent tell each other to wait; empty for nowhere.
     pub interlock_directory: PathBuf,
+    /// Ours: ask the server of the connection file for images, after the mirrors and before the registry of the name.
+    pub images_from_server: bool,
     /// Ours: how long one instruction may run; 0 for ever. Default one hour.
     pub instruction_timeout_seconds: Option<u64>,
 }
@@ -118,6 +120,7 @@ const CONFIG_KEYS: &[&str] = &[
     "imageCredentialProviderConfig",
     "imageCredentialProviderBinDirectory",
     "interlockDirectory",
+    "imagesFromServer",
     "instructionTimeoutSeconds",
 ];
 

@@ -264,6 +264,10 @@ async fn install_twice_and_uninstall(without: &str) {
     let var = root.at("var/lib/rancher/agent");
     assert!(config.contains(&format!("workDirectory: {}/work", var.display())), "{config}");
     assert!(config.contains(&format!("connectionInfoFile: {}/rancher2_connection_info.json", var.display())));
+    assert!(
+        config.contains("imagesFromServer: false"),
+        "only where the server says that it has some: {config}"
+    );
     for file in [
         "etc/rancher/agent/config.yaml",
         "etc/rancher/agent/cattle-id",

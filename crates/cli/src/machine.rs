@@ -1,13 +1,12 @@
 //! `drover machine`: what a provisioning Job runs, and what people look after machines with.
 
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
 use drover_machine::cli::{self, Cli, CreateArgs, Failure};
 use drover_machine::driver::{Driver, PowerOp};
-use drover_machine::local::{LocalDriver, ReadOnlyMount};
+use drover_machine::local::LocalDriver;
 use drover_machine::store::{DiskStore, SecretClient, SecretData, SecretStore, Store};
 use drover_server::DataDir;
 use k8s_openapi::ByteString;
@@ -20,8 +19,6 @@ use crate::output::Format;
 use crate::server::own_executable;
 
 const CALL_LIMIT: Duration = Duration::from_secs(30);
-/// Where the agent looks for images.
-const IMAGES: &str = "/var/lib/rancher/agent/images";
 
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = false)]
@@ -102,7 +99,7 @@ impl Machine {
         let data_dir = DataDir::open(&self.data_dir.path())
             .with_context(|| format!("data directory {} cannot be used", self.data_dir.path().display()))?;
         let exe = own_executable()?;
-        let local = local_driver(&data_dir, &exe)?;
+        let local = LocalDriver::new(data_dir.path(), &exe);
         let store: Box<dyn Store> = if self.secret_name.is_empty() {
             Box::new(DiskStore::new(data_dir.path().join("machine-store")))
         } else {
@@ -162,14 +159,6 @@ fn verb(cli: &Cli<'_>, command: Command) -> Result<i32, Failure> {
         Command::Ssh { name, command } => return cli.ssh(&name, &command),
     }
     Ok(0)
-}
-
-/// The local driver, with the images folder in sight of every machine it makes.
-pub(crate) fn local_driver(data_dir: &DataDir, exe: &Path) -> anyhow::Result<LocalDriver> {
-    let images = data_dir.images();
-    std::fs::create_dir_all(&images).context("the images folder cannot be made")?;
-    let mount = ReadOnlyMount { source: images, target: PathBuf::from(IMAGES) };
-    Ok(LocalDriver::new(data_dir.path(), exe).with_mounts(vec![mount]))
 }
 
 /// The machine-state Secret, for code that blocks.

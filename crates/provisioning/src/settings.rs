@@ -15,6 +15,8 @@ pub struct Settings {
     pub agent_tls_strict: bool,
     /// The server offers the agent's binary below `/assets`.
     pub serves_agent: bool,
+    /// The server offers installer images below `/v2`.
+    pub serves_images: bool,
     pub system_agent_installer_image: String,
     pub system_default_registry: String,
     pub machine_provision_image: String,
@@ -39,6 +41,7 @@ impl Default for Settings {
             cacerts: String::new(),
             agent_tls_strict: true,
             serves_agent: true,
+            serves_images: true,
             system_agent_installer_image: "rancher/system-agent-installer-".to_owned(),
             system_default_registry: String::new(),
             machine_provision_image: "drover/machine".to_owned(),

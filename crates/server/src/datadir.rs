@@ -46,9 +46,14 @@ impl DataDir {
         self.0.join("jobs")
     }
 
-    /// Installer images that local machines see.
+    /// Archives of the installer images that machines get from this server.
     pub fn images(&self) -> PathBuf {
         self.0.join("images")
+    }
+
+    /// Compressed archives of [`DataDir::images`] in plain form; can be removed at any time.
+    pub fn unpacked_images(&self) -> PathBuf {
+        self.0.join("images-unpacked")
     }
 }
 

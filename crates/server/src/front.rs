@@ -13,6 +13,7 @@ use drover_apiserver::PeerCertificates;
 use drover_apiserver::embedded::Embedded;
 use drover_apiserver::identity::PeerAddress;
 use drover_provisioning::registration::connect::{Call, Connect};
+use drover_registry::Registry as Images;
 use drover_tunnel::Registry;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::{Empty, Full};
@@ -39,6 +40,8 @@ pub struct Parts {
     pub install_script: String,
     /// Files below `/assets/`, by name.
     pub assets: BTreeMap<String, Asset>,
+    /// Installer images below `/v2/`.
+    pub images: Images,
 }
 
 /// A file that machines download.
@@ -70,6 +73,9 @@ impl Front {
             _ if path.starts_with("/assets/") => {
                 self.asset(request.method(), &path["/assets/".len()..]).await
             }
+            // As open as the assets: what machines install is no secret, and they have no credential yet.
+            "/v2" => self.images(&request).await,
+            _ if path.starts_with("/v2/") => self.images(&request).await,
             _ if path.starts_with(proxy::PREFIX) => self.cluster(request).await,
             _ => self.api(request).await,
         }
@@ -80,6 +86,10 @@ impl Front {
             Ok(response) => response.map(boxed),
             Err(never) => match never {},
         }
+    }
+
+    async fn images(&self, request: &Request<Incoming>) -> Response<RequestBody> {
+        self.inner.images.answer(request.method(), request.uri(), request.headers()).await.map(boxed)
     }
 
     async fn cluster(&self, request: Request<Incoming>) -> Response<RequestBody> {

@@ -66,6 +66,8 @@ pub struct PlaneOptions {
     pub install_script: String,
     /// Files below `/assets/`, by name.
     pub assets: BTreeMap<String, Asset>,
+    /// The images below `/v2/`.
+    pub images: drover_registry::Registry,
 }
 
 /// A running management plane. Dropping it ends the controllers and closes the port.
@@ -121,7 +123,7 @@ impl Plane {
         options: PlaneOptions,
         connect: impl FnOnce(ApiService) -> Client,
     ) -> anyhow::Result<Self> {
-        let PlaneOptions { storage, pki, serving, url, server_url, drivers, install_script, assets } =
+        let PlaneOptions { storage, pki, serving, url, server_url, drivers, install_script, assets, images } =
             options;
         let late = Arc::new(Late::default());
         let embedded = Embedded::start(EmbeddedOptions {
@@ -185,6 +187,7 @@ impl Plane {
                 body: &install_script,
             }),
             assets,
+            images,
         });
         let tls = Arc::new(server_config(&pki, serving)?);
 

@@ -1,14 +1,18 @@
 //! What tests share. Only a dev-dependency; it may panic, because a test that cannot go on has failed.
 //!
 //! * [`peer`]: a Go program of `tests/peers` or `tests/oracle`, built once into a cache outside the repository.
+//! * [`images`]: small images, in archives and as registries have them.
+//! * [`tls`]: an authority and servers that it vouches for.
 //! * [`eventually`]: waits for a condition with a deadline; the only way a test waits.
 //! * `objects` and `demo` (feature `objects`): objects of any kind as JSON, and the cluster that tests of the whole line make.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 #[cfg(feature = "objects")]
 pub mod demo;
+pub mod images;
 #[cfg(feature = "objects")]
 pub mod objects;
+pub mod tls;
 
 use std::fmt::Debug;
 use std::future::Future;

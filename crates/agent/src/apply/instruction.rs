@@ -7,7 +7,6 @@ use drover_plan::{OneTimeInstruction, PeriodicInstruction};
 use super::{Applier, output::Capture};
 use crate::{
     host::{Attr, Exec, Exit, offload},
-    image,
     redact::Redactor,
 };
 
@@ -101,27 +100,37 @@ impl Applier {
 
     /// The folder in which the instruction runs: empty, or the image's content; plus its script.
     async fn stage(&self, instruction: &Instruction<'_>, dir: &Path) -> Result<(), String> {
-        let host = self.host.clone();
-        let (dir, images) = (dir.to_owned(), self.images.clone());
-        let (image, script) = (instruction.image.to_owned(), instruction.script.to_owned());
-        let staged = offload(&*self.host, move || {
-            if host.stat(&dir).is_ok() {
+        let (host, target) = (self.host.clone(), dir.to_owned());
+        let made = offload(&*self.host, move || {
+            if host.stat(&target).is_ok() {
                 // Only with preserveWorkDirectory, when two passes share a second.
-                host.remove_tree(&dir).map_err(|error| format!("cannot empty {}: {error}", dir.display()))?;
+                host.remove_tree(&target)
+                    .map_err(|error| format!("cannot empty {}: {error}", target.display()))?;
             }
-            host.make_dirs(&dir, 0o755)
-                .map_err(|error| format!("cannot create {}: {error}", dir.display()))?;
-            if !image.is_empty() {
-                image::stage(&*host, &images, &image, &dir).map_err(|error| error.to_string())?;
-            }
-            if !script.is_empty() {
-                let path = dir.join(SCRIPT);
-                host.replace(&path, script.as_bytes(), Attr { mode: 0o700, owner: None })
-                    .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
-            }
-            Ok(())
+            host.make_dirs(&target, 0o755)
+                .map_err(|error| format!("cannot create {}: {error}", target.display()))
         });
-        staged.await.unwrap_or_else(|| Err("staging broke off".into()))
+        made.await.unwrap_or_else(|| Err("staging broke off".into()))?;
+        if !instruction.image.is_empty() {
+            let staging = self.images.stage(&self.host, instruction.image, dir);
+            let staged = match self.timeout {
+                None => staging.await,
+                Some(limit) => tokio::time::timeout(limit, staging).await.map_err(|_| {
+                    let seconds = limit.as_secs();
+                    format!("image {} was not staged within {seconds} seconds", instruction.image)
+                })?,
+            };
+            staged.map_err(|error| error.to_string())?;
+        }
+        if instruction.script.is_empty() {
+            return Ok(());
+        }
+        let (host, path, script) = (self.host.clone(), dir.join(SCRIPT), instruction.script.to_owned());
+        let written = offload(&*self.host, move || {
+            host.replace(&path, script.as_bytes(), Attr { mode: 0o700, owner: None })
+                .map_err(|error| format!("cannot write {}: {error}", path.display()))
+        });
+        written.await.unwrap_or_else(|| Err("staging broke off".into()))
     }
 
     fn command(&self, instruction: &Instruction<'_>, dir: &Path, attempt: i64) -> Result<Exec, String> {

@@ -18,6 +18,7 @@ pub use output::truncate;
 use crate::{
     config::Config,
     host::{Host, offload},
+    image::Images,
     unix_date,
 };
 use instruction::Instruction;
@@ -66,7 +67,7 @@ pub struct Applier {
     host: Arc<dyn Host>,
     work: PathBuf,
     applied: PathBuf,
-    images: PathBuf,
+    images: Images,
     preserve: bool,
     timeout: Option<Duration>,
     interlock: Interlock,
@@ -81,7 +82,7 @@ impl Applier {
         Self {
             work: config.work_directory.clone(),
             applied: config.applied_plan_directory.clone(),
-            images: config.images_directory.clone(),
+            images: Images::new(config),
             preserve: config.preserve_work_directory,
             timeout: config.instruction_timeout(),
             interlock,

@@ -38,7 +38,7 @@ pub(super) fn reader<'a>(compression: Compression, inner: impl Read + 'a) -> io:
 }
 
 /// A layer, whatever it is compressed with.
-pub(super) fn sniff<'a>(mut inner: impl Read + 'a) -> io::Result<Box<dyn Read + 'a>> {
+pub fn sniff<'a>(mut inner: impl Read + 'a) -> io::Result<Box<dyn Read + 'a>> {
     let mut magic = [0; 4];
     let mut have = 0;
     while have < magic.len() {

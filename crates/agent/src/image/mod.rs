@@ -1,20 +1,29 @@
 //! Instruction images: their content becomes the folder in which an instruction runs.
 //!
-//! They come from `docker save` tarballs in the images directory, so a node needs no network to install.
+//! They come from `docker save` tarballs in the images directory, so a node needs no network to install; else from
+//! registries, among which the management plane can be one.
 
 mod compression;
 mod reference;
+pub mod registry;
 mod tarball;
 mod unpack;
 
 use std::{
     io,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
+pub use compression::sniff as read_layer;
 pub use reference::Reference;
+pub use unpack::{Budget, layer as unpack_layer};
 
-use crate::host::{Host, Kind};
+use crate::{
+    config::Config,
+    host::{Host, Kind, offload},
+};
+use registry::{Puller, cache};
 
 /// How deep the images directory is searched.
 const DEPTH: usize = 8;
@@ -35,6 +44,23 @@ pub enum Error {
         /// How many tarballs there are.
         looked_at: usize,
     },
+    /// No tarball holds it, and no registry gave it.
+    #[error(
+        "image {image}: not found among the {looked_at} tarballs in {directory}, and not pulled: {tried}"
+    )]
+    Pull {
+        /// Which image.
+        image: String,
+        /// Where.
+        directory: PathBuf,
+        /// How many tarballs there are.
+        looked_at: usize,
+        /// Who was asked, and what they said.
+        tried: String,
+    },
+    /// The work was cut off.
+    #[error("staging image {0} broke off")]
+    BrokeOff(String),
     /// A tarball cannot be read.
     #[error("{path}: {source}")]
     Tarball {
@@ -64,8 +90,56 @@ pub enum Error {
     },
 }
 
-/// Unpacks the image into an existing, empty directory.
-pub fn stage(host: &dyn Host, images: &Path, image: &str, into: &Path) -> Result<(), Error> {
+/// Where a machine has its images from.
+pub struct Images {
+    directory: PathBuf,
+    puller: Puller,
+}
+
+impl Images {
+    /// As the configuration says.
+    pub fn new(config: &Config) -> Self {
+        let cache = cache::Cache::new(&config.var_dir().join("cache"), cache::LIMIT);
+        Self { directory: config.images_directory.clone(), puller: Puller::new(config, cache) }
+    }
+
+    /// Unpacks the image into an existing, empty directory.
+    pub async fn stage(&self, host: &Arc<dyn Host>, image: &str, into: &Path) -> Result<(), Error> {
+        let (inner, directory) = (host.clone(), self.directory.clone());
+        let (name, target) = (image.to_owned(), into.to_owned());
+        let local = offload(&**host, move || stage(&*inner, &directory, &name, &target)).await;
+        let (directory, looked_at) = match local {
+            Some(Err(Error::NotFound { directory, looked_at, .. })) => (directory, looked_at),
+            Some(done) => return done,
+            None => return Err(Error::BrokeOff(image.to_owned())),
+        };
+        let wanted = Reference::parse(image).ok_or_else(|| Error::Reference(image.to_owned()))?;
+        let layers = self.puller.pull(host, &wanted).await.map_err(|refusal| Error::Pull {
+            image: image.to_owned(),
+            directory,
+            looked_at,
+            tried: refusal.to_string(),
+        })?;
+        let (inner, cache, target) = (host.clone(), self.puller.cache.clone(), into.to_owned());
+        let unpacked = offload(&**host, move || {
+            let mut budget = Budget::default();
+            for blob in &layers {
+                let path = cache.path(&blob.digest);
+                let layer = inner.open(&path).and_then(compression::sniff);
+                let layer = layer.map_err(|source| Error::Tarball { path, source })?;
+                unpack::layer(&*inner, layer, &target, &mut budget)?;
+            }
+            if let Err(error) = cache.used(&*inner, &layers) {
+                tracing::warn!("the cache of layers cannot be kept in order: {error}");
+            }
+            Ok(())
+        });
+        unpacked.await.unwrap_or_else(|| Err(Error::BrokeOff(image.to_owned())))
+    }
+}
+
+/// Unpacks the image from a tarball into an existing, empty directory.
+fn stage(host: &dyn Host, images: &Path, image: &str, into: &Path) -> Result<(), Error> {
     let wanted = Reference::parse(image).ok_or_else(|| Error::Reference(image.to_owned()))?;
     let tarballs = find(host, images, DEPTH);
     for path in &tarballs {

@@ -1,3 +1,8 @@
+use super::registry::Digest;
+
+/// The registry of names that name none.
+pub(super) const DOCKER_HUB: &str = "index.docker.io";
+
 /// An image reference, with everything filled in that Docker leaves unsaid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reference {
@@ -18,9 +23,7 @@ impl Reference {
             Some((name, digest)) => (name, Some(digest)),
             None => (text, None),
         };
-        if digest.is_some_and(|digest| {
-            digest.strip_prefix("sha256:").is_none_or(|hex| hex.len() != 64 || hex::decode(hex).is_err())
-        }) {
+        if digest.is_some_and(|digest| Digest::parse(digest).is_none()) {
             return None;
         }
         let (name, tag) = match name.rsplit_once(':') {
@@ -37,23 +40,40 @@ impl Reference {
         let docker = matches!(registry, "docker.io" | "index.docker.io" | "registry-1.docker.io");
         let repository =
             if docker && !repository.contains('/') { format!("library/{repository}") } else { repository };
-        let plain = |text: &str, more: &str| {
-            !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || more.contains(c))
-        };
         if !registry.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '[')
             || !plain(registry, ".:-[]")
             || !plain(tag, "._-")
-            || !repository.split('/').all(|part| plain(part, "._-") && part != "..")
+            || !Self::is_repository(&repository)
         {
             return None;
         }
         Some(Self {
-            registry: if docker { "index.docker.io".into() } else { registry.to_owned() },
+            registry: if docker { DOCKER_HUB.into() } else { registry.to_owned() },
             repository,
             tag: tag.to_owned(),
             digest: digest.map(str::to_owned),
         })
     }
+
+    /// Whether this can be the path of a repository.
+    pub fn is_repository(text: &str) -> bool {
+        text.split('/').all(|part| plain(part, "._-") && !matches!(part, "." | ".."))
+    }
+
+    /// The registry's name, as mirrors want to hear it.
+    pub fn namespace(&self) -> &str {
+        if self.registry == DOCKER_HUB { "docker.io" } else { &self.registry }
+    }
+
+    /// For people.
+    pub fn text(&self) -> String {
+        let digest = self.digest.as_ref().map(|digest| format!("@{digest}")).unwrap_or_default();
+        format!("{}/{}:{}{digest}", self.namespace(), self.repository, self.tag)
+    }
+}
+
+fn plain(text: &str, more: &str) -> bool {
+    !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || more.contains(c))
 }
 
 #[cfg(test)]

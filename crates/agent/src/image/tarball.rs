@@ -66,6 +66,7 @@ pub(super) fn unpack(host: &dyn Host, path: &Path, layers: &[PathBuf], into: &Pa
     // Older versions write a layer that occurs twice as a symlink to its first occurrence.
     let mut links: BTreeMap<PathBuf, PathBuf> = BTreeMap::new();
     let mut done = 0;
+    let mut budget = unpack::Budget::default();
     while let Some(mut layer) = layers.get(done) {
         // From the beginning for each layer that does not follow its predecessor: a compressed file cannot be rewound.
         let before = done;
@@ -85,7 +86,7 @@ pub(super) fn unpack(host: &dyn Host, path: &Path, layers: &[PathBuf], into: &Pa
             if name != *links.get(layer).unwrap_or(layer) || !entry.header().entry_type().is_file() {
                 continue;
             }
-            unpack::layer(host, compression::sniff(entry).map_err(failed)?, into)?;
+            unpack::layer(host, compression::sniff(entry).map_err(failed)?, into, &mut budget)?;
             done += 1;
             match layers.get(done) {
                 Some(next) => layer = next,

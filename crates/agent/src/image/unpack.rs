@@ -11,11 +11,57 @@ use crate::host::{Attr, Host, Kind};
 const WHITEOUT: &str = ".wh.";
 const OPAQUE: &str = ".wh..wh..opq";
 
-pub(super) fn layer(host: &dyn Host, reader: impl Read, into: &Path) -> Result<(), Error> {
-    let mut archive = tar::Archive::new(reader);
+/// What an image may grow to: a few kilobytes can unpack to more than any disk holds.
+pub struct Budget {
+    bytes: u64,
+    entries: u64,
+}
+
+/// The content of all layers, unpacked.
+const BYTES: u64 = 16 << 30;
+const ENTRIES: u64 = 1_000_000;
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self { bytes: BYTES, entries: ENTRIES }
+    }
+}
+
+impl Budget {
+    /// A smaller one.
+    pub fn of(bytes: u64, entries: u64) -> Self {
+        Self { bytes, entries }
+    }
+}
+
+/// Counts what is read against the budget.
+struct Counted<'a, R> {
+    inner: R,
+    left: &'a mut u64,
+}
+
+impl<R: Read> Read for Counted<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let n = self.inner.read(buffer)?;
+        *self.left = self.left.checked_sub(n as u64).ok_or_else(|| {
+            io::Error::new(
+                io::ErrorKind::FileTooLarge,
+                format!("the image unpacks to more than {BYTES} bytes"),
+            )
+        })?;
+        Ok(n)
+    }
+}
+
+/// Unpacks one layer, a plain tar stream.
+pub fn layer(host: &dyn Host, reader: impl Read, into: &Path, budget: &mut Budget) -> Result<(), Error> {
+    let mut archive = tar::Archive::new(Counted { inner: reader, left: &mut budget.bytes });
     let broken = |source| Error::Unpack { path: into.to_owned(), source };
     for entry in archive.entries().map_err(broken)? {
         let mut entry = entry.map_err(broken)?;
+        budget.entries = budget.entries.checked_sub(1).ok_or_else(|| {
+            broken(io::Error::new(io::ErrorKind::FileTooLarge, "the image has too many files"))
+        })?;
         let raw = entry.path().map_err(broken)?.into_owned();
         let relative = clean(&raw).ok_or_else(|| Error::Escape(raw.clone()))?;
         let failed = |source| Error::Unpack { path: raw.clone(), source };

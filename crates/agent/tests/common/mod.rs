@@ -287,7 +287,7 @@ impl FakeApi {
         let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(io), service).await;
     }
 
-    async fn answer(
+    pub async fn answer(
         &self,
         request: Request<Incoming>,
     ) -> Result<Response<BoxBody<Bytes, Infallible>>, std::io::Error> {

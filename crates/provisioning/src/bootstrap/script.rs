@@ -47,6 +47,10 @@ pub fn render(input: &Input<'_>) -> String {
     if settings.serves_agent {
         assign("CATTLE_AGENT_BINARY_BASE_URL", &format!("{}/assets", settings.server_url));
     }
+    if settings.serves_images {
+        // A default: whoever sets it, in the cluster's agentEnvVars or by hand, has the last word.
+        assign("CATTLE_AGENT_IMAGES_FROM_SERVER", "${CATTLE_AGENT_IMAGES_FROM_SERVER:-true}");
+    }
     if input.token.is_some() {
         assign("CATTLE_SERVER", &settings.server_url);
     }
@@ -101,6 +105,7 @@ mod tests {
             format!(
                 "#!/usr/bin/env sh\nexport GOOD='x'\\''y'\nexport STRICT_VERIFY='true'\n\
                  CATTLE_AGENT_BINARY_BASE_URL=\"https://10.0.0.1:8443/assets\"\n\
+                 CATTLE_AGENT_IMAGES_FROM_SERVER=\"${{CATTLE_AGENT_IMAGES_FROM_SERVER:-true}}\"\n\
                  CATTLE_SERVER=\"https://10.0.0.1:8443\"\nCATTLE_CA_CHECKSUM=\"{sum}\"\n\
                  CATTLE_ROLE_NONE=\"true\"\nCATTLE_TOKEN=\"tok\"\necho install\n"
             )

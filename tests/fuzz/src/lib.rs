@@ -1,0 +1,135 @@
+//! What fuzzing runs: one function per parser that reads what others wrote. Each panics if a promise is broken.
+//!
+//! `fuzz/` wraps them for cargo-fuzz; the tests of this crate run them over seeds and some thousand mutations of them,
+//! so that every run of the test suite exercises them.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod install;
+pub mod mutate;
+pub mod seeds;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+
+use drover_agent::host::{Attr, BoxFuture, Exec, Exit, Host, Kind, MemoryHost, Program, Sink};
+use drover_agent::image::registry::challenge::Challenge;
+use drover_agent::image::registry::manifest::{self, Platform};
+use drover_agent::image::registry::registries::{Auth, Registries};
+use drover_agent::image::registry::{Digest, Origin};
+use drover_agent::image::{self, Budget, Reference};
+use drover_plan::{PeriodicInstructionOutput, Plan};
+
+pub use install::install_args;
+
+/// A plan: what is read and written again is the same plan, and writing its files panics on nothing.
+pub fn plan_json(data: &[u8]) {
+    let Ok(plan) = drover_plan::from_slice::<Plan>(data) else { return };
+    let written = drover_plan::to_vec(&plan).unwrap();
+    let again: Plan = drover_plan::from_slice(&written).expect("what we wrote can be read");
+    assert_eq!(drover_plan::to_vec(&again).unwrap(), written, "writing is stable");
+    let host = machine();
+    let _ = drover_agent::apply::files::apply(&host, &plan.files);
+}
+
+/// The compressed maps of the plan secret: broken ones are empty, others survive the way there and back.
+pub fn gzip_map(data: &[u8]) {
+    use drover_agent::remote::gzip_json::{decode, encode};
+    let data = data.to_vec();
+    let outputs: BTreeMap<String, serde_json::Value> = decode(Some(&data));
+    assert_eq!(decode::<BTreeMap<String, serde_json::Value>>(Some(&encode(&outputs))), outputs);
+    let periodic: BTreeMap<String, PeriodicInstructionOutput> = decode(Some(&data));
+    let written = encode(&periodic);
+    let again: BTreeMap<String, PeriodicInstructionOutput> = decode(Some(&written));
+    assert_eq!(encode(&again), written, "writing is stable");
+}
+
+/// registries.yaml: whoever is asked first, the registry of the name is asked last.
+pub fn registries(data: &[u8]) {
+    let Ok(registries) = Registries::parse(data) else { return };
+    for name in ["rancher/system-agent-installer-k3s:v1", "r.example.com:5000/a/b", "localhost/a", "busybox"]
+    {
+        let image = Reference::parse(name).unwrap();
+        let endpoints = registries.endpoints(&image, None);
+        let (last, mirrors) = endpoints.split_last().expect("somebody is always asked");
+        assert!(last.origin == Origin::Name && last.repository == image.repository);
+        for mirror in mirrors {
+            assert_eq!(mirror.origin, Origin::Mirror);
+            assert!(Reference::is_repository(&mirror.repository), "{:?}", mirror.repository);
+            assert!(mirror.url.path.starts_with('/') && !mirror.url.host.is_empty());
+        }
+        let _ = registries.config(&last.url.authority()).auth.and_then(|auth| auth.basic());
+    }
+}
+
+/// What a registry answers: challenges, manifests, and names in them.
+pub fn registry_answers(data: &[u8]) {
+    let here = Platform { os: "linux", architecture: "amd64" };
+    if let Ok(manifest::Document::Image { layers, .. }) = manifest::parse(data, here) {
+        assert!(layers.iter().all(|layer| layer.size <= manifest::LAYER_LIMIT));
+        assert!(layers.iter().map(|layer| layer.size).sum::<u64>() <= manifest::IMAGE_LIMIT);
+    }
+    let _ = manifest::foreign_platform(data, here);
+    let text = String::from_utf8_lossy(data);
+    let _ = Challenge::parse(&text);
+    let _ = Auth::decode(&text);
+    if let Some(digest) = Digest::parse(&text) {
+        assert!(digest.hex().bytes().all(|byte| byte.is_ascii_alphanumeric()), "it becomes a file's name");
+    }
+    if let Some(image) = Reference::parse(&text) {
+        assert_eq!(
+            Reference::parse(&image.text()),
+            Some(image),
+            "a name means the same when it is written out"
+        );
+    }
+}
+
+/// A layer, compressed or not: nothing outside of the folder changes, and nothing grows without end.
+pub fn tar_layer(data: &[u8]) {
+    const CANARY: &str = "/secret/canary";
+    let host = machine();
+    host.make_dirs(Path::new("/secret"), 0o755).unwrap();
+    host.replace(Path::new(CANARY), b"untouched", Attr { mode: 0o600, owner: None }).unwrap();
+    let into = Path::new("/stage/in");
+    host.make_dirs(into, 0o755).unwrap();
+    if let Ok(layer) = image::read_layer(data) {
+        let _ = image::unpack_layer(&host, layer, into, &mut Budget::of(1 << 20, 200));
+    }
+    assert_eq!(host.read(Path::new(CANARY)).unwrap(), b"untouched");
+    assert_eq!(host.list(Path::new("/")).unwrap(), ["secret", "stage"]);
+    assert_eq!(host.list(Path::new("/stage")).unwrap(), ["in"]);
+    assert_eq!(host.list(Path::new("/secret")).unwrap(), ["canary"]);
+    let mut left = 1 << 20;
+    measure(&host, into, &mut left);
+}
+
+fn measure(host: &MemoryHost, path: &Path, left: &mut u64) {
+    for name in host.list(path).unwrap() {
+        let path = path.join(name);
+        let stat = host.stat(&path).unwrap();
+        match stat.kind {
+            Kind::Directory => measure(host, &path, left),
+            _ => *left = left.checked_sub(stat.len).expect("no more than the budget is written"),
+        }
+    }
+}
+
+struct Nothing;
+
+impl Program for Nothing {
+    fn run<'a>(
+        &'a self,
+        _: &'a MemoryHost,
+        _: &'a Exec,
+        _: &'a mut dyn Sink,
+    ) -> BoxFuture<'a, io::Result<Exit>> {
+        Box::pin(async { Err(io::ErrorKind::NotFound.into()) })
+    }
+}
+
+/// A machine with an empty disk.
+fn machine() -> MemoryHost {
+    // Its clock is tokio's, which stands outside of a runtime as well.
+    MemoryHost::new(jiff::Timestamp::UNIX_EPOCH, 1, Nothing)
+}

@@ -1,0 +1,77 @@
+//! Every target over its seeds and some thousand mutations of them, the same ones in every run.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use drover_fuzz_targets as targets;
+use targets::mutate::{Random, fix_tar, mutate};
+use targets::seeds;
+
+/// Runs the target; `finish` may make a mutation fit again, and is given half of them.
+fn run(name: &str, target: fn(&[u8]), rounds: usize, finish: fn(&mut Random, Vec<u8>) -> Vec<u8>) {
+    let seeds = seeds::of(name);
+    assert!(!seeds.is_empty(), "fuzz/corpus/{name} is empty");
+    let mut random = Random(name.len() as u64);
+    let mut inputs = seeds.clone();
+    for _ in 0..rounds {
+        let (one, other) = (random.below(seeds.len()), random.below(seeds.len()));
+        let mutated = mutate(&mut random, &seeds[one], &seeds[other]);
+        inputs.push(if random.below(2) == 0 { mutated } else { finish(&mut random, mutated) });
+    }
+    for input in inputs {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| target(&input))) {
+            eprintln!(
+                "{name} fails with this input; keep it as a seed: {:?}",
+                String::from_utf8_lossy(&input)
+            );
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+fn same(_: &mut Random, bytes: Vec<u8>) -> Vec<u8> {
+    bytes
+}
+
+#[test]
+fn plans() {
+    run("plan_json", targets::plan_json, 5000, same);
+}
+
+#[test]
+fn compressed_maps() {
+    run("gzip_map", targets::gzip_map, 3000, |random, _| {
+        let map = seeds::MAPS[random.below(seeds::MAPS.len())].as_bytes();
+        let other = seeds::MAPS[random.below(seeds::MAPS.len())].as_bytes();
+        seeds::gzip(&mutate(random, map, other))
+    });
+}
+
+#[test]
+fn registries_files() {
+    run("registries", targets::registries, 5000, same);
+}
+
+#[test]
+fn answers_of_registries() {
+    run("registry_answers", targets::registry_answers, 5000, same);
+}
+
+#[test]
+fn layers() {
+    run("tar_layer", targets::tar_layer, 3000, |_, mut bytes| {
+        fix_tar(&mut bytes);
+        bytes
+    });
+}
+
+#[test]
+fn arguments_of_the_install_script() {
+    run("install_args", targets::install_args, 2000, |random, _| {
+        // Lines put together anew get further than lines with wrong letters.
+        let seeds = seeds::of("install_args");
+        let lines: Vec<&[u8]> = seeds.iter().flat_map(|seed| seed.split(|byte| *byte == b'\n')).collect();
+        let picked: Vec<&[u8]> = (0..random.below(9)).map(|_| lines[random.below(lines.len())]).collect();
+        picked.join(&b'\n')
+    });
+}
