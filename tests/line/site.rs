@@ -9,7 +9,6 @@ use drover_apiserver::UserInfo;
 use drover_apiserver::auth::pki::{Pki, ServingCertificate};
 use drover_apiserver::http::ApiService;
 use drover_apiserver::storage::{MemoryStorage, Storage};
-use drover_registry::Registry;
 use drover_runtime::fault::{Fault, Faulty, Plan};
 use drover_runtime::in_process_client;
 use drover_server::DataDir;
@@ -84,7 +83,7 @@ impl Site {
             drivers: Arc::new(Builtin::new(&data_dir, &std::env::current_exe().unwrap())),
             install_script: drover_agent::INSTALL_SCRIPT.into(),
             assets: [].into(),
-            images: Registry::new(data_dir.images(), data_dir.unpacked_images()),
+            images: data_dir.registry(),
         };
         let (current, address) = (self.client.clone(), self.address);
         let connect = move |api: ApiService| {

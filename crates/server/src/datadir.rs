@@ -4,6 +4,8 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use drover_registry::Registry;
+
 /// The data directory of one management plane. Everything in it belongs to one user.
 #[derive(Clone, Debug)]
 pub struct DataDir(PathBuf);
@@ -51,9 +53,10 @@ impl DataDir {
         self.0.join("images")
     }
 
-    /// Compressed archives of [`DataDir::images`] in plain form; can be removed at any time.
-    pub fn unpacked_images(&self) -> PathBuf {
-        self.0.join("images-unpacked")
+    /// The registry over [`DataDir::images`]. It keeps compressed archives in plain form beside them; those can be
+    /// removed at any time.
+    pub fn registry(&self) -> Registry {
+        Registry::new(self.images(), self.0.join("images-unpacked"))
     }
 }
 

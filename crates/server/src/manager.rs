@@ -82,7 +82,7 @@ impl Manager {
             drivers: Arc::new(Builtin::new(&data_dir, &options.exe)),
             install_script: options.install_script,
             assets: options.assets,
-            images: drover_registry::Registry::new(data_dir.images(), data_dir.unpacked_images()),
+            images: data_dir.registry(),
         })
         .await?;
         let jobs = RunnerOptions {

@@ -66,7 +66,7 @@ pub struct PlaneOptions {
     pub install_script: String,
     /// Files below `/assets/`, by name.
     pub assets: BTreeMap<String, Asset>,
-    /// The images below `/v2/`.
+    /// Installer images below `/v2/`.
     pub images: drover_registry::Registry,
 }
 

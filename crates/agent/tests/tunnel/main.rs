@@ -211,8 +211,8 @@ async fn a_refused_tunnel_is_tried_again_ever_more_slowly() {
     node.manager.refuse(Some((400, "cluster not found: registration-1")));
     node.shows("400: cluster not found: [redacted]").await;
     node.until("a few attempts", |node| node.manager.attempts() >= 4).await;
-    // Three pauses of at least half of 1, 2 and 4 seconds lie between four attempts.
-    assert!(start.elapsed() >= Duration::from_millis(3500), "{:?}", start.elapsed());
+    // Three pauses of at least half of 250, 500 and 1,000 milliseconds lie between four attempts.
+    assert!(start.elapsed() >= Duration::from_millis(875), "{:?}", start.elapsed());
     node.manager.refuse(None);
     node.connected().await;
 }
