@@ -37,8 +37,6 @@ pub mod annotations {
     pub const NODE_TAINTS_FROM_POOL: &str = "drover.io/taints-from-pool";
     /// On infra machines: the attempt whose Job is under way.
     pub const PROVISION_ATTEMPT: &str = "drover.io/provision-attempt";
-    /// On generated machine templates and pools: what a driver's schema was when the pool was made.
-    pub const RECORDED_SCHEMA_PREFIX: &str = "drover.io/schema.";
 }
 
 /// Condition types.

@@ -6,13 +6,15 @@
 //! 4. [`machine`]: machine drivers as API kinds, a Job per server, custom machines, and their Nodes.
 //! 5. [`controlplane`]: RKEControlPlane; the planner writes machine plans and waits for them.
 //!
-//! [`registration`] is what a machine talks to before it has a plan.
+//! [`registration`] is what a machine talks to before it has a plan; [`admission`] says which writes others would suffer
+//! from.
 //!
 //! In each, `decide` is pure (no client, no clock, no randomness) and its controller is thin. This crate must
 //! not know how the API is served, how a tunnel works or what a driver does: downstream clusters are reached
 //! only through [`downstream::Downstream`], servers are made only by Jobs. Start reading at
 //! [`controlplane::planner::pass`], the heart; [`controllers`] wires everything together.
 
+pub mod admission;
 pub mod bootstrap;
 pub mod cluster;
 pub mod conditions;

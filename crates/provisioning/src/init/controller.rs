@@ -12,7 +12,8 @@ use super::generate::{GenerateError, Generated, Surroundings, generate, owner_re
 use super::objectset::ObjectSet;
 use super::pools::{APPLIED_QUANTITY, deployment_name, quantity_text, scale, scaled_to};
 use super::template::{CONFIG_API_VERSION, MACHINE_API_VERSION};
-use super::{kubeconfig, log, status, twin};
+use super::{kubeconfig, log, schemas, status, twin};
+use crate::admission::credential_key;
 use crate::conditions as generic;
 use crate::context::Context;
 use crate::keys::{annotations, conditions, labels};
@@ -57,7 +58,7 @@ impl Reconciler for Init {
             }
         }
         self.apply_twin(&cluster).await?;
-        if self.follow_scale(&cluster).await? {
+        if self.follow_scale(&cluster).await? || self.record_schemas(&cluster).await? {
             return Ok(Next::EVENT);
         }
         let generated = self.surroundings(&cluster).await.and_then(|around| generate(&cluster, &around));
@@ -145,6 +146,23 @@ impl Init {
         Ok(false)
     }
 
+    /// Pools that do not say which fields their driver has get those of now.
+    async fn record_schemas(&self, cluster: &Cluster) -> Result<bool, Error> {
+        let store = &self.context.store;
+        let Some(config) = &cluster.spec.rke_config else { return Ok(false) };
+        let schema = |kind: &str| {
+            let schema = store.schemas.get(&ObjectKey::cluster(kind.to_lowercase()))?;
+            serde_json::to_string(&schema.spec).ok()
+        };
+        let Some(pools) = schemas::record(config, schema) else { return Ok(false) };
+        let patch = json!({
+            "metadata": {"resourceVersion": cluster.metadata.resource_version},
+            "spec": {"rkeConfig": {"machinePools": pools}},
+        });
+        self.writer.merge(provisioning::API_VERSION, "Cluster", &ObjectKey::of(cluster), patch).await?;
+        Ok(true)
+    }
+
     /// What generation needs. Configs are read from the API: their kinds come and go at run time.
     async fn surroundings(&self, cluster: &Cluster) -> Result<Surroundings, GenerateError> {
         let store = &self.context.store;
@@ -172,10 +190,7 @@ impl Init {
             }
             for credential in [&pool.cloud_credential_secret_name, &cluster.spec.cloud_credential_secret_name]
             {
-                let key = match credential.split_once(':') {
-                    Some(("cattle-global-data", name)) => ObjectKey::new("cattle-global-data", name),
-                    _ => ObjectKey::new(namespace, credential.as_str()),
-                };
+                let key = credential_key(namespace, credential);
                 if !credential.is_empty() && store.secrets.get(&key).is_some() {
                     around.credentials.insert(credential.clone());
                 }

@@ -9,6 +9,7 @@ pub mod objectset;
 pub mod pools;
 pub(crate) mod removal;
 pub mod remove;
+pub mod schemas;
 pub mod status;
 pub mod template;
 pub mod token;

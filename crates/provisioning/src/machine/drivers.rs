@@ -10,15 +10,18 @@ use crate::context::Context;
 use crate::keys::{annotations, conditions, labels};
 use crate::store::{Writer, status_of};
 
-/// The built-in driver that makes machines on this host.
-pub fn local_driver() -> Value {
+/// Name of the built-in driver that makes machines on this host.
+pub const LOCAL_DRIVER: &str = "local";
+
+/// That driver.
+pub fn local_driver(active: bool) -> Value {
     json!({
         "apiVersion": management::API_VERSION,
         "kind": "NodeDriver",
-        "metadata": {"name": "local"},
+        "metadata": {"name": LOCAL_DRIVER},
         "spec": {
-            "displayName": "local", "description": "Machines on the server's own host",
-            "active": true, "builtin": true, "addCloudCredential": false, "url": "local://",
+            "displayName": LOCAL_DRIVER, "description": "Machines on the server's own host",
+            "active": active, "builtin": true, "addCloudCredential": false, "url": "local://",
         },
     })
 }

@@ -4,6 +4,7 @@ pub mod args;
 pub mod custom;
 pub mod drivers;
 pub mod lostnodes;
+pub mod missing;
 pub mod nodelookup;
 pub mod nodes;
 pub mod nodesync;

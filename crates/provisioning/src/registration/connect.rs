@@ -35,6 +35,8 @@ const BY_REGISTRATION_TOKEN: &str = "provisioning/registration-token";
 
 /// The longest a call is held.
 const HOLD: Duration = Duration::from_secs(50);
+/// A cache that has not seen a write after this long is not waited for.
+const NOTE_LIMIT: Duration = Duration::from_secs(2);
 
 /// A machine's call.
 #[derive(Clone, Debug, Default)]
@@ -186,13 +188,19 @@ impl Connect {
         }
         let times = Times { start: start_of(machine).unwrap_or(created), last_access, connected: false };
         let valid = is_valid(times, &self.context.settings, now);
-        let note = if valid {
-            json!({annotations::LAST_ACCESS_TIMESTAMP: rfc3339(now)})
+        let (note, value) = if valid {
+            (annotations::LAST_ACCESS_TIMESTAMP, rfc3339(now))
         } else {
-            json!({annotations::BOOTSTRAP_TOKEN_INVALIDATED: "true"})
+            (annotations::BOOTSTRAP_TOKEN_INVALIDATED, "true".to_owned())
         };
-        let patch = json!({"metadata": {"uid": secret.metadata.uid, "annotations": note}});
+        let patch = json!({"metadata": {"uid": secret.metadata.uid, "annotations": {note: value}}});
         self.writer.merge("v1", "Secret", &key, patch).await?;
+        // The next call is judged by the cache: it must not find the token as it was before this one.
+        let noted = || {
+            let secret = self.context.store.secrets.get(&key)?;
+            (secret.annotations().get(note) == Some(&value)).then_some(())
+        };
+        self.wait(Instant::now() + NOTE_LIMIT, noted).await;
         Ok(valid)
     }
 

@@ -5,6 +5,8 @@
 
 mod cluster;
 mod crash;
+mod custom;
 mod players;
 mod registration;
+mod upkeep;
 mod world;

@@ -4,22 +4,59 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use drover_provisioning::registration::connect::Call;
-use drover_testkit::{demo, eventually_within};
-use serde_json::Value;
+use drover_testkit::demo;
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::Client;
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
+use serde_json::{Value, json};
 
 use crate::players::play;
-use crate::world::World;
+use crate::world::{Manager, World, until};
 
-fn call(bearer: &str, headers: &[(&str, &str)]) -> Call {
+pub(crate) fn call(bearer: &str, headers: &[(&str, &str)]) -> Call {
     let headers: BTreeMap<String, Vec<String>> =
         headers.iter().map(|(key, value)| (key.to_string(), vec![value.to_string()])).collect();
     Call { bearer: bearer.to_owned(), headers, host: "example".into() }
 }
 
-fn decoded(secret: &Value, key: &str) -> String {
+pub(crate) fn decoded(secret: &Value, key: &str) -> String {
     use base64::Engine as _;
     let text = secret["data"][key].as_str().unwrap_or_default();
     String::from_utf8(base64::engine::general_purpose::STANDARD.decode(text).unwrap()).unwrap()
+}
+
+/// Name of each bootstrap secret, and the token in its script.
+async fn bootstrap_tokens(world: &World) -> Vec<(String, String)> {
+    let secrets = world.objects.list("v1", "Secret").await;
+    let scripts = secrets.iter().filter(|secret| secret["type"] == "rke.cattle.io/bootstrap");
+    scripts
+        .map(|secret| {
+            let script = decoded(secret, "value");
+            let token =
+                |line: &str| line.strip_prefix("CATTLE_TOKEN=\"")?.strip_suffix('"').map(str::to_owned);
+            let token = script.lines().find_map(token).unwrap();
+            (secret["metadata"]["name"].as_str().unwrap().to_owned(), token)
+        })
+        .collect()
+}
+
+/// What servers that people bring present.
+pub(crate) async fn registration_token(world: &World) -> String {
+    let twin =
+        demo::cluster(&world.objects).await["status"]["clusterName"].as_str().unwrap_or_default().to_owned();
+    let crt = world.objects.get("v1", "Secret", &twin, "crt-token-default-token").await.unwrap();
+    decoded(&crt, "token")
+}
+
+/// Registers with a bootstrap token: the plan secret's name, and a client with the credential that was given.
+async fn registered(world: &World, manager: &Manager, token: &str, id: &str) -> (String, Client) {
+    let answer = manager.connect.agent(&call(token, &[("id", id)])).await;
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let body: Value = serde_json::from_str(&answer.body).unwrap();
+    let kubeconfig: Value = serde_json::from_str(body["kubeConfig"].as_str().unwrap()).unwrap();
+    let token = kubeconfig["users"][0]["user"]["token"].as_str().unwrap();
+    (body["secretName"].as_str().unwrap().to_owned(), world.client_with(token))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -27,24 +64,18 @@ async fn provisioning_check_17_18_20_21_tokens_and_custom_machines() {
     let world = Arc::new(World::start().await);
     let manager = world.manager(None);
     let players = play(&world);
-    let objects = &world.objects;
-    demo::make(objects).await;
-    demo::ready(objects, "provisioned").await;
+    demo::make(&world.objects).await;
+    demo::ready(&world.objects, "provisioned").await;
 
     // No id, wrong token: refused, and nothing is made (check 18).
     assert_eq!(manager.connect.agent(&call("random", &[])).await.status, 401);
     assert_eq!(manager.connect.agent(&call("random", &[("id", "x")])).await.status, 401);
 
     // The bootstrap script's token gets the machine's own plan (check 17).
-    let secrets = objects.list("v1", "Secret").await;
-    let bootstrap = secrets.iter().find(|secret| secret["type"] == "rke.cattle.io/bootstrap").unwrap();
-    let script = decoded(bootstrap, "value");
-    let token =
-        script.lines().find_map(|line| line.strip_prefix("CATTLE_TOKEN=\"")?.strip_suffix('"')).unwrap();
-    let answer = manager.connect.agent(&call(token, &[("id", "abc")])).await;
+    let (bootstrap_name, token) = bootstrap_tokens(&world).await.remove(0);
+    let answer = manager.connect.agent(&call(&token, &[("id", "abc")])).await;
     assert_eq!(answer.status, 200, "{answer:?}");
     let body: Value = serde_json::from_str(&answer.body).unwrap();
-    let bootstrap_name = bootstrap["metadata"]["name"].as_str().unwrap();
     let plan = bootstrap_name.replace("-machine-bootstrap", "-machine-plan");
     assert_eq!(
         (body["namespace"].as_str(), body["secretName"].as_str()),
@@ -54,30 +85,118 @@ async fn provisioning_check_17_18_20_21_tokens_and_custom_machines() {
     assert_eq!(kubeconfig["clusters"][0]["cluster"]["server"], "https://10.0.0.1:8443");
 
     // A server that a person brought joins with the cluster's token (checks 20, 21).
-    let twin = demo::cluster(objects).await["status"]["clusterName"].as_str().unwrap().to_owned();
-    let crt = objects.get("v1", "Secret", &twin, "crt-token-default-token").await.unwrap();
-    let token = decoded(&crt, "token");
+    let token = registration_token(&world).await;
     assert_eq!(token.len(), 54);
     let headers = [("id", "my-server"), ("role-worker", "true"), ("labels", "zone=a"), ("node-name", "mine")];
     let answer = manager.connect.agent(&call(&token, &headers)).await;
     assert_eq!(answer.status, 200, "{answer:?}");
     let again = manager.connect.agent(&call(&token, &headers)).await;
     assert_eq!(again.body, answer.body, "the same server gets the same answer");
-    let custom: Vec<Value> = demo::machines(objects)
+    let custom: Vec<Value> = demo::machines(&world.objects)
         .await
         .into_iter()
         .filter(|machine| machine["metadata"]["name"].as_str().unwrap().starts_with("custom-"))
         .collect();
     assert_eq!(custom.len(), 1);
     assert_eq!(custom[0]["metadata"]["labels"]["zone"], "a");
-    eventually_within(demo::PATIENCE, || async {
-        let machines = demo::machines(objects).await;
-        let joined = machines.iter().any(|machine| {
+    until("the custom machine becomes a node", || async {
+        let machines = demo::machines(&world.objects).await;
+        machines.iter().any(|machine| {
             machine["metadata"]["name"] == custom[0]["metadata"]["name"]
                 && machine["status"]["nodeRef"]["name"].is_string()
-        });
-        if joined { Ok(()) } else { Err("the custom machine is no node") }
+        })
     })
     .await;
+    players.abort();
+}
+
+fn forbidden<T: std::fmt::Debug>(answer: kube::Result<T>) {
+    assert!(matches!(&answer, Err(kube::Error::Api(status)) if status.code == 403), "{answer:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn control_plane_check_35_a_plan_account_reaches_its_own_plan_secret_only() {
+    let world = Arc::new(World::start().await);
+    let manager = world.manager(None);
+    let players = play(&world);
+    demo::make(&world.objects).await;
+    demo::ready(&world.objects, "provisioned").await;
+    let tokens = bootstrap_tokens(&world).await;
+    let (own, client) = registered(&world, &manager, &tokens[0].1, "a").await;
+    let (other, _) = registered(&world, &manager, &tokens[1].1, "b").await;
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), "default");
+
+    // Its own: read, followed, written.
+    let secret = secrets.get(&own).await.unwrap();
+    let only = format!("metadata.name={own}");
+    assert_eq!(secrets.list(&ListParams::default().fields(&only)).await.unwrap().items.len(), 1);
+    let mut events = secrets.watch(&WatchParams::default().fields(&only), "0").await.unwrap().boxed();
+    let Some(Ok(WatchEvent::Added(seen))) = events.next().await else { panic!("no event") };
+    assert_eq!(seen.metadata.name.as_deref(), Some(own.as_str()));
+    until("its own secret is written", || async {
+        let mut secret = secrets.get(&own).await.unwrap();
+        secret.data.get_or_insert_default().insert("applied-output".into(), k8s_openapi::ByteString(vec![1]));
+        secrets.replace(&own, &PostParams::default(), &secret).await.is_ok()
+    })
+    .await;
+
+    // Nothing else, and not with other verbs.
+    forbidden(secrets.get(&other).await);
+    forbidden(secrets.get(&tokens[0].0).await);
+    forbidden(secrets.list(&ListParams::default()).await);
+    forbidden(secrets.list(&ListParams::default().fields(&format!("metadata.name={other}"))).await);
+    forbidden(secrets.list(&ListParams::default().fields("type=rke.cattle.io/machine-plan")).await);
+    forbidden(secrets.watch(&WatchParams::default(), "0").await.map(|_| ()));
+    let patch = Patch::Merge(json!({"metadata": {"labels": {"a": "b"}}}));
+    forbidden(secrets.patch(&own, &PatchParams::default(), &patch).await);
+    forbidden(secrets.delete(&own, &DeleteParams::default()).await);
+    let stolen = Secret { metadata: secret.metadata.clone(), ..Secret::default() };
+    forbidden(Api::namespaced(client.clone(), "default").create(&PostParams::default(), &stolen).await);
+    forbidden(Api::<Secret>::all(client.clone()).list(&ListParams::default()).await);
+    forbidden(Api::<Secret>::namespaced(client.clone(), "kube-system").get(&own).await);
+    forbidden(Api::<ConfigMap>::namespaced(client.clone(), "default").list(&ListParams::default()).await);
+    for (api_version, kind) in [
+        ("provisioning.cattle.io/v1", "Cluster"),
+        ("cluster.x-k8s.io/v1beta2", "Machine"),
+        ("rke.cattle.io/v1", "RKEControlPlane"),
+    ] {
+        let resource = drover_provisioning::store::resource(api_version, kind);
+        let api: Api<kube::api::DynamicObject> = Api::namespaced_with(client.clone(), "default", &resource);
+        forbidden(api.list(&ListParams::default()).await);
+    }
+
+    // The account that only bootstraps may not even read the plan.
+    let accounts = world.objects.list("v1", "Secret").await;
+    let account = tokens[0].0.clone();
+    let is_token = |secret: &&Value| {
+        secret["metadata"]["annotations"]["kubernetes.io/service-account.name"] == account.as_str()
+    };
+    let bootstrap = world.client_with(&decoded(accounts.iter().find(is_token).unwrap(), "token"));
+    forbidden(Api::<Secret>::namespaced(bootstrap, "default").get(&own).await);
+    players.abort();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn control_plane_check_34_bootstrap_tokens_end_after_use_and_unused() {
+    let world = Arc::new(World::start().await);
+    let manager = world.manager(None);
+    let players = play(&world);
+    demo::make(&world.objects).await;
+    demo::ready(&world.objects, "provisioned").await;
+    let tokens = bootstrap_tokens(&world).await;
+    let status =
+        async |which: usize| manager.connect.agent(&call(&tokens[which].1, &[("id", "x")])).await.status;
+
+    // Used once: good for another thirty seconds. What nobody used stays good.
+    assert_eq!(status(0).await, 200);
+    world.clock.advance(31);
+    assert_eq!(status(0).await, 401);
+    assert_eq!(status(1).await, 200);
+    // Unused: thirty minutes.
+    world.clock.advance(30 * 60);
+    assert_eq!(status(2).await, 401);
+    // The end is written down: it does not come back with the clock.
+    world.clock.advance(-31 * 60);
+    assert_eq!((status(0).await, status(2).await), (401, 401));
     players.abort();
 }

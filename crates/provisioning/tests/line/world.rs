@@ -1,6 +1,7 @@
 //! A management plane and one downstream cluster, each a real API server in memory.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use drover_apiserver::auth::pki::Pki;
 use drover_apiserver::clock::SystemClock as ApiClock;
@@ -17,12 +18,15 @@ use drover_provisioning::machine::schema::{Drivers, Flag, FlagKind};
 use drover_provisioning::registration::connect::Connect;
 use drover_provisioning::settings::Settings;
 use drover_runtime::fault::{Fault, Faulty, Plan};
-use drover_runtime::{Cache, Caches, ObjectKey, SystemClock, in_process_client};
+use drover_runtime::{Cache, Caches, Clock, ObjectKey, in_process_client};
 use drover_testkit::objects::Objects;
+use drover_testkit::{demo, eventually_within};
 use futures::future::BoxFuture;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::Client;
 use kube::api::{Api, DeleteParams, EvictParams, ListParams, Patch, PatchParams, PostParams};
+use kube::client::Body;
 use serde_json::Value;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
@@ -30,8 +34,38 @@ use tokio_util::task::TaskTracker;
 pub(crate) struct World {
     pub(crate) objects: Objects,
     pub(crate) downstream: Client,
+    pub(crate) clock: Arc<AheadClock>,
+    /// The local driver has learnt another flag.
+    pub(crate) upgraded: Arc<AtomicBool>,
     management: Embedded,
     _downstream: Embedded,
+}
+
+/// The controllers' clock, which a test may put ahead of the real one.
+#[derive(Default)]
+pub(crate) struct AheadClock {
+    seconds: AtomicI64,
+}
+
+impl AheadClock {
+    pub(crate) fn advance(&self, seconds: i64) {
+        self.seconds.fetch_add(seconds, Ordering::SeqCst);
+    }
+}
+
+impl Clock for AheadClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::now() + SignedDuration::from_secs(self.seconds.load(Ordering::SeqCst))
+    }
+}
+
+/// Waits until `check` holds.
+pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut check: impl FnMut() -> F) {
+    eventually_within(demo::PATIENCE, || {
+        let holds = check();
+        async move { if holds.await { Ok(()) } else { Err(what) } }
+    })
+    .await;
 }
 
 /// The running controllers.
@@ -84,9 +118,22 @@ impl World {
         Self {
             objects: Objects::new(move || client.clone()),
             downstream,
+            clock: Arc::default(),
+            upgraded: Arc::default(),
             management,
             _downstream: downstream_server,
         }
+    }
+
+    /// A client that has nothing but a token.
+    pub(crate) fn client_with(&self, token: &str) -> Client {
+        let bearer = http::HeaderValue::try_from(format!("Bearer {token}")).unwrap();
+        let service = self.management.service();
+        let service = tower::ServiceExt::map_request(service, move |mut request: http::Request<Body>| {
+            request.headers_mut().insert(http::header::AUTHORIZATION, bearer.clone());
+            request
+        });
+        Client::new(service, "default")
     }
 
     /// Starts the controllers, whose calls may meet a fault.
@@ -101,7 +148,7 @@ impl World {
         let tunnel = Arc::new(Tunnel { client: self.downstream.clone(), nodes, twins: caches.all() });
         let provisioning = Provisioning::new(Options {
             caches: caches.clone(),
-            clock: Arc::new(SystemClock),
+            clock: self.clock.clone(),
             random: Arc::new(SystemRandom),
             settings: Settings {
                 server_url: "https://10.0.0.1:8443".into(),
@@ -110,29 +157,32 @@ impl World {
             },
             releases: Releases::builtin(),
             downstream: tunnel.clone(),
-            drivers: Arc::new(LocalDriver),
+            drivers: Arc::new(LocalDriver { upgraded: self.upgraded.clone() }),
             install_script: "#!/bin/sh\necho install\n".into(),
         });
         let connect = provisioning.connect();
         let tasks = TaskTracker::new();
         tasks.spawn(provisioning.run(stop.clone()));
-        tasks.spawn(drover_capi::run(caches, tunnel, Arc::new(SystemClock), stop.clone()));
+        tasks.spawn(drover_capi::run(caches, tunnel, self.clock.clone(), stop.clone()));
         Manager { connect, tasks, _guard: stop.clone().drop_guard(), stop }
     }
 }
 
-struct LocalDriver;
+struct LocalDriver {
+    upgraded: Arc<AtomicBool>,
+}
 
 impl Drivers for LocalDriver {
     fn flags(&self, driver: &str) -> Option<Vec<Flag>> {
-        (driver == "local").then(|| {
-            vec![Flag {
-                name: "local-cpus".into(),
-                kind: FlagKind::Integer,
-                default: "1".into(),
-                usage: String::new(),
-            }]
-        })
+        let flag = |name: &str| Flag {
+            name: name.into(),
+            kind: FlagKind::Integer,
+            default: "1".into(),
+            usage: String::new(),
+        };
+        let mut flags = vec![flag("local-cpus")];
+        flags.extend(self.upgraded.load(Ordering::SeqCst).then(|| flag("local-disks")));
+        (driver == "local").then_some(flags)
     }
 }
 

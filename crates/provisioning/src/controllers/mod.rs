@@ -1,15 +1,13 @@
 //! Puts the controllers together: which caches feed which, and the kinds that come at run time.
 
-use std::collections::HashMap;
+mod kinds;
+
 use std::sync::Arc;
 
 use drover_api::secret_types;
-use drover_runtime::queue::WorkQueue;
 use drover_runtime::{Cache, Controller, ObjectKey, Reconciler};
 use k8s_openapi::api::core::v1::Secret;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::ResourceExt;
-use kube::api::DynamicObject;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -24,13 +22,14 @@ use crate::init::token::Tokens;
 use crate::init::twin;
 use crate::keys::labels;
 use crate::machine::custom::{CustomMachines, Requests};
-use crate::machine::drivers::{NodeDrivers, local_driver};
+use crate::machine::drivers::{LOCAL_DRIVER, NodeDrivers, local_driver};
 use crate::machine::lostnodes::LostNodes;
+use crate::machine::missing::MissingNodes;
 use crate::machine::nodes::Nodes;
-use crate::machine::provision::controller::MachineProvision;
 use crate::owner::owner_name;
 use crate::registration::connect::Connect;
-use crate::store::{Store, Writer, resource};
+use crate::store::{Store, Writer};
+use kinds::{Kinds, follow_kinds};
 
 /// All providers. CRDs of `drover_api::crds()` must be Established before it is made.
 pub struct Provisioning {
@@ -105,6 +104,7 @@ impl Provisioning {
         let nodes_queue = nodes.queue();
         spawn(&tasks, &stop, nodes);
         spawn(&tasks, &stop, feed_lost_nodes(Controller::new(LostNodes::new(&context)), &context));
+        spawn(&tasks, &stop, feed_missing_nodes(Controller::new(MissingNodes::new(&context)), &store));
         let kinds = Kinds {
             context: context.clone(),
             init_queue,
@@ -114,9 +114,11 @@ impl Provisioning {
             running: Mutex::default(),
         };
         follow_kinds(Arc::new(kinds), &store);
-        // The driver that needs nothing but this host is always there.
+        // The driver that needs nothing but this host is always there; whether it is active is a person's choice.
         let writer = Writer::new(&store, "nodedriver", "builtin");
-        if let Err(error) = writer.apply(&local_driver()).await {
+        let live = store.drivers.get(&ObjectKey::cluster(LOCAL_DRIVER));
+        let active = live.is_none_or(|driver| driver.spec.active);
+        if let Err(error) = writer.apply(&local_driver(active)).await {
             tracing::error!(error = error.chain(), "the built-in driver could not be registered");
         }
         stop.cancelled().await;
@@ -255,17 +257,26 @@ fn planes_of_twin(planes: &Cache<drover_api::rke::v1::RKEControlPlane>, manageme
         .collect()
 }
 
+/// The Machines of a management cluster, by its id.
+fn machines_of_twin(store: &Store) -> impl Fn(&str) -> Vec<ObjectKey> + Clone + Send + Sync + 'static {
+    let (planes, machines) = (store.control_planes.clone(), store.machines.clone());
+    move |management| {
+        let keys = planes_of_twin(&planes, management);
+        keys.iter().flat_map(|key| machines_of_cluster(&machines, key)).collect()
+    }
+}
+
+fn machines_of_cluster(
+    machines: &Cache<drover_api::capi::v1beta2::Machine>,
+    cluster: &ObjectKey,
+) -> Vec<ObjectKey> {
+    let found = machines.by_label(labels::capi::CLUSTER_NAME, &cluster.namespace, &cluster.name);
+    found.iter().map(|machine| ObjectKey::of(machine.as_ref())).collect()
+}
+
 fn feed_nodes(controller: Controller<Nodes>, context: &Context) -> Controller<Nodes> {
     let store = &context.store;
-    let machines_of = {
-        let (planes, machines) = (store.control_planes.clone(), store.machines.clone());
-        move |management: &str| -> Vec<ObjectKey> {
-            let keys = planes_of_twin(&planes, management);
-            let of =
-                |key: &ObjectKey| machines.by_label(labels::capi::CLUSTER_NAME, &key.namespace, &key.name);
-            keys.iter().flat_map(of).map(|machine| ObjectKey::of(machine.as_ref())).collect()
-        }
-    };
+    let machines_of = machines_of_twin(store);
     let queue = controller.queue();
     let by_change = machines_of.clone();
     context
@@ -297,116 +308,11 @@ fn feed_lost_nodes(controller: Controller<LostNodes>, context: &Context) -> Cont
     )
 }
 
-/// The kinds of machine drivers, which come and go with their CRDs.
-struct Kinds {
-    context: Context,
-    init_queue: WorkQueue<ObjectKey>,
-    nodes_queue: WorkQueue<ObjectKey>,
-    tasks: TaskTracker,
-    stop: CancellationToken,
-    running: Mutex<HashMap<String, CancellationToken>>,
-}
-
-fn follow_kinds(kinds: Arc<Kinds>, store: &Store) {
-    store.crds.subscribe(move |change| {
-        let Some(crd) = change.either() else { return };
-        if change.new.is_some_and(|crd| is_established(crd)) {
-            kinds.start(crd);
-        } else if change.new.is_none() {
-            kinds.end(crd);
-        }
-    });
-}
-
-fn is_established(crd: &CustomResourceDefinition) -> bool {
-    let conditions = crd.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    conditions.into_iter().any(|condition| condition.type_ == "Established" && condition.status == "True")
-}
-
-impl Kinds {
-    fn start(&self, crd: &CustomResourceDefinition) {
-        let (group, kind) = (crd.spec.group.as_str(), crd.spec.names.kind.as_str());
-        let is_config = group == "rke-machine-config.cattle.io";
-        let is_machine = group == "rke-machine.cattle.io" && kind.ends_with("Machine");
-        if !is_config && !is_machine {
-            return;
-        }
-        let mut running = self.running.lock();
-        if running.contains_key(&crd.name_any()) {
-            return;
-        }
-        let stop = self.stop.child_token();
-        running.insert(crd.name_any(), stop.clone());
-        drop(running);
-        let cache = self.context.store.caches.dynamic(&resource(&format!("{group}/v1"), kind));
-        if is_config { self.follow_configs(&cache) } else { self.provision(kind, &cache, stop) }
-    }
-
-    fn end(&self, crd: &CustomResourceDefinition) {
-        if let Some(stop) = self.running.lock().remove(&crd.name_any()) {
-            stop.cancel();
-            let api_version = format!("{}/v1", crd.spec.group);
-            self.context.store.caches.end_dynamic(&resource(&api_version, &crd.spec.names.kind));
-        }
-    }
-
-    /// A Config that comes or changes concerns the clusters beside it that name it.
-    fn follow_configs(&self, cache: &Cache<DynamicObject>) {
-        let (clusters, queue) = (self.context.store.clusters.clone(), self.init_queue.clone());
-        cache.subscribe(move |change| {
-            for cluster in clusters.list() {
-                let pools = cluster.spec.rke_config.iter().flat_map(|config| &config.machine_pools);
-                let named =
-                    pools.into_iter().any(|p| p.machine_config_ref.name.as_deref() == Some(&change.key.name));
-                if named && cluster.namespace().as_deref() == Some(&change.key.namespace) {
-                    queue.add(ObjectKey::of(cluster.as_ref()));
-                }
-            }
-        });
-    }
-
-    fn provision(&self, kind: &str, cache: &Cache<DynamicObject>, stop: CancellationToken) {
-        let store = &self.context.store;
-        let wanted = kind.to_owned();
-        let for_jobs = wanted.clone();
-        let clusters_kind = wanted.clone();
-        let machines = store.machines.clone();
-        let controller = Controller::new(MachineProvision::new(&self.context, kind, cache))
-            .reconciles(cache)
-            .watches(&store.machines, move |change| {
-                let reference = &change.either()?.spec.infrastructure_ref;
-                (reference.kind == wanted).then(|| change.key.sibling(&reference.name))
-            })
-            .watches(&store.capi_clusters, move |change| {
-                let machines =
-                    machines.by_label(labels::capi::CLUSTER_NAME, &change.key.namespace, &change.key.name);
-                machines
-                    .iter()
-                    .map(|machine| &machine.spec.infrastructure_ref)
-                    .filter(|reference| reference.kind == clusters_kind)
-                    .map(|reference| change.key.sibling(&reference.name))
-                    .collect::<Vec<_>>()
-            })
-            .watches(&store.jobs, move |change| {
-                let job = change.either()?;
-                let is_ours =
-                    job.labels().get(labels::INFRA_MACHINE_KIND).is_some_and(|kind| *kind == for_jobs);
-                let name = change.key.name.strip_suffix("-machine-provision").map(str::to_owned);
-                name.or_else(|| job.labels().get(labels::INFRA_MACHINE_NAME).cloned())
-                    .filter(|_| is_ours)
-                    .map(|name| change.key.sibling(name))
-            });
-        // An infra machine that becomes ready is a reason to look for its Node.
-        let (nodes, machines) = (self.nodes_queue.clone(), store.machines.clone());
-        cache.subscribe(move |change| {
-            let Some(object) = change.new else { return };
-            if let Some(name) = owner_name(&object.metadata, "cluster.x-k8s.io", "Machine") {
-                let key = change.key.sibling(name);
-                if machines.get(&key).is_some() {
-                    nodes.add(key);
-                }
-            }
-        });
-        self.tasks.spawn(controller.run(stop));
-    }
+fn feed_missing_nodes(controller: Controller<MissingNodes>, store: &Store) -> Controller<MissingNodes> {
+    let (machines, machines_of) = (store.machines.clone(), machines_of_twin(store));
+    controller
+        .reconciles(&store.machines)
+        // The annotation that says how long a Node may be missing.
+        .watches(&store.rke_clusters, move |change| machines_of_cluster(&machines, change.key))
+        .watches(&store.twins, move |change| machines_of(&change.key.name))
 }

@@ -1,0 +1,130 @@
+//! Writes that must be refused because others still need what they take away. Pure: the API's hooks bring everything
+//! that is looked at.
+
+use drover_api::capi::v1beta2::Machine;
+use drover_api::management::v3::NodeDriver;
+use drover_api::provisioning::v1::{Cluster, RKEMachinePool};
+use drover_runtime::ObjectKey;
+
+use crate::init::template::CONFIG_API_VERSION;
+use crate::machine::drivers::driver_name;
+use crate::machine::schema::kind_prefix;
+
+pub use crate::init::schemas::keep as keep_schemas;
+
+/// Namespace of the credentials that every cluster may refer to.
+const SHARED_CREDENTIALS: &str = "cattle-global-data";
+
+/// Whether a change takes a driver away from those who use it: it is deactivated, or goes by another name.
+pub fn ends_driver(old: &NodeDriver, new: &NodeDriver) -> bool {
+    (old.spec.active && !new.spec.active) || driver_name(old) != driver_name(new)
+}
+
+/// Who needs a driver, and what to do about it.
+pub fn driver_in_use(driver: &NodeDriver, clusters: &[Cluster], machines: &[Machine]) -> Option<String> {
+    let prefix = kind_prefix(&driver_name(driver));
+    let (config, machine) = (format!("{prefix}Config"), format!("{prefix}Machine"));
+    let uses = |pool: &&RKEMachinePool| {
+        let reference = &pool.machine_config_ref;
+        let ours = reference.api_version.as_deref().is_none_or(|v| v.is_empty() || v == CONFIG_API_VERSION);
+        ours && reference.kind.as_deref() == Some(&config)
+    };
+    for cluster in clusters {
+        if let Some(pool) = pools(cluster).find(uses) {
+            let (name, cluster) = (&pool.name, ObjectKey::of(cluster));
+            return Some(format!(
+                "machine pool {name:?} of cluster {cluster} uses it; remove the pool first"
+            ));
+        }
+    }
+    let of_driver = |m: &&Machine| {
+        let reference = &m.spec.infrastructure_ref;
+        reference.api_group == "rke-machine.cattle.io" && reference.kind == machine
+    };
+    let left = machines.iter().find(of_driver)?;
+    Some(format!("machine {} was made by it and could not be removed without it", ObjectKey::of(left)))
+}
+
+/// Who needs a cloud credential, and what to do about it. Clusters that are being deleted need it most.
+pub fn credential_in_use(secret: &ObjectKey, clusters: &[Cluster]) -> Option<String> {
+    clusters.iter().find_map(|cluster| {
+        let namespace = cluster.metadata.namespace.as_deref().unwrap_or_default();
+        let refers = |name: &str| !name.is_empty() && credential_key(namespace, name) == *secret;
+        let key = ObjectKey::of(cluster);
+        if refers(&cluster.spec.cloud_credential_secret_name) {
+            return Some(format!("cluster {key} uses it as its cloud credential"));
+        }
+        let pool = pools(cluster).find(|pool| refers(&pool.cloud_credential_secret_name))?;
+        Some(format!("machine pool {:?} of cluster {key} uses it as its cloud credential", pool.name))
+    })
+}
+
+/// The Secret that a `cloudCredentialSecretName` means: of the cluster's namespace, but for the shared ones.
+pub fn credential_key(namespace: &str, name: &str) -> ObjectKey {
+    match name.split_once(':') {
+        Some((SHARED_CREDENTIALS, name)) => ObjectKey::new(SHARED_CREDENTIALS, name),
+        _ => ObjectKey::new(namespace, name),
+    }
+}
+
+fn pools(cluster: &Cluster) -> impl Iterator<Item = &RKEMachinePool> {
+    cluster.spec.rke_config.iter().flat_map(|config| &config.machine_pools)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn cluster(own: &str, pool: &str) -> Cluster {
+        serde_json::from_value(json!({
+            "metadata": {"namespace": "team", "name": "demo"},
+            "spec": {"cloudCredentialSecretName": own, "rkeConfig": {"machinePools": [{
+                "name": "w", "cloudCredentialSecretName": pool,
+                "machineConfigRef": {"kind": "LocalConfig", "name": "c"},
+            }]}},
+        }))
+        .unwrap()
+    }
+
+    fn driver(name: &str, active: bool) -> NodeDriver {
+        let mut driver = NodeDriver::new(name, Default::default());
+        driver.spec.active = active;
+        driver
+    }
+
+    #[test]
+    fn provisioning_check_23_a_driver_is_in_use_by_pools_and_machines() {
+        let (local, other) = (driver("local", true), driver("other", true));
+        let clusters = [cluster("", "")];
+        let said = driver_in_use(&local, &clusters, &[]).unwrap();
+        assert!(said.contains("\"w\"") && said.contains("team/demo"), "{said}");
+        assert_eq!(driver_in_use(&other, &clusters, &[]), None);
+        let mut foreign = cluster("", "");
+        foreign.spec.rke_config.as_mut().unwrap().machine_pools[0].machine_config_ref.api_version =
+            Some("infrastructure.cluster.x-k8s.io/v1beta2".into());
+        assert_eq!(driver_in_use(&local, &[foreign], &[]), None);
+        let machine: Machine = serde_json::from_value(json!({
+            "metadata": {"namespace": "team", "name": "m1"},
+            "spec": {"clusterName": "demo", "bootstrap": {},
+                "infrastructureRef": {"apiGroup": "rke-machine.cattle.io", "kind": "LocalMachine", "name": "m1"}},
+        }))
+        .unwrap();
+        assert!(driver_in_use(&local, &[], std::slice::from_ref(&machine)).unwrap().contains("team/m1"));
+        assert_eq!(driver_in_use(&other, &[], &[machine]), None);
+        assert!(ends_driver(&local, &driver("local", false)) && ends_driver(&local, &other));
+        assert!(!ends_driver(&local, &local) && !ends_driver(&driver("local", false), &local));
+    }
+
+    #[test]
+    fn provisioning_check_38_a_credential_that_only_a_pool_refers_to_is_in_use() {
+        let secret = ObjectKey::new("team", "mine");
+        let said = credential_in_use(&secret, &[cluster("", "mine")]).unwrap();
+        assert!(said.contains("machine pool \"w\" of cluster team/demo"), "{said}");
+        assert!(credential_in_use(&secret, &[cluster("mine", "")]).is_some());
+        assert_eq!(credential_in_use(&ObjectKey::new("other", "mine"), &[cluster("mine", "mine")]), None);
+        let shared = ObjectKey::new("cattle-global-data", "cc-1");
+        assert!(credential_in_use(&shared, &[cluster("", "cattle-global-data:cc-1")]).is_some());
+        assert_eq!(credential_in_use(&shared, &[cluster("", "cc-1")]), None);
+    }
+}

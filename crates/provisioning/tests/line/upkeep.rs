@@ -1,0 +1,155 @@
+//! What people and newer drivers do to a cluster that must not harm it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use drover_testkit::demo;
+use kube::api::PostParams;
+use serde_json::{Value, json};
+
+use crate::cluster::nodes;
+use crate::players::play;
+use crate::world::{World, until};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn provisioning_check_11_stripped_finalizers_come_back_and_nothing_is_deleted() {
+    let world = Arc::new(World::start().await);
+    let _manager = world.manager(None);
+    let players = play(&world);
+    demo::make(&world.objects).await;
+    demo::ready(&world.objects, "provisioned").await;
+    let generated = async || {
+        let mut found = BTreeSet::new();
+        for (api_version, kind) in [
+            ("cluster.x-k8s.io/v1beta2", "Cluster"),
+            ("cluster.x-k8s.io/v1beta2", "MachineDeployment"),
+            ("cluster.x-k8s.io/v1beta2", "MachineSet"),
+            ("cluster.x-k8s.io/v1beta2", "Machine"),
+            ("rke.cattle.io/v1", "RKECluster"),
+            ("rke.cattle.io/v1", "RKEControlPlane"),
+            ("management.cattle.io/v3", "Cluster"),
+        ] {
+            for object in world.objects.list(api_version, kind).await {
+                assert!(object["metadata"]["deletionTimestamp"].is_null(), "{object:#}");
+                found.insert(format!("{kind} {}", object["metadata"]["uid"]));
+            }
+        }
+        found
+    };
+    let before = generated().await;
+    let finalizers = demo::cluster(&world.objects).await["metadata"]["finalizers"].clone();
+    assert!(finalizers.as_array().is_some_and(|list| list.len() >= 2), "{finalizers}");
+    let stripped = json!({"metadata": {"finalizers": null}});
+    world.objects.merge("provisioning.cattle.io/v1", "Cluster", "default", "demo", stripped).await;
+    until("the finalizers are back", || async {
+        demo::cluster(&world.objects).await["metadata"]["finalizers"] == finalizers
+    })
+    .await;
+    // A change that goes through everything afterwards shows that it still works.
+    demo::edit_pools(&world.objects, |pools| pools[1]["labels"] = json!({"tier": "silver"})).await;
+    until("nodes follow the pool's labels", || async {
+        let nodes = nodes(&world).await;
+        nodes.iter().filter(|node| node["metadata"]["labels"]["tier"] == "silver").count() == 2
+    })
+    .await;
+    assert_eq!(generated().await, before);
+    players.abort();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn provisioning_check_15_contradictory_autoscaling_sizes_are_refused() {
+    let world = World::start().await;
+    let refusal = async |sizes: Value| {
+        let mut pool = json!({"name": "p", "machineConfigRef": {"kind": "LocalConfig", "name": "c"}});
+        pool.as_object_mut().unwrap().extend(sizes.as_object().unwrap().clone());
+        let cluster = serde_json::from_value(json!({
+            "apiVersion": "provisioning.cattle.io/v1", "kind": "Cluster", "metadata": {"name": "demo"},
+            "spec": {"kubernetesVersion": "v1.34.1+k3s1", "rkeConfig": {"machinePools": [pool]}},
+        }))
+        .unwrap();
+        let api = world.objects.api("provisioning.cattle.io/v1", "Cluster", "default");
+        match api.create(&PostParams { dry_run: true, ..PostParams::default() }, &cluster).await {
+            Err(kube::Error::Api(status)) if status.code == 422 => status.message.clone(),
+            other => format!("{:?}", other.map(|_| "accepted")),
+        }
+    };
+    for (sizes, wanted) in [
+        (json!({"workerRole": true, "autoscalingMinSize": 1}), "must both be set"),
+        (json!({"workerRole": true, "autoscalingMaxSize": 1}), "must both be set"),
+        (json!({"workerRole": true, "autoscalingMinSize": 3, "autoscalingMaxSize": 2}), "less than or equal"),
+        (json!({"etcdRole": true, "autoscalingMinSize": 0, "autoscalingMaxSize": 2}), "EtcdRole is true"),
+        (
+            json!({"controlPlaneRole": true, "autoscalingMinSize": 0, "autoscalingMaxSize": 2}),
+            "ControlPlaneRole is true",
+        ),
+        (json!({"workerRole": true, "autoscalingMinSize": 0, "autoscalingMaxSize": 2}), "accepted"),
+    ] {
+        let said = refusal(sizes.clone()).await;
+        assert!(said.contains(wanted), "{sizes}: {said}");
+        assert!(wanted == "accepted" || said.contains("machinePools[0]"), "{said}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn provisioning_check_6_7_a_newer_driver_replaces_nothing() {
+    let world = Arc::new(World::start().await);
+    let manager = world.manager(None);
+    let players = play(&world);
+    demo::make(&world.objects).await;
+    demo::ready(&world.objects, "provisioned").await;
+    let templates = async || -> Vec<Value> {
+        let all = world.objects.list("rke-machine.cattle.io/v1", "LocalMachineTemplate").await;
+        all.iter().map(|template| template["spec"]["template"]["spec"].clone()).collect()
+    };
+    let (machines, before) = (demo::machine_uids(&world.objects).await, templates().await);
+    assert!(before.len() == 2 && before.iter().all(|spec| spec["cpus"] == "1"), "{before:?}");
+
+    manager.stop().await;
+    world.upgraded.store(true, std::sync::atomic::Ordering::SeqCst);
+    let _manager = world.manager(None);
+    until("the driver's new field has its default", || async {
+        let config = world
+            .objects
+            .get("rke-machine-config.cattle.io/v1", "LocalConfig", "default", "w")
+            .await
+            .unwrap();
+        config["disks"] == "1"
+    })
+    .await;
+    // A new pool has the field, and existing ones stay as they were.
+    world
+        .objects
+        .create(json!({
+            "apiVersion": "rke-machine-config.cattle.io/v1", "kind": "LocalConfig",
+            "metadata": {"namespace": "default", "name": "new"},
+        }))
+        .await;
+    demo::edit_pools(&world.objects, |pools| {
+        let mut pool = pools[1].clone();
+        (pool["name"], pool["machineConfigRef"]["name"]) = (json!("new"), json!("new"));
+        pool.as_object_mut().unwrap().remove("dynamicSchemaSpec");
+        pools.push(pool);
+    })
+    .await;
+    demo::ready(&world.objects, "a new pool").await;
+    until("machines of the new pool", || async { demo::machines(&world.objects).await.len() == 5 }).await;
+    let after = templates().await;
+    assert_eq!(after.len(), 3, "{after:?}");
+    assert_eq!(after.iter().filter(|spec| spec["disks"] == "1").count(), 1, "{after:?}");
+    assert!(demo::machine_uids(&world.objects).await.is_superset(&machines), "machines were replaced");
+
+    // Dropped on purpose: the fields of now are recorded (check 7).
+    let pools = demo::cluster(&world.objects).await["spec"]["rkeConfig"]["machinePools"].clone();
+    assert!(!pools[1]["dynamicSchemaSpec"].as_str().unwrap().contains("disks"), "{pools:#}");
+    demo::edit_pools(&world.objects, |pools| {
+        drop(pools[1].as_object_mut().unwrap().remove("dynamicSchemaSpec"))
+    })
+    .await;
+    until("the fields are recorded anew", || async {
+        let cluster = demo::cluster(&world.objects).await;
+        let recorded = &cluster["spec"]["rkeConfig"]["machinePools"][1]["dynamicSchemaSpec"];
+        recorded.as_str().is_some_and(|recorded| recorded.contains("disks"))
+    })
+    .await;
+    players.abort();
+}
