@@ -5,7 +5,7 @@ mod kinds;
 use std::sync::Arc;
 
 use drover_api::secret_types;
-use drover_runtime::{Cache, Controller, ObjectKey, Reconciler};
+use drover_runtime::{Cache, Change, Controller, ObjectKey, Reconciler};
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
 use parking_lot::Mutex;
@@ -17,6 +17,7 @@ use crate::cluster::controller::Clusters;
 use crate::context::{Context, Options};
 use crate::controlplane::controller::{PlanSecrets, Planner};
 use crate::controlplane::machinedrain::MachineDrain;
+use crate::controlplane::observe::authorized_for;
 use crate::init::controller::Init;
 use crate::init::token::Tokens;
 use crate::init::twin;
@@ -225,6 +226,8 @@ fn feed_planner(controller: Controller<Planner>, store: &Store) -> Controller<Pl
         .reconciles(&store.capi_clusters)
         .watches(&store.machines, |change| by_label(change.either(), labels::capi::CLUSTER_NAME))
         .watches(&store.twins, move |change| planes_of_twin(&by_twin, &change.key.name))
+        .watches(&store.secrets, clusters_of_files)
+        .watches(&store.config_maps, clusters_of_files)
         .watches(&store.secrets, move |change| {
             let Some(secret) = change.either() else { return vec![] };
             match secret.type_.as_deref() {
@@ -247,6 +250,13 @@ fn feed_planner(controller: Controller<Planner>, store: &Store) -> Controller<Pl
                 _ => vec![],
             }
         })
+}
+
+/// The clusters that may, or might until now, have files from an object.
+fn clusters_of_files<K: kube::Resource>(change: &Change<'_, K>) -> Vec<ObjectKey> {
+    let objects = change.old.into_iter().chain(change.new);
+    let names = objects.flat_map(|object| authorized_for(object.meta()));
+    names.map(|name| change.key.sibling(name)).collect()
 }
 
 fn planes_of_twin(planes: &Cache<drover_api::rke::v1::RKEControlPlane>, management: &str) -> Vec<ObjectKey> {

@@ -7,10 +7,12 @@ use drover_api::names::safe_concat_name;
 use drover_api::rke::v1::RKEControlPlane;
 use drover_runtime::ObjectKey;
 use k8s_openapi::api::core::v1::Secret;
+use kube::api::ObjectMeta;
 
 use super::manifest;
 use super::planner::entry::{Entry, MachineView};
 use super::planner::pass::{CapiCluster, Scope, StateSecret};
+use super::planner::render::selector_files::{self, FileObject, FileObjects};
 use super::planner::render::{Tokens, addresses};
 use crate::bootstrap::objects::plan_name;
 use crate::conditions as generic;
@@ -83,12 +85,41 @@ pub fn scope(context: &Context, control_plane: &RKEControlPlane) -> Scope {
         releases: context.releases.clone(),
         settings: (*context.settings).clone(),
         machine_addresses,
+        file_objects: file_objects(context, &key, control_plane),
         cluster_agent_manifest: token
             .map(|token| manifest::cluster_agent(&context.settings, management_name, &token)),
         connected,
         namespace: key.namespace,
         name: key.name,
     }
+}
+
+/// The objects that files are to come from; those that are not there are left out.
+fn file_objects(context: &Context, key: &ObjectKey, control_plane: &RKEControlPlane) -> FileObjects {
+    let store = &context.store;
+    let references = selector_files::references(&control_plane.spec);
+    let found = references.filter_map(|(kind, source)| {
+        let key = key.sibling(&source.name);
+        let object = if kind == "Secret" {
+            let secret = store.secrets.get(&key)?;
+            let data = secret.data.iter().flatten().map(|(key, value)| (key.clone(), value.0.clone()));
+            FileObject { authorized_for: authorized_for(&secret.metadata), data: data.collect() }
+        } else {
+            let map = store.config_maps.get(&key)?;
+            let texts = map.data.iter().flatten().map(|(key, text)| (key.clone(), text.clone().into_bytes()));
+            let bytes = map.binary_data.iter().flatten().map(|(key, value)| (key.clone(), value.0.clone()));
+            FileObject { authorized_for: authorized_for(&map.metadata), data: texts.chain(bytes).collect() }
+        };
+        Some(((kind, source.name.clone()), object))
+    });
+    found.collect()
+}
+
+/// The clusters that may have an object's content.
+pub fn authorized_for(meta: &ObjectMeta) -> Vec<String> {
+    let named = meta.annotations.as_ref().and_then(|notes| notes.get(annotations::AUTHORIZED_FOR_CLUSTERS));
+    let names = named.into_iter().flat_map(|names| names.split(','));
+    names.map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect()
 }
 
 fn state_secret(secret: Option<&Secret>) -> StateSecret {

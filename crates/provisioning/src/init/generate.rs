@@ -58,9 +58,6 @@ pub fn generate(cluster: &Cluster, around: &Surroundings) -> Result<Generated, G
         unsupported: drover_api::provisioning::v1::unimplemented_fields(&cluster.spec),
         ..Generated::default()
     };
-    if !config.config.machine_selector_files.is_empty() {
-        generated.unsupported.push("spec.rkeConfig.machineSelectorFiles".to_owned());
-    }
     let objects = &mut generated.objects;
     if config.infrastructure_ref.is_none() {
         objects.push(rke_cluster(cluster, namespace, name));

@@ -12,6 +12,7 @@ use super::initnode::{Election, elect};
 use super::join;
 use super::releases::Releases;
 use super::render::addresses::Addresses;
+use super::render::selector_files::{self, FileObjects};
 use super::render::{ClusterInput, Tokens};
 use super::runtime::Runtime;
 use super::tier::{self, Context, SecretWrite, Tier};
@@ -39,6 +40,8 @@ pub struct Scope {
     pub releases: Arc<Releases>,
     pub settings: Settings,
     pub machine_addresses: BTreeMap<String, Addresses>,
+    /// What `machineSelectorFiles` refers to.
+    pub file_objects: FileObjects,
     /// None while the cluster has no registration token.
     pub cluster_agent_manifest: Option<String>,
     /// The management cluster is connected.
@@ -184,6 +187,9 @@ impl Pass<'_> {
         let Some(manifest) = &scope.cluster_agent_manifest else {
             return waiting("waiting for the cluster's registration token");
         };
+        if let Some(trouble) = selector_files::trouble(&scope.spec, &scope.file_objects, &scope.entries) {
+            return failed(trouble);
+        }
         let data_dir = match &scope.spec.config.data_directories {
             Some(directories) if !directories.k8s_distro.is_empty() => directories.k8s_distro.clone(),
             _ => runtime.default_data_dir(),
@@ -196,6 +202,7 @@ impl Pass<'_> {
             tokens,
             settings: scope.settings.clone(),
             machine_addresses: scope.machine_addresses.clone(),
+            file_objects: scope.file_objects.clone(),
             cluster_agent_manifest: manifest.clone(),
             cluster_spec_annotation: scope.cluster_spec_annotation.clone(),
         };

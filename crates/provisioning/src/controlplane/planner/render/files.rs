@@ -6,16 +6,18 @@ use serde_json::{Value, json};
 use super::super::entry::Entry;
 use super::super::node::base64_encode;
 use super::super::runtime::Runtime;
-use super::ClusterInput;
 use super::config::{Config, to_bytes};
+use super::{ClusterInput, RenderError, selector_files};
 
 /// Options whose value may be the content of a file.
 const FILE_PARAMS: [&str; 3] = ["audit-policy-file", "cloud-provider-config", "flannel-conf"];
 
 /// All files of one machine. Replaces inline file contents in `config` by the paths they are written to.
-pub fn files(input: &ClusterInput, entry: &Entry, config: &mut Config) -> Vec<File> {
+pub fn files(input: &ClusterInput, entry: &Entry, config: &mut Config) -> Result<Vec<File>, RenderError> {
     let mut files = registries(input, config);
     files.extend(file_params(input, config));
+    let selected = selector_files::files(&input.spec, &input.file_objects, entry);
+    files.extend(selected.map_err(RenderError::Machine)?);
     files.push(File {
         content: base64_encode(to_bytes(config, &[])),
         path: input.runtime.config_file(),
@@ -29,7 +31,7 @@ pub fn files(input: &ClusterInput, entry: &Entry, config: &mut Config) -> Vec<Fi
         minor: true,
         ..File::default()
     });
-    files
+    Ok(files)
 }
 
 /// Where one-shot actions remember that they ran.

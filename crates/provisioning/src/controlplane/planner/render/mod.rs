@@ -9,6 +9,7 @@ pub mod files;
 pub mod instructions;
 pub mod probes;
 pub mod selector;
+pub mod selector_files;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,6 +22,7 @@ use super::releases::Release;
 use super::runtime::Runtime;
 use crate::settings::Settings;
 use addresses::Addresses;
+use selector_files::FileObjects;
 
 /// Tokens that machines join with.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,6 +42,8 @@ pub struct ClusterInput {
     pub settings: Settings,
     /// What drivers saved, by infrastructure machine.
     pub machine_addresses: BTreeMap<String, Addresses>,
+    /// What `machineSelectorFiles` refers to.
+    pub file_objects: FileObjects,
     /// Manifest that registers the cluster with its manager.
     pub cluster_agent_manifest: String,
     /// The provisioning Cluster's spec, for snapshots to remember.
@@ -125,7 +129,7 @@ fn render(
         let install = instructions::install(input, entry, &[], &[]);
         plan.instructions.push(install);
     } else {
-        let files = files::files(input, entry, &mut config);
+        let files = files::files(input, entry, &mut config)?;
         let drain_config = config::to_bytes(&config, &["server", "cluster-init"]);
         plan.instructions.push(instructions::install(input, entry, &files, &drain_config));
         plan.files = files;

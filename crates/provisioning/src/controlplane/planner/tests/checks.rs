@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use super::super::pass::{Action, End};
+use super::super::render::selector_files::FileObject;
 use super::super::status::is_initialized;
 use super::world::World;
 use crate::keys::{annotations, labels};
@@ -35,6 +36,48 @@ fn an_unknown_version_is_refused_and_the_known_ones_are_named() {
     let message = world.message();
     assert!(message.contains("default/demo: KDM release data is empty for v1.99.0+k3s1"), "{message}");
     assert!(message.contains("v1.34.1+k3s1"), "{message}");
+}
+
+#[test]
+fn control_plane_check_33_files_that_are_not_authorized_stop_every_plan() {
+    let mut world = World::new(&[("cp", "ec"), ("w", "w")]);
+    let files = |hash: &str| {
+        serde_json::from_value(json!([{
+            "machineLabelSelector": {"matchLabels": {labels::WORKER_ROLE: "true"}},
+            "fileSources": [{"secret": {"name": "keys", "defaultPermissions": "0640", "items": [
+                {"key": "a", "path": "/etc/a", "hash": hash},
+            ]}}],
+        }]))
+        .unwrap()
+    };
+    let object = |clusters: &[&str]| FileObject {
+        authorized_for: clusters.iter().map(|name| name.to_string()).collect(),
+        data: [("a".to_owned(), b"content".to_vec())].into(),
+    };
+    let key = ("Secret", "keys".to_owned());
+    let good = "7XACtDnprIRfIjV9giusFERzD722AW0+yUMil7nsn3M=";
+    world.scope.spec.config.machine_selector_files = files(good);
+    let refused = |world: &mut World, wanted: &str| {
+        world.settle();
+        let message = world.message();
+        assert!(message.contains("Secret default/keys") && message.contains(wanted), "{message}");
+        assert!(world.scope.entries.iter().all(|entry| !entry.has_plan()), "a plan was written");
+    };
+    refused(&mut world, "does not exist");
+    world.scope.file_objects.insert(key.clone(), object(&["other"]));
+    refused(&mut world, "must name demo");
+    world.scope.file_objects.insert(key.clone(), object(&["other", "demo"]));
+    world.scope.spec.config.machine_selector_files = files("bm90IHRoaXM=");
+    refused(&mut world, "instead of the expected bm90IHRoaXM=");
+
+    world.scope.spec.config.machine_selector_files = files(good);
+    assert_eq!(world.settle(), End::Ready, "{}", world.message());
+    let file = |world: &World, machine: &str| {
+        let plan = world.entry(machine).node.plan.clone().unwrap();
+        plan.files.into_iter().find(|file| file.path == "/etc/a").map(|file| (file.content, file.permissions))
+    };
+    assert_eq!(file(&world, "w"), Some(("Y29udGVudA==".to_owned(), "0640".to_owned())));
+    assert_eq!(file(&world, "cp"), None, "the selector is for workers");
 }
 
 #[test]

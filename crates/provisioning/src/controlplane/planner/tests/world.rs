@@ -60,6 +60,7 @@ impl World {
             releases: Arc::new(Releases::builtin()),
             settings: Settings { server_url: "https://10.0.0.1:8443".into(), ..Settings::default() },
             machine_addresses: Default::default(),
+            file_objects: Default::default(),
             cluster_agent_manifest: Some("kind: Secret\n".into()),
             connected: false,
         };
@@ -72,7 +73,7 @@ impl World {
     }
 
     pub(crate) fn add(&mut self, name: &str, roles: &str, number: usize) {
-        let machine = MachineView {
+        let mut machine = MachineView {
             namespace: "default".into(),
             name: name.into(),
             uid: format!("uid-{name}"),
@@ -93,6 +94,7 @@ impl World {
                 marks.insert(label.to_owned(), "true".to_owned());
             }
         }
+        machine.labels = marks.clone();
         let mut secret = Secret::default();
         secret.metadata.name = Some(format!("{name}-machine-plan"));
         secret.metadata.labels = Some(marks);
