@@ -23,6 +23,8 @@ use crate::downstream::{Downstreams, boxed};
 
 const PROBE_LIMIT: Duration = Duration::from_secs(5);
 const PROBE_PERIOD: Duration = Duration::from_secs(15);
+/// Probes at once. They do nothing but wait, and a dead cluster's probe must not hold up another's.
+const PROBES: usize = 1024;
 
 /// Keeps `Connected` true to what is seen.
 pub struct Connectivity {
@@ -46,7 +48,7 @@ impl Connectivity {
     pub async fn run(self, stop: CancellationToken) {
         let clusters = self.clusters.clone();
         let mut changes = self.downstreams.tunnels().changes();
-        let controller = Controller::new(self).reconciles(&clusters);
+        let controller = Controller::new(self).concurrency(PROBES).reconciles(&clusters);
         let queue = controller.queue();
         let follow = async {
             loop {
@@ -136,6 +138,13 @@ mod tests {
         cluster.status =
             Some(ClusterStatus { conditions: condition.into_iter().collect(), ..ClusterStatus::default() });
         cluster
+    }
+
+    /// The worst case: an agent that is lost without a trace, right after it was asked.
+    #[test]
+    fn access_check_27_a_silent_loss_shows_within_20_seconds_and_fails_requests_within_40() {
+        assert!(PROBE_PERIOD + PROBE_LIMIT <= Duration::from_secs(20));
+        assert!(crate::downstream::ANSWER_LIMIT <= Duration::from_secs(40));
     }
 
     #[test]

@@ -9,13 +9,15 @@ use http::{HeaderMap, StatusCode};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::Client;
+use kube::{Client, Resource as _};
 use serde::Deserialize;
 
 use crate::tokens::Tokens;
 
 /// Where the tokens of downstream service accounts are kept.
 pub const CREDENTIAL_NAMESPACE: &str = "cattle-global-data";
+/// How their names begin; the cluster's id follows.
+pub const CREDENTIAL_PREFIX: &str = "cluster-serviceaccounttoken-";
 /// The key in such a Secret.
 pub const CREDENTIAL_KEY: &str = "credential";
 const TOKEN_HEADER: &str = "x-api-tunnel-token";
@@ -96,21 +98,21 @@ impl Registrar {
     pub async fn register(&self, id: &str, params: &ClusterParams) -> Result<(), Error> {
         let live = self.clusters.get(&ObjectKey::cluster(id));
         let live = live.ok_or_else(|| Error::Stale(format!("management cluster {id}")))?;
-        let secret = credential(id, &params.token);
+        let secret = credential(&live, id, &params.token);
         let known = self.secrets.get(&ObjectKey::of(&secret));
-        if known.as_ref().is_none_or(|known| known.data != secret.data) {
-            self.applier.apply(&secret, known.as_deref()).await?;
-        }
+        self.applier.apply(&secret, known.as_deref()).await?;
         let desired = endpoint_of(id, params, &live);
         self.applier.apply_cluster_status(&desired, Some(&live)).await?;
         Ok(())
     }
 }
 
-fn credential(id: &str, token: &str) -> Secret {
+/// The cluster's token; owned by the cluster, so that it goes with it.
+fn credential(cluster: &Cluster, id: &str, token: &str) -> Secret {
     Secret {
         metadata: ObjectMeta {
-            name: Some(format!("cluster-serviceaccounttoken-{id}")),
+            owner_references: Some(cluster.owner_ref(&()).into_iter().collect()),
+            name: Some(format!("{CREDENTIAL_PREFIX}{id}")),
             namespace: Some(CREDENTIAL_NAMESPACE.into()),
             ..ObjectMeta::default()
         },
@@ -126,7 +128,7 @@ fn endpoint_of(id: &str, params: &ClusterParams, live: &Cluster) -> Cluster {
         driver: driver.unwrap_or_else(|| "imported".into()),
         api_endpoint: format!("https://{}", params.address),
         ca_cert: params.ca_cert.clone(),
-        service_account_token_secret: format!("cluster-serviceaccounttoken-{id}"),
+        service_account_token_secret: format!("{CREDENTIAL_PREFIX}{id}"),
         ..ClusterStatus::default()
     };
     let mut desired = Cluster::new(id, Default::default());

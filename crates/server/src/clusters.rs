@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use drover_access::Downstreams;
+use drover_access::downstream::Downstream as Reached;
+use drover_access::registration::{CREDENTIAL_NAMESPACE, CREDENTIAL_PREFIX};
 use drover_api::conditions::cattle::CONNECTED;
 use drover_api::management::v3 as management;
 use drover_api::provisioning::v1 as provisioning;
@@ -13,11 +15,12 @@ use drover_capi::workload::{ClientCluster, Disconnected, Workload, WorkloadChang
 use drover_provisioning::downstream::{Downstream, DownstreamError, Removal};
 use drover_runtime::{Cache, Caches, ObjectKey};
 use futures::future::BoxFuture;
-use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::Client;
+use k8s_openapi::api::core::v1::{Node, Pod, Secret};
 use kube::api::{Api, DeleteParams, EvictParams, ListParams, Patch, PatchParams, Preconditions};
+use kube::{Client, ResourceExt as _};
 use parking_lot::Mutex;
 use serde_json::Value;
+use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
 
 const CALL_LIMIT: Duration = Duration::from_secs(10);
@@ -42,19 +45,22 @@ type Listener = Box<dyn Fn(&str, Option<&Node>) + Send + Sync>;
 
 /// A connected cluster: the copy of its Nodes lives as long as this.
 struct Connection {
+    downstream: Reached,
     cluster: Arc<ClientCluster>,
     nodes: Cache<Node>,
     stop: CancellationToken,
 }
 
 impl Clusters {
-    /// Follows the `Connected` conditions until `stop`.
+    /// Follows the `Connected` conditions, the tunnels and the credentials until `stop`.
     pub fn new(
         downstreams: Downstreams,
         twins: Cache<management::Cluster>,
+        secrets: &Cache<Secret>,
         clusters: Cache<provisioning::Cluster>,
         stop: CancellationToken,
     ) -> Self {
+        let mut tunnels = downstreams.tunnels().changes();
         let inner = Inner {
             downstreams,
             twins: twins.clone(),
@@ -69,29 +75,70 @@ impl Clusters {
             let connected = change.new.is_some_and(|twin| is_connected(twin));
             follower.set_connected(&change.key.name, connected);
         });
+        // A new credential is a new connection, also when the condition never wavered.
+        let follower = all.clone();
+        secrets.subscribe(move |change| {
+            if change.key.namespace == CREDENTIAL_NAMESPACE
+                && let Some(id) = change.key.name.strip_prefix(CREDENTIAL_PREFIX)
+            {
+                follower.look_again(id);
+            }
+        });
+        let follower = all.clone();
+        tokio::spawn(async move {
+            loop {
+                let changed = tokio::select! {
+                    () = follower.inner.stop.cancelled() => return,
+                    changed = tunnels.recv() => changed,
+                };
+                match changed {
+                    Ok(id) => follower.look_again(&id),
+                    Err(RecvError::Lagged(_)) => {
+                        follower
+                            .inner
+                            .twins
+                            .list()
+                            .iter()
+                            .for_each(|twin| follower.look_again(&twin.name_any()));
+                    }
+                    Err(RecvError::Closed) => return,
+                }
+            }
+        });
         all
+    }
+
+    fn look_again(&self, id: &str) {
+        let twin = self.inner.twins.get(&ObjectKey::cluster(id));
+        self.set_connected(id, twin.is_some_and(|twin| is_connected(&twin)));
     }
 
     fn set_connected(&self, id: &str, connected: bool) {
         {
             let mut connections = self.inner.connected.lock();
-            if connected == connections.contains_key(id) {
-                return;
-            }
-            if connected {
-                match self.connect(id) {
-                    Some(connection) => drop(connections.insert(id.to_owned(), connection)),
-                    None => return,
+            let downstream = if connected { self.inner.downstreams.get(id).ok() } else { None };
+            match (connections.get(id), downstream) {
+                (None, None) => return,
+                (Some(known), Some(downstream)) if known.downstream.is_same(&downstream) => return,
+                // Connected, but the tunnel is away for a moment: its return is an event.
+                (Some(_), None) if connected => return,
+                (_, None) => {
+                    if let Some(connection) = connections.remove(id) {
+                        connection.stop.cancel();
+                    }
                 }
-            } else if let Some(connection) = connections.remove(id) {
-                connection.stop.cancel();
+                (_, Some(downstream)) => {
+                    if let Some(old) = connections.insert(id.to_owned(), self.connect(id, downstream)) {
+                        old.stop.cancel();
+                    }
+                }
             }
         }
         self.notify(id, None);
     }
 
-    fn connect(&self, id: &str) -> Option<Connection> {
-        let client = self.inner.downstreams.get(id).ok()?.client();
+    fn connect(&self, id: &str, downstream: Reached) -> Connection {
+        let client = downstream.client();
         let stop = self.inner.stop.child_token();
         let nodes = Caches::new(client.clone(), stop.clone()).all::<Node>();
         let (clusters, name) = (self.clone(), id.to_owned());
@@ -103,7 +150,8 @@ impl Clusters {
                 () = ending.cancelled() => {}
             }
         });
-        Some(Connection { cluster: Arc::new(ClientCluster::new(client, nodes.clone())), nodes, stop })
+        let cluster = Arc::new(ClientCluster::new(client, nodes.clone()));
+        Connection { downstream, cluster, nodes, stop }
     }
 
     fn notify(&self, id: &str, node: Option<&Node>) {

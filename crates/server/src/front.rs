@@ -66,7 +66,8 @@ impl Front {
         match path.as_str() {
             "/v3/connect" | "/v3/connect/register" => self.tunnel(request).await,
             "/v3/connect/agent" => self.agent(&request).await,
-            "/cacerts" => text(StatusCode::OK, self.inner.cacerts.clone()),
+            // With exactly one newline at its end, as everyone computes the checksum.
+            "/cacerts" => text(StatusCode::OK, format!("{}\n", self.inner.cacerts.trim())),
             "/v3/settings/cacerts" => self.cacerts_setting(),
             "/ping" => text(StatusCode::OK, "pong"),
             "/system-agent-install.sh" => text(StatusCode::OK, self.inner.install_script.clone()),

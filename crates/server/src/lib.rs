@@ -4,7 +4,7 @@
 //! * [`plane`]: the management plane without data directory, local machines and child processes.
 //! * [`front`]: who answers which path.
 //! * [`clusters`]: downstream clusters as the controllers see them, over the tunnel.
-//! * [`admission`]: defaults and validation of Cluster API objects inside the embedded API.
+//! * [`admission`]: defaults and validation inside the embedded API.
 //! * `kubeconfigs`: takes kubeconfigs away with their clusters.
 //! * [`datadir`]: what lies where in the data directory.
 //!

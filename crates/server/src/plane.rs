@@ -142,6 +142,7 @@ impl Plane {
         })
         .await?;
         let embedded = Arc::new(embedded);
+        crate::admission::watch_over(&embedded);
         let settings = Settings {
             server_url,
             internal_server_url: url,
@@ -160,7 +161,8 @@ impl Plane {
         late.set(Arc::new(KubeconfigAuthenticator::new(tokens.clone())));
         let tunnels = Registry::default();
         let downstreams = Downstreams::new(twins.clone(), secrets.clone(), tunnels.clone());
-        let clusters = Clusters::new(downstreams.clone(), twins.clone(), caches.all(), controllers.clone());
+        let clusters =
+            Clusters::new(downstreams.clone(), twins.clone(), &secrets, caches.all(), controllers.clone());
         let provisioning = Provisioning::new(ProvisioningOptions {
             caches: caches.clone(),
             clock: clock.clone(),

@@ -29,8 +29,8 @@ use connector::TunnelConnector;
 /// A request body on its way to a cluster.
 pub type RequestBody = UnsyncBoxBody<Bytes, BoxError>;
 
-/// An answer that is not a stream must have begun within this.
-const ANSWER_LIMIT: Duration = Duration::from_secs(45);
+/// An answer must have begun within this: an agent that is lost without a trace is found out by its silence only.
+pub(crate) const ANSWER_LIMIT: Duration = Duration::from_secs(40);
 const IDLE_LIMIT: Duration = Duration::from_secs(60);
 
 /// Why a cluster cannot be asked.
@@ -152,6 +152,11 @@ impl Downstream {
             .pool_max_idle_per_host(4)
             .build(connector);
         Ok(Self { id: id.into(), authority, bearer, http })
+    }
+
+    /// Whether this is the same connection as `other`: made for the same address, authority and credential.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.id, &other.id)
     }
 
     /// Sends a request with path and query of `request` under the cluster's own credential. The body of the answer

@@ -1,7 +1,5 @@
 //! Defaults and validation of Cluster API objects, inside the embedded API: what upstream needs webhooks for.
 
-use std::sync::Arc;
-
 use drover_api::capi::v1beta2::{Machine, MachineHealthCheck};
 use drover_apiserver::admission::{Admission, AdmissionRequest, Operation};
 use drover_apiserver::registry::Resource;
@@ -128,9 +126,4 @@ fn judge<K: DeserializeOwned>(
     let Ok(new) = serde_json::from_value::<K>(object.clone()) else { return vec![] };
     let old = old.and_then(|old| serde_json::from_value(old.clone()).ok());
     rule(&new, old.as_ref())
-}
-
-/// The hooks of the management plane's API.
-pub fn hooks() -> Vec<Arc<dyn Admission>> {
-    vec![Arc::new(ClusterApi)]
 }

@@ -1,0 +1,23 @@
+//! Defaults and validation inside the embedded API: what upstream needs webhooks for.
+//!
+//! The rules are where their objects are at home, in `capi` and `provisioning`; here they meet the API.
+
+mod capi;
+mod provisioning;
+mod settings;
+
+use std::sync::Arc;
+
+use drover_apiserver::admission::Admission;
+use drover_apiserver::embedded::Embedded;
+
+/// The hooks that need nothing but the write itself.
+pub fn hooks() -> Vec<Arc<dyn Admission>> {
+    vec![Arc::new(capi::ClusterApi), Arc::new(provisioning::RecordedSchemas), Arc::new(settings::Trimmed)]
+}
+
+/// Adds the hooks that look at other objects, which only a running API has.
+pub fn watch_over(embedded: &Arc<Embedded>) {
+    let hook = provisioning::InUse::new(Arc::downgrade(embedded));
+    embedded.server().objects().add_admission(Arc::new(hook));
+}

@@ -1,0 +1,146 @@
+//! Clusters keep the fields their pools were made with; drivers and credentials stay while someone needs them.
+
+use std::fmt::Debug;
+use std::sync::Weak;
+use std::time::Duration;
+
+use drover_api::capi::v1beta2::Machine;
+use drover_api::management::v3::NodeDriver;
+use drover_api::provisioning::v1::Cluster;
+use drover_apiserver::UserInfo;
+use drover_apiserver::admission::{Admission, AdmissionRequest, Operation};
+use drover_apiserver::embedded::Embedded;
+use drover_apiserver::registry::Resource;
+use drover_apiserver::status::Status;
+use drover_provisioning::admission as rules;
+use drover_runtime::ObjectKey;
+use futures::future::BoxFuture;
+use kube::Client;
+use kube::api::{Api, ListParams};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+/// A look at other objects may take this long.
+const LOOK_LIMIT: Duration = Duration::from_secs(10);
+/// Types of Secrets that can be cloud credentials.
+const CREDENTIAL_TYPES: [&str; 2] = ["Opaque", "provisioning.cattle.io/cloud-credential"];
+
+/// An update of a Cluster that leaves out `dynamicSchemaSpec` does not take it away.
+pub(super) struct RecordedSchemas;
+
+impl Admission for RecordedSchemas {
+    fn name(&self) -> &str {
+        "recorded-schemas"
+    }
+
+    fn handles(&self, operation: Operation, resource: &Resource, subresource: &str) -> bool {
+        operation == Operation::Update && subresource.is_empty() && is::<Cluster>(resource)
+    }
+
+    fn mutate<'a>(
+        &'a self,
+        request: &'a AdmissionRequest<'a>,
+        object: &'a mut Value,
+    ) -> BoxFuture<'a, Result<(), Status>> {
+        if let Some(old) = request.old {
+            rules::keep_schemas(object, old);
+        }
+        Box::pin(async { Ok(()) })
+    }
+}
+
+/// Refuses to take away what is in use. It asks the API itself: a cache might not know the newest user yet.
+pub(super) struct InUse {
+    /// Weak, because the API holds its hooks.
+    embedded: Weak<Embedded>,
+}
+
+impl InUse {
+    pub(super) fn new(embedded: Weak<Embedded>) -> Self {
+        Self { embedded }
+    }
+
+    /// Why the write is refused.
+    async fn complaint(
+        &self,
+        request: &AdmissionRequest<'_>,
+        object: Option<&Value>,
+    ) -> Result<Option<String>, Status> {
+        let (Some(old), Some(embedded)) = (request.old, self.embedded.upgrade()) else { return Ok(None) };
+        let client = || {
+            let user = UserInfo::system_masters("system:drover:admission");
+            drover_runtime::in_process_client(embedded.service(), user)
+        };
+        if is::<NodeDriver>(request.resource) {
+            let (Some(old), new) = (typed::<NodeDriver>(old), object.and_then(typed)) else {
+                return Ok(None);
+            };
+            if new.is_some_and(|new| !rules::ends_driver(&old, &new)) {
+                return Ok(None);
+            }
+            let client = client();
+            return Ok(rules::driver_in_use(&old, &all(&client).await?, &all::<Machine>(&client).await?));
+        }
+        if !old["type"].as_str().is_some_and(|type_| CREDENTIAL_TYPES.contains(&type_)) {
+            return Ok(None);
+        }
+        let key = ObjectKey::new(request.namespace, request.name);
+        Ok(rules::credential_in_use(&key, &all(&client()).await?))
+    }
+}
+
+impl Admission for InUse {
+    fn name(&self) -> &str {
+        "in-use"
+    }
+
+    fn handles(&self, operation: Operation, resource: &Resource, subresource: &str) -> bool {
+        match operation {
+            Operation::Create => false,
+            Operation::Update => subresource.is_empty() && is::<NodeDriver>(resource),
+            Operation::Delete => {
+                is::<NodeDriver>(resource) || (resource.def.group.is_empty() && resource.def.kind == "Secret")
+            }
+        }
+    }
+
+    fn validate<'a>(
+        &'a self,
+        request: &'a AdmissionRequest<'a>,
+        object: Option<&'a Value>,
+    ) -> BoxFuture<'a, Result<(), Status>> {
+        Box::pin(async move {
+            match self.complaint(request, object).await? {
+                None => Ok(()),
+                Some(why) => Err(Status::forbidden(request.resource.group_resource(), request.name, &why)),
+            }
+        })
+    }
+}
+
+fn is<K: kube::Resource<DynamicType = ()>>(resource: &Resource) -> bool {
+    resource.def.group == K::group(&()) && resource.def.kind == K::kind(&())
+}
+
+fn typed<K: DeserializeOwned>(object: &Value) -> Option<K> {
+    serde_json::from_value(object.clone()).ok()
+}
+
+/// Every object of a kind, as it is stored now.
+async fn all<K>(client: &Client) -> Result<Vec<K>, Status>
+where
+    K: kube::Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
+{
+    let api: Api<K> = Api::all(client.clone());
+    let params = ListParams::default();
+    let plural = K::plural(&());
+    match tokio::time::timeout(LOOK_LIMIT, api.list(&params)).await {
+        Ok(Ok(list)) => Ok(list.items),
+        Ok(Err(error)) => {
+            Err(Status::internal(format!("who uses it is not known, {plural} cannot be listed: {error}")))
+        }
+        Err(_) => {
+            Err(Status::timeout(format!("who uses it is not known, {plural} were not listed in time"), 1))
+        }
+    }
+}

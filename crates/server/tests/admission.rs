@@ -1,0 +1,207 @@
+//! What the management plane's API refuses, and what it keeps: a real API with the hooks, in memory.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::sync::Arc;
+
+use drover_apiserver::UserInfo;
+use drover_apiserver::auth::pki::Pki;
+use drover_apiserver::clock::SystemClock;
+use drover_apiserver::controllers::ControllerOptions;
+use drover_apiserver::embedded::{Embedded, EmbeddedOptions};
+use drover_apiserver::storage::MemoryStorage;
+use drover_runtime::in_process_client;
+use drover_server::admission;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::Client;
+use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::core::GroupVersionKind;
+use kube::discovery::ApiResource;
+use serde_json::{Value, json};
+
+struct World {
+    client: Client,
+    _embedded: Arc<Embedded>,
+}
+
+impl World {
+    async fn start() -> Self {
+        let embedded = Embedded::start(EmbeddedOptions {
+            storage: Arc::new(MemoryStorage::new()),
+            clock: Arc::new(SystemClock),
+            version: "v1.36.3".into(),
+            pki: Arc::new(Pki::in_memory(jiff::Timestamp::now()).unwrap()),
+            admission: admission::hooks(),
+            authenticators: vec![],
+            anonymous: false,
+            server_url: "https://127.0.0.1:8443".into(),
+            controllers: ControllerOptions::default(),
+        });
+        let embedded = Arc::new(embedded.await.unwrap());
+        admission::watch_over(&embedded);
+        let client = in_process_client(embedded.service(), UserInfo::system_masters("test"));
+        let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
+        for crd in drover_api::crds() {
+            crds.create(&PostParams::default(), &crd).await.unwrap();
+        }
+        let world = Self { client, _embedded: embedded };
+        drover_testkit::eventually(async || {
+            let list = crds.list(&Default::default()).await.unwrap();
+            let established = |crd: &CustomResourceDefinition| {
+                let mut conditions = crd.status.iter().flat_map(|s| s.conditions.iter().flatten());
+                conditions.any(|c| c.type_ == "Established" && c.status == "True")
+            };
+            if list.items.iter().all(established) { Ok(()) } else { Err("not every CRD is served") }
+        })
+        .await;
+        world
+    }
+
+    fn api(&self, group: &str, version: &str, kind: &str, namespace: &str) -> Api<DynamicObject> {
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+        if namespace.is_empty() {
+            Api::all_with(self.client.clone(), &resource)
+        } else {
+            Api::namespaced_with(self.client.clone(), namespace, &resource)
+        }
+    }
+
+    fn clusters(&self) -> Api<DynamicObject> {
+        self.api("provisioning.cattle.io", "v1", "Cluster", "default")
+    }
+
+    async fn create(&self, api: &Api<DynamicObject>, object: Value) {
+        api.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
+    }
+
+    async fn make_cluster(&self) {
+        let cluster = json!({
+            "apiVersion": "provisioning.cattle.io/v1", "kind": "Cluster", "metadata": {"name": "demo"},
+            "spec": {"kubernetesVersion": "v1.34.1+k3s1", "rkeConfig": {"machinePools": [
+                {"name": "w", "quantity": 1, "workerRole": true, "cloudCredentialSecretName": "mine",
+                 "dynamicSchemaSpec": "{\"resourceFields\":{}}",
+                 "machineConfigRef": {"kind": "LocalConfig", "name": "w"}},
+            ]}},
+        });
+        self.create(&self.clusters(), cluster).await;
+    }
+
+    async fn pools(&self) -> Value {
+        json!(self.clusters().get("demo").await.unwrap())["spec"]["rkeConfig"]["machinePools"].clone()
+    }
+}
+
+/// The text of a 403.
+fn refusal<T: std::fmt::Debug>(answer: kube::Result<T>) -> String {
+    match answer {
+        Err(kube::Error::Api(status)) if status.code == 403 => status.message.clone(),
+        other => panic!("not refused: {other:?}"),
+    }
+}
+
+fn merge(patch: Value) -> Patch<Value> {
+    Patch::Merge(patch)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn provisioning_check_23_a_driver_in_use_stays() {
+    let world = World::start().await;
+    let drivers = world.api("management.cattle.io", "v3", "NodeDriver", "");
+    for name in ["local", "spare"] {
+        let driver = json!({
+            "apiVersion": "management.cattle.io/v3", "kind": "NodeDriver", "metadata": {"name": name},
+            "spec": {"active": true, "displayName": name, "url": "local://"},
+        });
+        world.create(&drivers, driver).await;
+    }
+    world.make_cluster().await;
+    let (params, off) = (PatchParams::default(), merge(json!({"spec": {"active": false}})));
+
+    for said in [
+        refusal(drivers.patch("local", &params, &off).await),
+        refusal(drivers.delete("local", &DeleteParams::default()).await),
+    ] {
+        assert!(said.contains("machine pool \"w\" of cluster default/demo uses it"), "{said}");
+    }
+    let described = merge(json!({"spec": {"description": "of this host"}}));
+    drivers.patch("local", &params, &described).await.unwrap();
+
+    // Nobody uses the other one, and later nobody the first.
+    drivers.patch("spare", &params, &off).await.unwrap();
+    drivers.delete("spare", &DeleteParams::default()).await.unwrap();
+    world.clusters().delete("demo", &DeleteParams::default()).await.unwrap();
+    drivers.patch("local", &params, &off).await.unwrap();
+    drivers.delete("local", &DeleteParams::default()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn provisioning_check_38_a_credential_that_a_pool_refers_to_stays() {
+    let world = World::start().await;
+    let secrets = world.api("", "v1", "Secret", "default");
+    for name in ["mine", "spare"] {
+        let secret = json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": name},
+            "stringData": {"localcredentialConfig-key": "k"},
+        });
+        world.create(&secrets, secret).await;
+    }
+    world.make_cluster().await;
+    let said = refusal(secrets.delete("mine", &DeleteParams::default()).await);
+    assert!(said.contains("machine pool \"w\" of cluster default/demo uses it"), "{said}");
+    // New keys are welcome, others may go, and this one without the cluster too.
+    let rotated = merge(json!({"stringData": {"localcredentialConfig-key": "n"}}));
+    secrets.patch("mine", &PatchParams::default(), &rotated).await.unwrap();
+    secrets.delete("spare", &DeleteParams::default()).await.unwrap();
+    world.clusters().delete("demo", &DeleteParams::default()).await.unwrap();
+    secrets.delete("mine", &DeleteParams::default()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn provisioning_check_7_an_update_without_the_recorded_fields_keeps_them() {
+    let world = World::start().await;
+    world.make_cluster().await;
+    let pool = json!({"name": "w", "quantity": 2, "workerRole": true,
+                      "machineConfigRef": {"kind": "LocalConfig", "name": "w"}});
+    let without = merge(json!({"spec": {"rkeConfig": {"machinePools": [pool]}}}));
+    world.clusters().patch("demo", &PatchParams::default(), &without).await.unwrap();
+    let pools = world.pools().await;
+    assert_eq!(
+        (&pools[0]["quantity"], &pools[0]["dynamicSchemaSpec"]),
+        (&json!(2), &json!("{\"resourceFields\":{}}"))
+    );
+    let allowed = merge(json!({
+        "metadata": {"annotations": {"provisioning.cattle.io/allow-dynamic-schema-drop": "true"}},
+        "spec": {"rkeConfig": {"machinePools": [pool]}},
+    }));
+    world.clusters().patch("demo", &PatchParams::default(), &allowed).await.unwrap();
+    assert!(world.pools().await[0]["dynamicSchemaSpec"].is_null());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pool_can_be_removed_by_server_side_apply_though_its_fields_were_recorded_by_another() {
+    let world = World::start().await;
+    let pool = |name: &str| {
+        json!({"name": name, "quantity": 1, "workerRole": true,
+                                   "machineConfigRef": {"kind": "LocalConfig", "name": name}})
+    };
+    let cluster = |pools: Vec<Value>| {
+        json!({
+            "apiVersion": "provisioning.cattle.io/v1", "kind": "Cluster", "metadata": {"name": "demo"},
+            "spec": {"kubernetesVersion": "v1.34.1+k3s1", "rkeConfig": {"machinePools": pools}},
+        })
+    };
+    let (clusters, person) = (world.clusters(), PatchParams::apply("person"));
+    clusters.patch("demo", &person, &Patch::Apply(cluster(vec![pool("a"), pool("b")]))).await.unwrap();
+    // As the controller does it.
+    let mut pools = world.pools().await;
+    for pool in pools.as_array_mut().unwrap() {
+        pool["dynamicSchemaSpec"] = json!("{}");
+    }
+    let controller = PatchParams { field_manager: Some("drover".into()), ..PatchParams::default() };
+    let recorded = merge(json!({"spec": {"rkeConfig": {"machinePools": pools}}}));
+    clusters.patch("demo", &controller, &recorded).await.unwrap();
+    clusters.patch("demo", &person, &Patch::Apply(cluster(vec![pool("a")]))).await.unwrap();
+    let pools = world.pools().await;
+    assert_eq!((pools.as_array().unwrap().len(), &pools[0]["name"]), (1, &json!("a")));
+    assert_eq!(pools[0]["dynamicSchemaSpec"], "{}");
+}

@@ -1,0 +1,237 @@
+//! How clusters are reached: the whole management plane in this process, real tunnels, real APIs behind them.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod world;
+
+use std::sync::Arc;
+
+use futures::StreamExt as _;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, Secret};
+use kube::Client;
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use world::{BlackHole, Dialer, Downstream, World, client, text, until};
+
+fn config_map(name: &str) -> ConfigMap {
+    serde_json::from_value(json!({"metadata": {"name": name}})).unwrap()
+}
+
+async fn namespaces(client: &Client) -> kube::Result<usize> {
+    Api::<Namespace>::all(client.clone()).list(&ListParams::default()).await.map(|list| list.items.len())
+}
+
+/// Code and message of a refusal.
+fn refusal<T: std::fmt::Debug>(answer: kube::Result<T>) -> (u16, String) {
+    match answer {
+        Err(kube::Error::Api(status)) => (status.code, status.message.clone()),
+        other => panic!("not refused: {other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn access_check_18_the_authority_is_stored_trimmed_and_has_one_digest_everywhere() {
+    let world = World::start().await;
+    let fetch = async |path: &str| {
+        world.admin.request_text(http::Request::get(path).body(vec![]).unwrap()).await.unwrap()
+    };
+    let hex =
+        |bytes: &str| -> String { Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect() };
+    let settings = world.api("management.cattle.io/v3", "Setting", "");
+    let patch = Patch::Merge(json!({"value": format!("\n{}\n\n", world.ca.trim())}));
+    settings.patch("cacerts", &PatchParams::default(), &patch).await.unwrap();
+    let stored = json!(settings.get("cacerts").await.unwrap())["value"].as_str().unwrap().to_owned();
+    assert_eq!(stored, world.ca.trim());
+    let served: Value = serde_json::from_str(&fetch("/v3/settings/cacerts").await).unwrap();
+    assert_eq!(served["value"], stored);
+    let digest = hex(&fetch("/cacerts").await);
+    assert_eq!(digest, hex(&format!("{stored}\n")));
+    // What machines are told to expect.
+    let script = fetch("/system-agent-install.sh").await;
+    assert!(script.contains(&format!("CATTLE_CA_CHECKSUM=\"{digest}\"")), "{script}");
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn access_check_26_watches_through_the_proxy_stream_and_end_on_both_sides() {
+    let (world, cluster, dialer) = (World::start().await, Downstream::start().await, Dialer::default());
+    let (id, token) = world.make_cluster("demo").await;
+    let agent = world.agent(&token, &cluster.params().await, Arc::new(dialer.clone())).await.unwrap();
+    world.is_connected(&id).await;
+    let here: Api<ConfigMap> = Api::namespaced(cluster.client.clone(), "default");
+    let there: Api<ConfigMap> = Api::namespaced(world.proxied(&id).await, "default");
+    let added = |event: Option<kube::Result<WatchEvent<ConfigMap>>>| match event {
+        Some(Ok(WatchEvent::Added(object))) => object.metadata.name.unwrap(),
+        other => panic!("{other:?}"),
+    };
+
+    // Events come one by one, not when a buffer is full.
+    let params = WatchParams::default().disable_bookmarks().fields("metadata.name!=kube-root-ca.crt");
+    let mut events = there.watch(&params, "0").await.unwrap().boxed();
+    for name in ["one", "two"] {
+        here.create(&PostParams::default(), &config_map(name)).await.unwrap();
+        assert_eq!(added(events.next().await), name);
+    }
+    // Objects are written through it too.
+    there.create(&PostParams::default(), &config_map("three")).await.unwrap();
+    assert_eq!(added(events.next().await), "three");
+
+    // A reader that goes away closes the connection in the cluster.
+    let busy = dialer.open();
+    drop((events, there));
+    until(async || dialer.open() < busy).await;
+
+    // The cluster's API ends, and the watch with it.
+    let there: Api<ConfigMap> = Api::namespaced(world.proxied(&id).await, "default");
+    let mut events = there.watch(&params, "0").await.unwrap().boxed();
+    assert_eq!(added(events.next().await), "one");
+    cluster.embedded.shut_down();
+    while let Some(event) = events.next().await {
+        if event.is_err() {
+            break;
+        }
+    }
+    agent.abort();
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn access_check_27_a_lost_agent_shows_and_requests_say_so() {
+    let (world, cluster) = (World::start().await, Downstream::start().await);
+    let (id, token) = world.make_cluster("demo").await;
+    let proxied = world.proxied(&id).await;
+    let (code, said) = refusal(namespaces(&proxied).await);
+    assert!(code == 503 && said.contains("has not registered"), "{code} {said}");
+    let agent = world.agent(&token, &cluster.params().await, Arc::new(Dialer::default())).await.unwrap();
+    world.is_connected(&id).await;
+    assert!(namespaces(&proxied).await.unwrap() > 0);
+
+    agent.abort();
+    until(async || world.connected(&id).await == ("False".into(), "Disconnected".into())).await;
+    let (code, said) = refusal(namespaces(&proxied).await);
+    assert!(code == 503 && said.contains("cluster agent disconnected"), "{code} {said}");
+
+    let agent = world.agent(&token, &cluster.params().await, Arc::new(Dialer::default())).await.unwrap();
+    world.is_connected(&id).await;
+    assert!(namespaces(&proxied).await.unwrap() > 0);
+    agent.abort();
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn access_check_28_dead_clusters_delay_no_other() {
+    let (world, cluster) = (World::start().await, Downstream::start().await);
+    let mut agents = Vec::new();
+    let mut dead = Vec::new();
+    for number in 0..20 {
+        let (id, token) = world.make_cluster(&format!("dead-{number}")).await;
+        agents.push(world.agent(&token, &cluster.params().await, Arc::new(BlackHole)).await.unwrap());
+        dead.push(id);
+    }
+    // Someone waits for one of them, and every probe hangs, while another cluster comes up.
+    let lost = world.proxied(&dead[0]).await;
+    let waiting = tokio::spawn(async move { namespaces(&lost).await });
+    let (id, token) = world.make_cluster("demo").await;
+    agents.push(world.agent(&token, &cluster.params().await, Arc::new(Dialer::default())).await.unwrap());
+    world.is_connected(&id).await;
+    assert!(namespaces(&world.proxied(&id).await).await.unwrap() > 0);
+    for id in &dead {
+        assert_ne!(world.connected(id).await.0, "True");
+    }
+    // The one who waits is told in the end.
+    let (code, said) = refusal(waiting.await.unwrap());
+    assert!([503, 504].contains(&code), "{code} {said}");
+    agents.iter().for_each(tokio::task::JoinHandle::abort);
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn access_check_30_34_the_kubeconfig_works_until_the_cluster_is_deleted() {
+    let (world, cluster) = (World::start().await, Downstream::start().await);
+    let (id, token) = world.make_cluster("demo").await;
+    let params = cluster.params().await;
+    let agent = world.agent(&token, &params, Arc::new(Dialer::default())).await.unwrap();
+    world.is_connected(&id).await;
+    let secrets: Api<Secret> = Api::namespaced(world.manager.client.clone(), "default");
+    until(async || secrets.get_opt("demo-kubeconfig").await.unwrap().is_some()).await;
+
+    // The kubeconfig reaches its cluster with every right there, and nothing of the management plane.
+    let kubeconfig = text(&secrets.get("demo-kubeconfig").await.unwrap(), "value");
+    let owner = client(&kubeconfig).await;
+    let maps: Api<ConfigMap> = Api::namespaced(owner.clone(), "default");
+    maps.create(&PostParams::default(), &config_map("made")).await.unwrap();
+    let here: Api<ConfigMap> = Api::namespaced(cluster.client.clone(), "default");
+    assert!(here.get_opt("made").await.unwrap().is_some());
+    let elsewhere = client(&kubeconfig.replace(&format!("/k8s/clusters/{id}"), "")).await;
+    assert_eq!(refusal(namespaces(&elsewhere).await).0, 403);
+    let mut events = maps.watch(&WatchParams::default(), "0").await.unwrap().boxed();
+    assert!(events.next().await.is_some());
+
+    // Deleted: the tunnel and what is in it end, no token is good any more, and no credential is kept.
+    let clusters = world.api("provisioning.cattle.io/v1", "Cluster", "default");
+    clusters.delete("demo", &DeleteParams::default()).await.unwrap();
+    agent.await.unwrap();
+    while let Some(event) = events.next().await {
+        if event.is_err() {
+            break;
+        }
+    }
+    until(async || clusters.get_opt("demo").await.unwrap().is_none()).await;
+    assert_eq!(refusal(namespaces(&owner).await).0, 401);
+    assert_eq!(refusal(namespaces(&world.proxied(&id).await).await).0, 404);
+    let again = world.agent(&token, &params, Arc::new(Dialer::default())).await;
+    let Err(drover_tunnel::Error::Refused { status, body }) = again else { panic!("a tunnel was accepted") };
+    assert_eq!((status, body.as_str()), (400, "cluster not found"));
+    let credentials: Api<Secret> = Api::namespaced(world.manager.client.clone(), "cattle-global-data");
+    until(async || credentials.list(&ListParams::default()).await.unwrap().items.is_empty()).await;
+    world.stop().await;
+}
+
+/// A Machine whose Node has this provider id.
+async fn make_machine(world: &World, name: &str) {
+    let target =
+        drover_provisioning::machine::unmanaged::Target { namespace: "default", cluster: "demo", name };
+    let request = [("role-worker".to_owned(), vec!["true".to_owned()])].into();
+    for mut object in drover_provisioning::machine::unmanaged::objects(&target, &request) {
+        let kind = object["kind"].as_str().unwrap().to_owned();
+        if kind == "CustomMachine" {
+            object["spec"]["providerID"] = json!(format!("test://{name}"));
+        }
+        let api = world.api(object["apiVersion"].as_str().unwrap(), &kind, "default");
+        api.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
+    }
+}
+
+async fn node_is_found(world: &World, cluster: &Downstream, name: &str) {
+    make_machine(world, name).await;
+    let node = serde_json::from_value(json!({
+        "metadata": {"name": name}, "spec": {"providerID": format!("test://{name}")},
+    }));
+    Api::<Node>::all(cluster.client.clone()).create(&PostParams::default(), &node.unwrap()).await.unwrap();
+    until(async || {
+        let machine = world.get("cluster.x-k8s.io/v1beta2", "Machine", "default", name).await.unwrap();
+        machine["status"]["nodeRef"]["name"] == name
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn capi_check_27_rotated_credentials_are_taken_up() {
+    let (world, cluster) = (World::start().await, Downstream::start().await);
+    let (id, token) = world.make_cluster("demo").await;
+    let first = world.agent(&token, &cluster.params().await, Arc::new(Dialer::default())).await.unwrap();
+    world.is_connected(&id).await;
+    node_is_found(&world, &cluster, "custom-a").await;
+
+    // The account is made anew, and its old token with it; the agent registers the new one beside the open tunnel.
+    cluster.accounts().delete("cattle", &DeleteParams::default()).await.unwrap();
+    cluster.make_account().await;
+    let second = world.agent(&token, &cluster.params().await, Arc::new(Dialer::default())).await.unwrap();
+    // The old tunnel ends, and what was opened with the old token.
+    first.abort();
+    node_is_found(&world, &cluster, "custom-b").await;
+    second.abort();
+    world.stop().await;
+}

@@ -1,0 +1,288 @@
+//! A whole management plane, and clusters that reach it through real tunnels.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use drover_apiserver::UserInfo;
+use drover_apiserver::auth::pki::{Pki, ServingCertificate, server_config};
+use drover_apiserver::clock::SystemClock;
+use drover_apiserver::controllers::ControllerOptions;
+use drover_apiserver::embedded::{Embedded, EmbeddedOptions};
+use drover_apiserver::storage::MemoryStorage;
+use drover_server::{Manager, ManagerOptions};
+use drover_tunnel::Dial;
+use drover_tunnel::session::{Dialing, Io};
+use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::{Namespace, Secret, ServiceAccount};
+use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
+use kube::api::{Api, DynamicObject, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::core::GroupVersionKind;
+use kube::discovery::ApiResource;
+use kube::{Client, Config};
+use serde_json::{Value, json};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tower::ServiceExt as _;
+
+pub(crate) struct World {
+    pub(crate) manager: Manager,
+    /// An administrator, over HTTPS.
+    pub(crate) admin: Client,
+    pub(crate) ca: String,
+    _dir: tempfile::TempDir,
+}
+
+impl World {
+    pub(crate) async fn start() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let manager = Manager::start(ManagerOptions {
+            data_dir: dir.path().to_owned(),
+            bind: "127.0.0.1:0".parse().unwrap(),
+            server_url: None,
+            // No local machines here.
+            exe: PathBuf::from("/nonexistent/drover"),
+            install_script: "#!/bin/sh\necho install\n".into(),
+            assets: Default::default(),
+        });
+        let manager = manager.await.unwrap();
+        let text = std::fs::read_to_string(manager.data_dir.kubeconfig()).unwrap();
+        let kubeconfig = Kubeconfig::from_yaml(&text).unwrap();
+        let cluster = kubeconfig.clusters[0].cluster.clone().unwrap();
+        let ca = STANDARD.decode(cluster.certificate_authority_data.unwrap()).unwrap();
+        let admin = client(&text).await;
+        Self { manager, admin, ca: String::from_utf8(ca).unwrap(), _dir: dir }
+    }
+
+    pub(crate) fn api(&self, api_version: &str, kind: &str, namespace: &str) -> Api<DynamicObject> {
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+        if namespace.is_empty() {
+            Api::all_with(self.manager.client.clone(), &resource)
+        } else {
+            Api::namespaced_with(self.manager.client.clone(), namespace, &resource)
+        }
+    }
+
+    pub(crate) async fn get(
+        &self,
+        api_version: &str,
+        kind: &str,
+        namespace: &str,
+        name: &str,
+    ) -> Option<Value> {
+        self.api(api_version, kind, namespace).get_opt(name).await.unwrap().map(|object| json!(object))
+    }
+
+    /// A cluster for servers that people bring: its id, and the token that its agents present.
+    pub(crate) async fn make_cluster(&self, name: &str) -> (String, String) {
+        let cluster = json!({
+            "apiVersion": "provisioning.cattle.io/v1", "kind": "Cluster", "metadata": {"name": name},
+            "spec": {"kubernetesVersion": "v1.34.1+k3s1", "rkeConfig": {}},
+        });
+        let clusters = self.api("provisioning.cattle.io/v1", "Cluster", "default");
+        clusters.create(&PostParams::default(), &serde_json::from_value(cluster).unwrap()).await.unwrap();
+        let found = async || {
+            let cluster = self.get("provisioning.cattle.io/v1", "Cluster", "default", name).await.unwrap();
+            let id = cluster["status"]["clusterName"].as_str().ok_or("no id yet")?.to_owned();
+            let secret =
+                self.get("v1", "Secret", &id, "crt-token-default-token").await.ok_or("no secret yet")?;
+            let token = STANDARD.decode(secret["data"]["token"].as_str().ok_or("no token yet")?).unwrap();
+            Ok::<_, &str>((id, String::from_utf8(token).unwrap()))
+        };
+        drover_testkit::eventually(found).await
+    }
+
+    /// Status and reason of the twin's `Connected`.
+    pub(crate) async fn connected(&self, id: &str) -> (String, String) {
+        let twin = self.get("management.cattle.io/v3", "Cluster", "", id).await.unwrap_or_default();
+        let list = twin["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let found = list.into_iter().find(|condition| condition["type"] == "Connected").unwrap_or_default();
+        let text = |key: &str| found[key].as_str().unwrap_or_default().to_owned();
+        (text("status"), text("reason"))
+    }
+
+    pub(crate) async fn is_connected(&self, id: &str) {
+        until(async || self.connected(id).await.0 == "True").await;
+    }
+
+    /// A cluster's agent: holds a tunnel until it is aborted. `params` as [`Downstream::params`] gives them.
+    pub(crate) async fn agent(
+        &self,
+        token: &str,
+        params: &Value,
+        dial: Arc<dyn Dial>,
+    ) -> Result<JoinHandle<drover_tunnel::Error>, drover_tunnel::Error> {
+        let uri: http::Uri = self.manager.url.parse().unwrap();
+        let stream = TcpStream::connect(uri.authority().unwrap().as_str()).await.unwrap();
+        let stream = tls(&self.ca).connect("127.0.0.1".try_into().unwrap(), stream).await.unwrap();
+        let mut headers = http::HeaderMap::new();
+        headers.insert("x-api-tunnel-token", token.parse().unwrap());
+        headers.insert("x-api-tunnel-params", STANDARD.encode(params.to_string()).parse().unwrap());
+        let uri = format!("wss://{}/v3/connect", uri.authority().unwrap()).parse().unwrap();
+        let (_, run) = drover_tunnel::client::connect(stream, &uri, headers, dial).await?;
+        Ok(tokio::spawn(run))
+    }
+
+    /// An administrator's client of a cluster, through the proxy.
+    pub(crate) async fn proxied(&self, id: &str) -> Client {
+        let text = std::fs::read_to_string(self.manager.data_dir.kubeconfig()).unwrap();
+        let server = format!("{}/k8s/clusters/{id}", self.manager.url);
+        client(&text.replace(&self.manager.url, &server)).await
+    }
+
+    pub(crate) async fn stop(self) {
+        self.manager.stop().await;
+    }
+}
+
+/// A client of a kubeconfig.
+pub(crate) async fn client(kubeconfig: &str) -> Client {
+    let kubeconfig = Kubeconfig::from_yaml(kubeconfig).unwrap();
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+    // Every answer is to be seen, also a 503.
+    config.default_retry = false;
+    Client::try_from(config).unwrap()
+}
+
+fn tls(ca: &str) -> tokio_rustls::TlsConnector {
+    use rustls_pki_types::pem::PemObject as _;
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(rustls_pki_types::CertificateDer::from_pem_slice(ca.as_bytes()).unwrap()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Arc::new(config).into()
+}
+
+pub(crate) async fn until(condition: impl AsyncFn() -> bool) {
+    drover_testkit::eventually(async || if condition().await { Ok(()) } else { Err("not yet") }).await;
+}
+
+/// A cluster's API, over TLS.
+pub(crate) struct Downstream {
+    pub(crate) client: Client,
+    pub(crate) embedded: Arc<Embedded>,
+    address: std::net::SocketAddr,
+    ca: String,
+    _stop: DropGuard,
+}
+
+impl Downstream {
+    pub(crate) async fn start() -> Self {
+        let now = jiff::Timestamp::now();
+        let pki = Arc::new(Pki::in_memory(now).unwrap());
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let embedded = Embedded::start(EmbeddedOptions {
+            storage: Arc::new(MemoryStorage::new()),
+            clock: Arc::new(SystemClock),
+            version: "v1.34.1+k3s1".into(),
+            pki: pki.clone(),
+            admission: vec![],
+            authenticators: vec![],
+            anonymous: false,
+            server_url: format!("https://{address}"),
+            controllers: ControllerOptions::default(),
+        });
+        let embedded = Arc::new(embedded.await.unwrap());
+        let client = drover_runtime::in_process_client(embedded.service(), UserInfo::system_masters("test"));
+        let serving = ServingCertificate::new(&pki.serving(&["127.0.0.1".to_owned()], now).unwrap()).unwrap();
+        let tls = Arc::new(server_config(&pki, serving).unwrap());
+        let (service, stop) = (embedded.clone(), CancellationToken::new());
+        let handler = move |request: http::Request<hyper::body::Incoming>| {
+            let service = service.service();
+            async move { service.oneshot(request).await.unwrap_or_else(|never| match never {}) }
+        };
+        tokio::spawn(drover_https::serve(listener, tls, handler, stop.clone()));
+        let ca = pki.ca_pem().to_owned();
+        let cluster = Self { client, embedded, address, ca, _stop: stop.drop_guard() };
+        let name = |name: &str| serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
+        let namespaces: Api<Namespace> = Api::all(cluster.client.clone());
+        namespaces.create(&PostParams::default(), &name("cattle-system")).await.unwrap();
+        let bindings: Api<ClusterRoleBinding> = Api::all(cluster.client.clone());
+        let binding = serde_json::from_value(json!({
+            "metadata": {"name": "cattle-admin-binding"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+            "subjects": [{"kind": "ServiceAccount", "namespace": "cattle-system", "name": "cattle"}],
+        }));
+        bindings.create(&PostParams::default(), &binding.unwrap()).await.unwrap();
+        cluster.make_account().await;
+        cluster
+    }
+
+    pub(crate) fn accounts(&self) -> Api<ServiceAccount> {
+        Api::namespaced(self.client.clone(), "cattle-system")
+    }
+
+    pub(crate) async fn make_account(&self) {
+        let account = serde_json::from_value(json!({"metadata": {"name": "cattle"}})).unwrap();
+        self.accounts().create(&PostParams::default(), &account).await.unwrap();
+    }
+
+    /// What the agent says of the cluster, with a fresh token.
+    pub(crate) async fn params(&self) -> Value {
+        let spec = TokenRequestSpec { expiration_seconds: Some(3600), ..TokenRequestSpec::default() };
+        let request = TokenRequest { spec: Some(spec), ..TokenRequest::default() };
+        let made =
+            self.accounts().create_token_request("cattle", &PostParams::default(), &request).await.unwrap();
+        json!({"cluster": {
+            "address": self.address.to_string(),
+            "token": made.status.unwrap().token,
+            "caCert": STANDARD.encode(&self.ca),
+        }})
+    }
+}
+
+/// Connects to where it is asked to, and counts what is open.
+#[derive(Clone, Default)]
+pub(crate) struct Dialer {
+    open: Arc<AtomicUsize>,
+}
+
+impl Dialer {
+    pub(crate) fn open(&self) -> usize {
+        self.open.load(Ordering::SeqCst)
+    }
+}
+
+impl Dial for Dialer {
+    fn dial(&self, _: String, address: String) -> Dialing {
+        let open = self.open.clone();
+        Box::pin(async move {
+            let mut real = TcpStream::connect(address).await?;
+            let (near, mut far) = tokio::io::duplex(64 * 1024);
+            open.fetch_add(1, Ordering::SeqCst);
+            tokio::spawn(async move {
+                // Ends when either side does.
+                let _ = tokio::io::copy_bidirectional(&mut real, &mut far).await;
+                open.fetch_sub(1, Ordering::SeqCst);
+            });
+            Ok(Box::new(near) as Box<dyn Io>)
+        })
+    }
+}
+
+/// Connects, and then nothing is ever heard.
+pub(crate) struct BlackHole;
+
+impl Dial for BlackHole {
+    fn dial(&self, _: String, _: String) -> Dialing {
+        Box::pin(async {
+            let (near, far) = tokio::io::duplex(1 << 20);
+            std::mem::forget(far);
+            Ok(Box::new(near) as Box<dyn Io>)
+        })
+    }
+}
+
+pub(crate) fn text(secret: &Secret, key: &str) -> String {
+    String::from_utf8(secret.data.as_ref().unwrap()[key].0.clone()).unwrap()
+}
