@@ -195,6 +195,7 @@ fn has(program: &str) -> bool {
     Command::new(program).arg("--version").output().is_ok()
 }
 
+/// Nor does anything that could open a tunnel ever run (access#20).
 #[tokio::test(flavor = "multi_thread")]
 async fn agent_check_38_a_wrong_ca_checksum_stops_before_anything_is_downloaded() {
     let server = Server::start().await;

@@ -141,6 +141,22 @@ fn failed_create_keeps_the_id_and_resumes_machine_drivers_check_10_11_13() {
 }
 
 #[test]
+fn a_failed_check_before_creation_leaves_nothing_machine_drivers_check_9() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, cloud) = (DiskStore::new(dir.path()), Cloud::default());
+    let other = cloud.clone();
+    let find = move |_: &str| Some(Box::new(other.clone()) as Box<dyn Driver>);
+    let cli = Cli { store: &store, driver: &find, known: None, env: &|_| None, sleep: &|_| () };
+    let objection = "InvalidSubnetID.NotFound: the subnet ID 'subnet-1' does not exist";
+    cloud.0.lock().unwrap().objection = Some(objection);
+    let args = CreateArgs { driver: "cloud".into(), name: "m".into(), ..CreateArgs::default() };
+    assert_eq!(cli.create(&args).unwrap_err(), Failure { code: 3, message: objection.into() });
+    assert_eq!((cloud.made(), store.list().unwrap().len()), (0, 0));
+    // Removal has nothing to ask the provider about: a question without an answer would panic.
+    assert_eq!(cli.rm("m", false).unwrap(), None);
+}
+
+#[test]
 fn forced_removal_names_what_may_be_left_machine_drivers_check_27() {
     let dir = tempfile::tempdir().unwrap();
     let (store, cloud) = (DiskStore::new(dir.path()), Cloud::default());
@@ -211,6 +227,8 @@ struct Cloud(Arc<Mutex<CloudState>>);
 
 #[derive(Default)]
 struct CloudState {
+    /// What a look before creation says.
+    objection: Option<&'static str>,
     answers: Vec<&'static str>,
     instances: BTreeMap<String, u32>,
 }
@@ -248,7 +266,8 @@ impl Driver for Cloud {
     }
 
     fn validate(&self, _: &MachineRequest) -> Result<(), DriverError> {
-        Ok(())
+        let objection = self.0.lock().unwrap().objection;
+        objection.map_or(Ok(()), |why| Err(DriverError::Invalid(why.to_owned())))
     }
 
     fn ensure(&self, request: &MachineRequest, state: &mut DriverState) -> Result<Progress, DriverError> {

@@ -246,6 +246,7 @@ async fn another_kubeconfig_of_another_authority_is_taken_up() {
     assert_eq!(node.manager.whoami().await.unwrap(), "token-of-cattle-1");
 }
 
+/// A manager that is not who it was pinned to be sees no token and gets no tunnel (access#20).
 #[tokio::test(flavor = "multi_thread")]
 async fn a_manager_of_another_authority_gets_no_token() {
     let manager = Manager::start().await;

@@ -147,6 +147,21 @@ fn provisioning_check_26_a_failed_create_is_shown_then_replaced() {
 }
 
 #[test]
+fn machine_drivers_check_9_a_failed_check_before_creation_shows_the_providers_message() {
+    let mut world = World::new();
+    world.run().fail("InvalidSubnetID.NotFound: the subnet ID 'subnet-1' does not exist");
+    assert_eq!(world.object["status"]["failureReason"], "CreateError");
+    for type_ in ["CreateJob", "Ready"] {
+        let (status, message) = world.condition(type_);
+        assert!(status == "False" && message.contains("'subnet-1' does not exist"), "{type_}: {message}");
+    }
+    // Deletion waits for nothing but a removal that finds nothing.
+    world.delete();
+    world.run().finish();
+    assert!(world.gone && world.leftover.is_none());
+}
+
+#[test]
 fn provisioning_check_27_deletion_cancels_a_create() {
     let mut world = World::new();
     world.run().delete();
