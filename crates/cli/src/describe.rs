@@ -264,7 +264,7 @@ mod tests {
             vec![condition("Ready", "False"), condition("Paused", "False"), condition("Stalled", "True")];
         let root = Branch::new("Cluster", "demo".into(), conditions, "Ready");
         let drawn = |all| draw(&root, all, jiff::Timestamp::from_second(300).unwrap());
-        assert!(drawn(false).contains("• Stalled     True    5m      Because: of this"), "{}", drawn(false));
+        assert!(drawn(false).contains("• Stalled   True    5m      Because: of this"), "{}", drawn(false));
         assert!(!drawn(false).contains("Paused") && drawn(true).contains("Paused"));
     }
 }
