@@ -50,7 +50,9 @@ impl DataDirArg {
             return "/var/lib/drover".into();
         }
         let home = std::env::var_os("HOME").map_or_else(|| PathBuf::from("."), PathBuf::from);
+        // Empty means unset.
         std::env::var_os("XDG_DATA_HOME")
+            .filter(|dir| !dir.is_empty())
             .map_or_else(|| home.join(".local/share"), PathBuf::from)
             .join("drover")
     }

@@ -72,7 +72,10 @@ pub(crate) fn own_executable() -> anyhow::Result<PathBuf> {
 pub(crate) async fn until_told_to_stop() -> anyhow::Result<()> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
+    // A terminal that closes.
+    let mut hang_up = signal(SignalKind::hangup())?;
     tokio::select! {
+        _ = hang_up.recv() => {}
         _ = interrupt.recv() => {}
         _ = terminate.recv() => {}
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use drover_runtime::error::{is_already_exists, is_not_found};
-use drover_runtime::{Cache, Caches, Clock, Controller, Error, Next, ObjectKey, Reconciler};
+use drover_runtime::{Cache, Caches, Clock, Controller, Error, Expectations, Next, ObjectKey, Reconciler};
 use jiff::Timestamp;
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::batch::v1::{Job, JobStatus};
@@ -64,6 +64,8 @@ pub struct Runner {
     secrets: Cache<Secret>,
     clock: Arc<dyn Clock>,
     children: Arc<Mutex<HashMap<ObjectKey, Child>>>,
+    /// Records that the cache may not show yet: without them an attempt that succeeded would be made again.
+    recorded: Arc<Expectations>,
     tasks: TaskTracker,
     /// Wakes the controller when a child ended.
     ended: tokio::sync::mpsc::UnboundedSender<ObjectKey>,
@@ -94,6 +96,7 @@ impl Runner {
             secrets,
             clock,
             children: Arc::default(),
+            recorded: Arc::default(),
             tasks: TaskTracker::new(),
             ended,
         };
@@ -141,6 +144,7 @@ impl Runner {
             clock: self.clock.clone(),
             job: job.clone(),
             key: key.clone(),
+            recorded: self.recorded.clone(),
         };
         let (children, ended, key) = (self.children.clone(), self.ended.clone(), key.clone());
         self.tasks.spawn(async move {
@@ -190,6 +194,9 @@ impl Reconciler for Runner {
             // A namesake of the Job we run: its predecessor's child must end first.
             self.stop_child(&key);
             return Ok(Next::EVENT);
+        }
+        if !self.running(&key) {
+            self.recorded.met(&*job, &self.pods).await?;
         }
         let pods: Vec<_> = self
             .pods
@@ -247,6 +254,7 @@ struct AttemptRun {
     clock: Arc<dyn Clock>,
     job: Arc<Job>,
     key: ObjectKey,
+    recorded: Arc<Expectations>,
 }
 
 impl AttemptRun {
@@ -439,7 +447,11 @@ impl AttemptRun {
         match api.patch_status(name, &PatchParams::default(), &patch).await {
             // Deleted with its Job: nothing is left to write to.
             Err(error) if is_not_found(&error) => Ok(()),
-            other => other.map(|_| ()).map_err(Error::api(format!("write status of Pod {name}"))),
+            Err(error) => Err(Error::api(format!("write status of Pod {name}"))(error)),
+            Ok(written) => {
+                self.recorded.expect(&*self.job, written.resource_version());
+                Ok(())
+            }
         }
     }
 

@@ -50,6 +50,11 @@ impl Error {
         }
     }
 
+    /// The API refuses what was to be written, and will until it is changed.
+    pub fn is_invalid(&self) -> bool {
+        matches!(self, Self::Api { source: kube::Error::Api(status), .. } if status.code == 422)
+    }
+
     /// Whether the same pass may succeed later without anyone changing an object.
     pub fn is_retryable(&self) -> bool {
         match self {

@@ -1,7 +1,7 @@
 //! What lies where in the data directory.
 
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use drover_registry::Registry;
@@ -37,6 +37,13 @@ impl DataDir {
 
     pub fn database(&self) -> PathBuf {
         self.0.join("db")
+    }
+
+    /// Makes the folder of the store private: a directory that was there before may be open to others, and the store
+    /// holds every Secret.
+    pub fn close_database(&self) -> io::Result<()> {
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(self.database())?;
+        std::fs::set_permissions(self.database(), std::fs::Permissions::from_mode(0o700))
     }
 
     pub fn tls(&self) -> PathBuf {

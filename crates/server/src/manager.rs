@@ -57,6 +57,9 @@ impl Manager {
     pub async fn start(options: ManagerOptions) -> anyhow::Result<Self> {
         let data_dir = DataDir::open(&options.data_dir)
             .with_context(|| format!("data directory {} cannot be used", options.data_dir.display()))?;
+        data_dir
+            .close_database()
+            .with_context(|| format!("data directory {} cannot be used", data_dir.path().display()))?;
         let storage = SqliteStorage::open(&data_dir.database())
             .with_context(|| format!("data directory {} cannot be used", data_dir.path().display()))?;
         let listener = listen(options.bind).await?;

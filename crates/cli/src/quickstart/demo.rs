@@ -29,8 +29,16 @@ pub(super) struct Demo {
 impl Demo {
     pub(super) async fn ensure(&self, client: &Client) -> anyhow::Result<()> {
         let clusters: Api<Cluster> = Api::namespaced(client.clone(), NAMESPACE);
-        if clusters.get_opt(NAME).await?.is_some() {
-            return Ok(());
+        // One that is being deleted is made again when it is gone, and its configs with it.
+        let mut told = false;
+        while let Some(cluster) = clusters.get_opt(NAME).await? {
+            if cluster.metadata.deletion_timestamp.is_none() {
+                return Ok(());
+            }
+            if !std::mem::replace(&mut told, true) {
+                println!("cluster {NAME} is being deleted; it is made again once it is gone");
+            }
+            tokio::time::sleep(KIND_RETRY).await;
         }
         for pool in POOLS {
             config(client, &format!("{NAME}-{pool}")).await?;

@@ -54,8 +54,8 @@ fn lock(data_dir: &DataDir) -> anyhow::Result<File> {
     if file.try_lock().is_err() {
         let pid = read_pid(&mut file).map(|pid| format!(" (process {pid})")).unwrap_or_default();
         bail!(
-            "a quickstart{pid} already runs with data directory {}; end it with `drover quickstart --stop`",
-            data_dir.path().display()
+            "a quickstart{pid} already runs with data directory {dir}; end it with `drover quickstart --stop --data-dir {dir}`",
+            dir = data_dir.path().display()
         );
     }
     Ok(file)
@@ -91,7 +91,8 @@ pub(super) async fn stop_running(data_dir: &DataDir) -> anyhow::Result<bool> {
     kill(Pid::from_raw(pid), Signal::SIGTERM)
         .with_context(|| format!("process {pid} cannot be asked to stop"))?;
     let deadline = tokio::time::Instant::now() + STOP_LIMIT;
-    while file.try_lock().is_err() {
+    // The lock goes before the process does, and with the process the store.
+    while file.try_lock().is_err() || kill(Pid::from_raw(pid), None).is_ok() {
         if tokio::time::Instant::now() > deadline {
             bail!("process {pid} did not stop within {} s", STOP_LIMIT.as_secs());
         }

@@ -140,7 +140,8 @@ impl Quickstart {
         }
         let url = cluster::server_url(&data_dir.kubeconfig())?;
         farewell(data_dir, &url, &data_dir.cluster_kubeconfig(demo::NAME), begun);
-        say("it goes on in the background; `drover quickstart --stop` ends it");
+        let dir = data_dir.path().display();
+        say(&format!("It goes on in the background; `drover quickstart --stop --data-dir {dir}` ends it."));
         Ok(0)
     }
 }

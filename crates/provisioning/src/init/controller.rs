@@ -61,13 +61,19 @@ impl Reconciler for Init {
         if self.follow_scale(&cluster).await? || self.record_schemas(&cluster).await? {
             return Ok(Next::EVENT);
         }
-        let generated = self.surroundings(&cluster).await.and_then(|around| generate(&cluster, &around));
-        if let Ok(generated) = &generated {
-            self.adopt(&cluster, generated).await?;
-            for object in &generated.objects {
-                self.apply_generated(&cluster, object).await?;
+        let surroundings = match self.check_version(&cluster) {
+            Ok(()) => self.surroundings(&cluster).await,
+            Err(error) => Err(error),
+        };
+        let mut generated = surroundings.and_then(|around| generate(&cluster, &around));
+        if let Ok(made) = &generated {
+            match self.write(&cluster, made).await {
+                // What the API calls invalid stays so until somebody changes it.
+                Err(error) if error.is_invalid() => {
+                    generated = Err(GenerateError::Invalid(error.chain()));
+                }
+                other => other?,
             }
-            self.prune(&cluster, generated).await?;
         }
         self.report(&cluster, &generated).await
     }
@@ -100,6 +106,27 @@ impl Init {
         });
         self.twin.apply(&noted).await?;
         Ok(())
+    }
+
+    /// A version that nobody knows stops the cluster here, with a word, instead of in the planner, which would wait.
+    fn check_version(&self, cluster: &Cluster) -> Result<(), GenerateError> {
+        let (version, releases) = (&cluster.spec.kubernetes_version, &self.context.releases);
+        if cluster.spec.rke_config.is_none() || version.is_empty() || releases.get(version).is_some() {
+            return Ok(());
+        }
+        let known: Vec<&str> = releases.versions().into_iter().collect();
+        Err(GenerateError::Invalid(format!(
+            "kubernetesVersion {version:?} is not known: set spec.kubernetesVersion to one of {}",
+            known.join(", ")
+        )))
+    }
+
+    async fn write(&self, cluster: &Cluster, generated: &Generated) -> Result<(), Error> {
+        self.adopt(cluster, generated).await?;
+        for object in &generated.objects {
+            self.apply_generated(cluster, object).await?;
+        }
+        self.prune(cluster, generated).await
     }
 
     async fn apply_generated(&self, cluster: &Cluster, object: &Value) -> Result<(), Error> {

@@ -5,6 +5,7 @@ pub mod generate;
 pub mod kubeconfig;
 pub mod log;
 pub mod names;
+pub mod nodemarks;
 pub mod objectset;
 pub mod pools;
 pub(crate) mod removal;

@@ -7,6 +7,7 @@ use drover_api::provisioning::v1::{RKEConfig, RKEMachinePool};
 use jiff::SignedDuration;
 use serde_json::{Map, Value, json};
 
+use super::nodemarks;
 use crate::keys::{annotations, labels};
 
 /// The quantity that was applied last, to tell a scaled MachineDeployment from a changed pool.
@@ -41,6 +42,12 @@ pub fn validate(config: &RKEConfig) -> Result<(), String> {
         }
         if let Some(label) = pool.labels.keys().find(|key| is_reserved(key)) {
             return Err(format!("{path}: label {label} is set by Drover and cannot be set on a pool"));
+        }
+        for (key, value) in &pool.labels {
+            nodemarks::check_label(key, value).map_err(|why| format!("{path}: {why}"))?;
+        }
+        for taint in &pool.taints {
+            nodemarks::check_taint(taint).map_err(|why| format!("{path}: {why}"))?;
         }
         for (field, value) in [
             ("drainBeforeDeleteTimeout", &pool.drain_before_delete_timeout),

@@ -9,7 +9,6 @@ use super::ClusterSpec;
 
 /// Paths below `spec`; `[]` stands for every item of a list.
 const UNIMPLEMENTED: &[&str] = &[
-    "cloudCredentialSecretName",
     "clusterAPIConfig",
     "clusterAgentDeploymentCustomization",
     "defaultClusterRoleForProjectMembers",
@@ -25,18 +24,15 @@ const UNIMPLEMENTED: &[&str] = &[
     "rkeConfig.infrastructureRef",
     "rkeConfig.machinePools[].autoscalingMaxSize",
     "rkeConfig.machinePools[].autoscalingMinSize",
-    "rkeConfig.machinePools[].cloudCredentialSecretName",
     "rkeConfig.machinePools[].displayName",
     "rkeConfig.machinePools[].maxUnhealthy",
+    "rkeConfig.machinePools[].nodeStartupTimeout",
     "rkeConfig.machinePools[].unhealthyNodeTimeout",
     "rkeConfig.machinePools[].unhealthyRange",
     "rkeConfig.machinePools[].userdata",
     "rkeConfig.networking",
-    "rkeConfig.registries",
     "rkeConfig.rotateCertificates",
     "rkeConfig.rotateEncryptionKeys",
-    "rkeConfig.upgradeStrategy.controlPlaneDrainOptions",
-    "rkeConfig.upgradeStrategy.workerDrainOptions",
     "webhookDeploymentCustomization",
 ];
 
