@@ -116,8 +116,8 @@ fn sentinel(host: RealHost, config_path: &Path) -> Result<(), String> {
         let mut terminate = signal(SignalKind::terminate()).map_err(|error| error.to_string())?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| error.to_string())?;
         tracing::info!("drover-agent {} starts", env!("CARGO_PKG_VERSION"));
-        let mut sentinel =
-            Sentinel::start(Arc::new(host), config, strict).map_err(|error| error.to_string())?;
+        let mut sentinel = Sentinel::start(Arc::new(host.with_own_executable()), config, strict)
+            .map_err(|error| error.to_string())?;
         if sentinel.config().remote_enabled {
             let tunnel = ClusterAgent::new(
                 sentinel.host(),

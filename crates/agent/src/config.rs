@@ -103,6 +103,8 @@ pub struct Config {
     pub interlock_directory: PathBuf,
     /// Ours: ask the server of the connection file for images, after the mirrors and before the registry of the name.
     pub images_from_server: bool,
+    /// Ours: stay this program, whichever agent the manager offers.
+    pub pin_agent: bool,
     /// Ours: how long one instruction may run; 0 for ever. Default one hour.
     pub instruction_timeout_seconds: Option<u64>,
 }
@@ -121,6 +123,7 @@ const CONFIG_KEYS: &[&str] = &[
     "imageCredentialProviderBinDirectory",
     "interlockDirectory",
     "imagesFromServer",
+    "pinAgent",
     "instructionTimeoutSeconds",
 ];
 

@@ -22,6 +22,7 @@ const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
 /// See the module.
 pub struct RealHost {
     root: PathBuf,
+    executable: Option<PathBuf>,
 }
 
 impl RealHost {
@@ -33,7 +34,15 @@ impl RealHost {
     /// A machine whose `/` is a directory. Programs still run as ordinary processes, with paths as the machine sees
     /// them, so this suits tests and simulations that do not name absolute paths in commands.
     pub fn at(root: impl Into<PathBuf>) -> Self {
-        Self { root: root.into() }
+        Self { root: root.into(), executable: None }
+    }
+
+    /// Lets the agent replace the program that this process runs. Not by default: whoever has an agent inside runs
+    /// another program.
+    pub fn with_own_executable(mut self) -> Self {
+        // Taken now: once the file is replaced, the kernel calls it deleted.
+        self.executable = std::env::current_exe().ok();
+        self
     }
 
     fn path(&self, path: &Path) -> PathBuf {
@@ -142,11 +151,7 @@ impl Host for RealHost {
             file.set_permissions(fs::Permissions::from_mode(attr.mode))?;
             file.sync_all()?;
             fs::rename(&temporary, &path)?;
-            match fs::File::open(parent)?.sync_all() {
-                // Some network file systems cannot sync directories; there the rename is as durable as it gets.
-                Err(error) if error.raw_os_error() == Some(nix::errno::Errno::EINVAL as i32) => Ok(()),
-                other => other,
-            }
+            sync_directory(parent)
         })();
         if written.is_err() {
             let _ = fs::remove_file(&temporary);
@@ -180,6 +185,27 @@ impl Host for RealHost {
 
     fn hard_link(&self, existing: &Path, path: &Path) -> io::Result<()> {
         fs::hard_link(self.path(existing), self.path(path))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let (from, to) = (self.path(from), self.path(to));
+        fs::File::open(&from)?.sync_all()?;
+        fs::rename(&from, &to)?;
+        sync_directory(to.parent().ok_or(io::ErrorKind::InvalidInput)?)
+    }
+
+    fn executable(&self) -> Option<PathBuf> {
+        self.executable.clone()
+    }
+
+    fn become_program<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, io::Error> {
+        Box::pin(async move {
+            use std::os::unix::process::CommandExt as _;
+            let mut args = std::env::args_os();
+            let name = args.next().unwrap_or_else(|| path.into());
+            // Every file this process opened closes by itself; what systemd gave it stays.
+            std::process::Command::new(self.path(path)).arg0(name).args(args).exec()
+        })
     }
 
     fn run<'a>(&'a self, exec: &'a Exec, sink: &'a mut dyn Sink) -> BoxFuture<'a, io::Result<Exit>> {
@@ -220,6 +246,14 @@ async fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
         };
     }
     TcpStream::connect((host, port)).await
+}
+
+fn sync_directory(path: &Path) -> io::Result<()> {
+    match fs::File::open(path)?.sync_all() {
+        // Some network file systems cannot sync directories; there a rename is as durable as it gets.
+        Err(error) if error.raw_os_error() == Some(nix::errno::Errno::EINVAL as i32) => Ok(()),
+        other => other,
+    }
 }
 
 fn own(path: &Path, uid: u32, gid: u32, found: &fs::Metadata) -> io::Result<()> {

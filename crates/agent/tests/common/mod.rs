@@ -25,6 +25,7 @@ use tokio::{
 };
 
 pub mod machine;
+pub mod node;
 
 pub type Data = BTreeMap<String, Vec<u8>>;
 type Hook = Box<dyn FnMut(&mut Data) + Send>;
@@ -49,6 +50,10 @@ struct Inner {
     /// Status to answer updates with.
     refuse_puts: Option<u16>,
     token: String,
+    /// Annotations of the secret, as the server side writes them.
+    annotations: BTreeMap<String, String>,
+    /// What is below `/assets/`.
+    assets: BTreeMap<String, Bytes>,
     /// State of the dice; 0 for a server that always works.
     chaos: u64,
 }
@@ -80,6 +85,8 @@ impl FakeApi {
             before_put: None,
             refuse_puts: None,
             token: TOKEN.into(),
+            annotations: BTreeMap::new(),
+            assets: BTreeMap::new(),
             chaos: 0,
         };
         Self { inner: Arc::new(Mutex::new(inner)), events: broadcast::channel(256).0 }
@@ -119,6 +126,25 @@ impl FakeApi {
                 data.insert("plan-state".into(), state.as_bytes().to_vec());
             }
         });
+    }
+
+    /// Offers an agent for this machine, as the manager does: beside the plan, without touching it.
+    pub fn offer(&self, agent: &[u8]) {
+        let arch = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
+        let sum = drover_plan::checksum(agent);
+        let offer = drover_plan::AgentOffer { sha256: [(arch.to_owned(), sum)].into() };
+        let mut inner = self.inner.lock().unwrap();
+        inner.assets.insert(drover_plan::AgentOffer::asset(arch), Bytes::copy_from_slice(agent));
+        inner.annotations.insert(drover_plan::AGENT_OFFER.into(), offer.to_text());
+        inner.revision += 1;
+        self.emit("MODIFIED", &inner);
+    }
+
+    /// The offer stays, but something else lies there.
+    pub fn spoil_offer(&self, agent: &[u8]) {
+        for asset in self.inner.lock().unwrap().assets.values_mut() {
+            *asset = Bytes::copy_from_slice(agent);
+        }
     }
 
     /// Connections break and new ones are refused, until it is up again.
@@ -322,6 +348,13 @@ impl FakeApi {
         if path == "/version" {
             return Ok(full(StatusCode::OK, &json!({"major": "1"})));
         }
+        if let Some(name) = path.strip_prefix("/assets/") {
+            assert!(!request.headers().contains_key("authorization"), "assets need no credential");
+            return Ok(match self.inner.lock().unwrap().assets.get(name) {
+                None => status(404, "no such asset"),
+                Some(asset) => Response::new(Full::new(asset.clone()).boxed()),
+            });
+        }
         if !authorized {
             return Ok(status(401, "Unauthorized"));
         }
@@ -446,6 +479,7 @@ fn object(inner: &Inner) -> Value {
         "metadata": {
             "name": "the-machine-plan", "namespace": "fleet-default", "uid": format!("uid-{}", inner.uid),
             "resourceVersion": inner.revision.to_string(), "labels": {"keep": "me"},
+            "annotations": inner.annotations,
         },
         "data": data,
     })
