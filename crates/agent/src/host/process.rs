@@ -14,7 +14,8 @@ const DRAIN: Duration = Duration::from_millis(250);
 const GRACE: Duration = Duration::from_secs(2);
 
 pub(super) async fn run(exec: &Exec, dir: PathBuf, sink: &mut dyn Sink) -> io::Result<Exit> {
-    let mut child = Command::new(&exec.program)
+    let mut command = Command::new(&exec.program);
+    command
         .args(&exec.args)
         .env_clear()
         .envs(exec.env.iter().map(|(name, value)| (name, value)))
@@ -22,8 +23,11 @@ pub(super) async fn run(exec: &Exec, dir: PathBuf, sink: &mut dyn Sink) -> io::R
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        .process_group(0)
-        .spawn()?;
+        .process_group(0);
+    if is_spared() {
+        not_spared(&mut command);
+    }
+    let mut child = command.spawn()?;
     let mut group = Group(child.id().map(|pid| Pid::from_raw(pid.cast_signed())));
     let (Some(mut stdout), Some(mut stderr)) = (child.stdout.take(), child.stderr.take()) else {
         return Err(io::Error::other("pipes of the program are missing"));
@@ -73,6 +77,36 @@ pub(super) async fn run(exec: &Exec, dir: PathBuf, sink: &mut dyn Sink) -> io::R
         status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(-1)
     });
     Ok(Exit::Code(code))
+}
+
+const OOM_SCORE: &std::ffi::CStr = c"/proc/self/oom_score_adj";
+
+/// Whether others are to go first when memory is short, as the agent's unit says.
+fn is_spared() -> bool {
+    let text = OOM_SCORE.to_str().ok().and_then(|path| std::fs::read_to_string(path).ok());
+    text.and_then(|text| text.trim().parse::<i32>().ok()).is_some_and(|score| score < 0)
+}
+
+/// The program is no better than any other: it may be the one that takes the memory.
+#[allow(unsafe_code)]
+fn not_spared(command: &mut Command) {
+    use nix::libc;
+    let reset = || {
+        // SAFETY: between fork and exec only system calls are made, on a constant path and constant bytes. A process
+        // may always make itself easier to kill; if it cannot, it runs all the same.
+        unsafe {
+            let file = libc::open(OOM_SCORE.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
+            if file >= 0 {
+                libc::write(file, b"0".as_ptr().cast(), 1);
+                libc::close(file);
+            }
+        }
+        Ok(())
+    };
+    // SAFETY: as above; nothing is allocated and no lock is taken.
+    unsafe {
+        command.pre_exec(reset);
+    }
 }
 
 /// Kills the process group when the run is abandoned.
@@ -130,6 +164,19 @@ mod tests {
         assert_eq!(shell("kill -9 $$", None).await.0.unwrap(), Exit::Code(137));
         let missing = Exec { program: "/no/such/program".into(), ..Exec::default() };
         assert!(run(&missing, "/".into(), &mut Collect::default()).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn what_a_spared_agent_runs_is_not_spared() {
+        let path = OOM_SCORE.to_str().unwrap();
+        let before = std::fs::read_to_string(path).unwrap();
+        if std::fs::write(path, "-7").is_err() {
+            eprintln!("SKIPPED: this process may not make itself harder to kill");
+            return;
+        }
+        let (exit, output) = shell("cat /proc/self/oom_score_adj", None).await;
+        std::fs::write(path, before.trim()).unwrap();
+        assert_eq!((exit.unwrap(), output.as_str()), (Exit::Code(0), "0\n"));
     }
 
     #[tokio::test]

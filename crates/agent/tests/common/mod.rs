@@ -25,6 +25,7 @@ use tokio::{
 };
 
 pub mod machine;
+pub mod manager;
 pub mod node;
 
 pub type Data = BTreeMap<String, Vec<u8>>;
