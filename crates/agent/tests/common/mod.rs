@@ -27,6 +27,7 @@ use tokio::{
 pub mod machine;
 pub mod manager;
 pub mod node;
+pub mod nspawn;
 
 pub type Data = BTreeMap<String, Vec<u8>>;
 type Hook = Box<dyn FnMut(&mut Data) + Send>;
