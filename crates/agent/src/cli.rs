@@ -7,8 +7,6 @@ use std::{
     sync::Arc,
 };
 
-use tokio::signal::unix::{SignalKind, signal};
-
 use crate::{
     cluster_agent::{self, ClusterAgent},
     config::{self, Config, Connection},
@@ -74,7 +72,7 @@ fn run(args: &[String]) -> Result<(), String> {
         log::parse_level(&level).ok_or_else(|| format!("CATTLE_LOGLEVEL: {level:?} is not a log level"))?,
     );
     let config_path = env::var("CATTLE_AGENT_CONFIG").ok().filter(|path| !path.is_empty());
-    let config_path = PathBuf::from(config_path.unwrap_or_else(|| config::DEFAULT_PATH.into()));
+    let config_path = PathBuf::from(config_path.unwrap_or_else(|| config::default_path().into()));
     match args[..] {
         ["sentinel"] => sentinel(host, &config_path),
         ["validate-config", file] => {
@@ -95,8 +93,7 @@ fn sentinel(host: RealHost, config_path: &Path) -> Result<(), String> {
     let config = Config::load(&host, config_path).map_err(|error| error.to_string())?;
     let strict = env::var("CATTLE_AGENT_STRICT_VERIFY").is_ok_and(|value| value.eq_ignore_ascii_case("true"));
     runtime()?.block_on(async {
-        let mut terminate = signal(SignalKind::terminate()).map_err(|error| error.to_string())?;
-        let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| error.to_string())?;
+        let stop = told_to_stop().map_err(|error| error.to_string())?;
         tracing::info!("drover-agent {} starts", env!("CARGO_PKG_VERSION"));
         let mut sentinel = Sentinel::start(Arc::new(host.with_own_executable()), config, strict)
             .map_err(|error| error.to_string())?;
@@ -110,16 +107,36 @@ fn sentinel(host: RealHost, config_path: &Path) -> Result<(), String> {
             );
             sentinel.join("tunnel", tunnel.run());
         }
-        sentinel
-            .run(async {
-                tokio::select! {
-                    _ = terminate.recv() => {}
-                    _ = interrupt.recv() => {}
-                }
-            })
-            .await;
+        sentinel.run(stop).await;
         tracing::info!("drover-agent ends");
         Ok(())
+    })
+}
+
+/// Ends when the machine's service manager, or a person, tells the agent to stop.
+#[cfg(unix)]
+fn told_to_stop() -> std::io::Result<impl Future<Output = ()>> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    })
+}
+
+/// Ends when the machine's service manager, or a person, tells the agent to stop.
+#[cfg(windows)]
+fn told_to_stop() -> std::io::Result<impl Future<Output = ()>> {
+    use tokio::signal::windows::{ctrl_c, ctrl_shutdown};
+    let (mut interrupt, mut shutdown) = (ctrl_c()?, ctrl_shutdown()?);
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = shutdown.recv() => {}
+        }
     })
 }
 

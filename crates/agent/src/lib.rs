@@ -18,6 +18,7 @@ pub mod image;
 pub mod kubeconfig;
 pub mod local;
 pub mod log;
+pub mod platform;
 pub mod probe;
 pub mod redact;
 pub mod remote;

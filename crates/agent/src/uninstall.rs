@@ -108,7 +108,9 @@ fn targets(config: Option<&Config>, installed: &Installed<'_>) -> Vec<PathBuf> {
     let deep = |path: &PathBuf| path.components().count() > 3;
     let var = match config {
         Some(config) => Some(config.var_dir()),
-        None if installed.config == Path::new(config::DEFAULT_PATH) => Some(config::DEFAULT_VAR_DIR.into()),
+        None if installed.config == Path::new(config::default_path()) => {
+            Some(config::default_var_dir().into())
+        }
         None => None,
     };
     targets.extend(var.filter(deep));
@@ -142,6 +144,6 @@ mod tests {
         {
             assert!(targets.contains(&PathBuf::from(path)), "{path}");
         }
-        assert!(!of(None, "/x/y/z/config.yaml").contains(&PathBuf::from(config::DEFAULT_VAR_DIR)));
+        assert!(!of(None, "/x/y/z/config.yaml").contains(&PathBuf::from(config::default_var_dir())));
     }
 }

@@ -7,6 +7,9 @@
 mod memory;
 mod process;
 mod real;
+#[cfg_attr(unix, path = "sys/unix.rs")]
+#[cfg_attr(windows, path = "sys/windows.rs")]
+mod sys;
 mod volume;
 
 use std::{

@@ -2,10 +2,9 @@
 
 use std::{io, path::PathBuf, process::Stdio, time::Duration};
 
-use nix::{sys::signal, unistd::Pid};
 use tokio::{io::AsyncReadExt as _, process::Command, time};
 
-use super::{Exec, Exit, Sink, Source};
+use super::{Exec, Exit, Sink, Source, sys};
 
 /// How long output is still collected after the program itself ended. What it printed is in the pipe by then; only a
 /// process that it left behind can still hold the pipe open, and nobody waits for that.
@@ -22,13 +21,10 @@ pub(super) async fn run(exec: &Exec, dir: PathBuf, sink: &mut dyn Sink) -> io::R
         .current_dir(dir)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .process_group(0);
-    if is_spared() {
-        not_spared(&mut command);
-    }
+        .stderr(Stdio::piped());
+    sys::prepare(&mut command);
     let mut child = command.spawn()?;
-    let mut group = Group(child.id().map(|pid| Pid::from_raw(pid.cast_signed())));
+    let mut group = sys::Group::of(&child);
     let (Some(mut stdout), Some(mut stderr)) = (child.stdout.take(), child.stderr.take()) else {
         return Err(io::Error::other("pipes of the program are missing"));
     };
@@ -55,7 +51,7 @@ pub(super) async fn run(exec: &Exec, dir: PathBuf, sink: &mut dyn Sink) -> io::R
                 exit = Some(status?);
                 // The group may live on (a daemon the instruction started): it is no longer ours to kill.
                 if !timed_out {
-                    group.0 = None;
+                    group.release();
                 }
                 deadline.as_mut().reset(time::Instant::now() + DRAIN);
             }
@@ -63,7 +59,11 @@ pub(super) async fn run(exec: &Exec, dir: PathBuf, sink: &mut dyn Sink) -> io::R
                 if exit.is_some() {
                     break;
                 }
-                group.signal(if timed_out { signal::Signal::SIGKILL } else { signal::Signal::SIGTERM });
+                if timed_out {
+                    group.kill();
+                } else {
+                    group.ask();
+                }
                 timed_out = true;
                 deadline.as_mut().reset(time::Instant::now() + GRACE);
             }
@@ -72,59 +72,7 @@ pub(super) async fn run(exec: &Exec, dir: PathBuf, sink: &mut dyn Sink) -> io::R
     if timed_out {
         return Ok(Exit::TimedOut);
     }
-    let code = exit.map_or(-1, |status| {
-        use std::os::unix::process::ExitStatusExt as _;
-        status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(-1)
-    });
-    Ok(Exit::Code(code))
-}
-
-const OOM_SCORE: &std::ffi::CStr = c"/proc/self/oom_score_adj";
-
-/// Whether others are to go first when memory is short, as the agent's unit says.
-fn is_spared() -> bool {
-    let text = OOM_SCORE.to_str().ok().and_then(|path| std::fs::read_to_string(path).ok());
-    text.and_then(|text| text.trim().parse::<i32>().ok()).is_some_and(|score| score < 0)
-}
-
-/// The program is no better than any other: it may be the one that takes the memory.
-#[allow(unsafe_code)]
-fn not_spared(command: &mut Command) {
-    use nix::libc;
-    let reset = || {
-        // SAFETY: between fork and exec only system calls are made, on a constant path and constant bytes. A process
-        // may always make itself easier to kill; if it cannot, it runs all the same.
-        unsafe {
-            let file = libc::open(OOM_SCORE.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
-            if file >= 0 {
-                libc::write(file, b"0".as_ptr().cast(), 1);
-                libc::close(file);
-            }
-        }
-        Ok(())
-    };
-    // SAFETY: as above; nothing is allocated and no lock is taken.
-    unsafe {
-        command.pre_exec(reset);
-    }
-}
-
-/// Kills the process group when the run is abandoned.
-struct Group(Option<Pid>);
-
-impl Group {
-    fn signal(&self, signal: signal::Signal) {
-        if let Some(pid) = self.0 {
-            // Already gone is fine.
-            let _ = signal::killpg(pid, signal);
-        }
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        self.signal(signal::Signal::SIGKILL);
-    }
+    Ok(Exit::Code(exit.map_or(-1, sys::exit_code)))
 }
 
 #[cfg(test)]
@@ -164,19 +112,6 @@ mod tests {
         assert_eq!(shell("kill -9 $$", None).await.0.unwrap(), Exit::Code(137));
         let missing = Exec { program: "/no/such/program".into(), ..Exec::default() };
         assert!(run(&missing, "/".into(), &mut Collect::default()).await.is_err());
-    }
-
-    #[tokio::test]
-    async fn what_a_spared_agent_runs_is_not_spared() {
-        let path = OOM_SCORE.to_str().unwrap();
-        let before = std::fs::read_to_string(path).unwrap();
-        if std::fs::write(path, "-7").is_err() {
-            eprintln!("SKIPPED: this process may not make itself harder to kill");
-            return;
-        }
-        let (exit, output) = shell("cat /proc/self/oom_score_adj", None).await;
-        std::fs::write(path, before.trim()).unwrap();
-        assert_eq!((exit.unwrap(), output.as_str()), (Exit::Code(0), "0\n"));
     }
 
     #[tokio::test]

@@ -5,7 +5,6 @@ use std::{
     hash::{BuildHasher as _, Hasher as _},
     io::{self, Read, Write},
     net::{Ipv4Addr, Ipv6Addr},
-    os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
     sync::atomic::{AtomicU64, Ordering},
     time::Duration,
@@ -14,7 +13,7 @@ use std::{
 use jiff::Timestamp;
 use tokio::net::TcpStream;
 
-use super::{Attr, BoxFuture, BoxIo, Exec, Exit, Host, Kind, Sink, Stat, process};
+use super::{Attr, BoxFuture, BoxIo, Exec, Exit, Host, Kind, Sink, Stat, process, sys};
 
 /// How long a TCP connection may take to open.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -77,7 +76,7 @@ impl Host for RealHost {
     }
 
     fn identity(&self) -> (u32, u32) {
-        (nix::unistd::getuid().as_raw(), nix::unistd::getgid().as_raw())
+        sys::identity()
     }
 
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
@@ -89,8 +88,10 @@ impl Host for RealHost {
     }
 
     fn create(&self, path: &Path, mode: u32) -> io::Result<Box<dyn Write + Send>> {
-        let file = fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(self.path(path))?;
-        file.set_permissions(fs::Permissions::from_mode(mode))?;
+        let path = self.path(path);
+        let file = sys::create_new(&path, mode)?;
+        // Whatever the umask is.
+        sys::set_mode(&path, mode)?;
         Ok(Box::new(io::BufWriter::with_capacity(64 * 1024, file)))
     }
 
@@ -102,7 +103,8 @@ impl Host for RealHost {
             t if t.is_symlink() => Kind::Symlink,
             _ => Kind::Other,
         };
-        Ok(Stat { kind, mode: found.mode() & 0o7777, uid: found.uid(), gid: found.gid(), len: found.len() })
+        let (mode, uid, gid) = sys::attributes(&found);
+        Ok(Stat { kind, mode, uid, gid, len: found.len() })
     }
 
     fn list(&self, path: &Path) -> io::Result<Vec<String>> {
@@ -119,9 +121,9 @@ impl Host for RealHost {
     fn make_dirs(&self, path: &Path, mode: u32) -> io::Result<()> {
         let path = self.path(path);
         if let Some(parent) = path.parent() {
-            fs::DirBuilder::new().recursive(true).mode(0o755).create(parent)?;
+            sys::make_parents(parent)?;
         }
-        match fs::DirBuilder::new().mode(mode).create(&path) {
+        match sys::make_dir(&path, mode) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
             other => other,
         }
@@ -141,17 +143,16 @@ impl Host for RealHost {
         ));
         let temporary = parent.join(temporary);
         let written = (|| {
-            let mut file =
-                fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
+            let mut file = sys::create_new(&temporary, 0o600)?;
             file.write_all(content)?;
             if let Some((uid, gid)) = attr.owner {
-                own(&temporary, uid, gid, &file.metadata()?)?;
+                sys::own(&temporary, uid, gid, &file.metadata()?)?;
             }
             // After the owner: chown clears bits.
-            file.set_permissions(fs::Permissions::from_mode(attr.mode))?;
+            sys::set_mode(&temporary, attr.mode)?;
             file.sync_all()?;
             fs::rename(&temporary, &path)?;
-            sync_directory(parent)
+            sys::sync_directory(parent)
         })();
         if written.is_err() {
             let _ = fs::remove_file(&temporary);
@@ -163,10 +164,10 @@ impl Host for RealHost {
         let path = self.path(path);
         let found = fs::symlink_metadata(&path)?;
         if let Some((uid, gid)) = attr.owner {
-            own(&path, uid, gid, &found)?;
+            sys::own(&path, uid, gid, &found)?;
         }
-        if !found.file_type().is_symlink() && fs::symlink_metadata(&path)?.mode() & 0o7777 != attr.mode {
-            fs::set_permissions(&path, fs::Permissions::from_mode(attr.mode))?;
+        if !found.file_type().is_symlink() && sys::attributes(&fs::symlink_metadata(&path)?).0 != attr.mode {
+            sys::set_mode(&path, attr.mode)?;
         }
         Ok(())
     }
@@ -180,7 +181,7 @@ impl Host for RealHost {
     }
 
     fn symlink(&self, target: &Path, path: &Path) -> io::Result<()> {
-        std::os::unix::fs::symlink(target, self.path(path))
+        sys::symlink(target, &self.path(path))
     }
 
     fn hard_link(&self, existing: &Path, path: &Path) -> io::Result<()> {
@@ -191,7 +192,7 @@ impl Host for RealHost {
         let (from, to) = (self.path(from), self.path(to));
         fs::File::open(&from)?.sync_all()?;
         fs::rename(&from, &to)?;
-        sync_directory(to.parent().ok_or(io::ErrorKind::InvalidInput)?)
+        sys::sync_directory(to.parent().ok_or(io::ErrorKind::InvalidInput)?)
     }
 
     fn executable(&self) -> Option<PathBuf> {
@@ -199,13 +200,7 @@ impl Host for RealHost {
     }
 
     fn become_program<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, io::Error> {
-        Box::pin(async move {
-            use std::os::unix::process::CommandExt as _;
-            let mut args = std::env::args_os();
-            let name = args.next().unwrap_or_else(|| path.into());
-            // Every file this process opened closes by itself; what systemd gave it stays.
-            std::process::Command::new(self.path(path)).arg0(name).args(args).exec()
-        })
+        Box::pin(async move { sys::become_program(&self.path(path)) })
     }
 
     fn run<'a>(&'a self, exec: &'a Exec, sink: &'a mut dyn Sink) -> BoxFuture<'a, io::Result<Exit>> {
@@ -222,8 +217,9 @@ impl Host for RealHost {
             // A watch can be silent for minutes: without keep-alive a dead path would go unnoticed as long.
             let keepalive = socket2::TcpKeepalive::new()
                 .with_time(Duration::from_secs(20))
-                .with_interval(Duration::from_secs(5))
-                .with_retries(4);
+                .with_interval(Duration::from_secs(5));
+            #[cfg(unix)]
+            let keepalive = keepalive.with_retries(4);
             let _ = socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive);
             Ok(Box::new(stream) as BoxIo)
         })
@@ -246,25 +242,4 @@ async fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
         };
     }
     TcpStream::connect((host, port)).await
-}
-
-fn sync_directory(path: &Path) -> io::Result<()> {
-    match fs::File::open(path)?.sync_all() {
-        // Some network file systems cannot sync directories; there a rename is as durable as it gets.
-        Err(error) if error.raw_os_error() == Some(nix::errno::Errno::EINVAL as i32) => Ok(()),
-        other => other,
-    }
-}
-
-fn own(path: &Path, uid: u32, gid: u32, found: &fs::Metadata) -> io::Result<()> {
-    if (found.uid(), found.gid()) == (uid, gid) {
-        return Ok(());
-    }
-    std::os::unix::fs::lchown(path, Some(uid), Some(gid)).map_err(|error| match error.raw_os_error() {
-        Some(code) if code == nix::errno::Errno::EINVAL as i32 => io::Error::new(
-            error.kind(),
-            format!("uid {uid} or gid {gid} does not exist on this machine (it runs in a user namespace without it)"),
-        ),
-        _ => error,
-    })
 }
