@@ -10,7 +10,7 @@ use std::{
     path::{Component, Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicI64, AtomicU64, Ordering},
     },
 };
 
@@ -57,6 +57,8 @@ pub struct MemoryHost {
     program: Box<dyn Program>,
     start: Instant,
     epoch: Timestamp,
+    /// Seconds by which the clock was set ahead since.
+    ahead: AtomicI64,
     random: AtomicU64,
     /// Writes left before the power fails; `u64::MAX` for never.
     power: AtomicU64,
@@ -77,6 +79,7 @@ impl MemoryHost {
             program: Box::new(program),
             start: Instant::now(),
             epoch,
+            ahead: AtomicI64::new(0),
             random: AtomicU64::new(seed),
             power: AtomicU64::new(u64::MAX),
             writes: AtomicU64::new(0),
@@ -100,6 +103,11 @@ impl MemoryHost {
     /// How often the agent became another program.
     pub fn became(&self) -> u64 {
         self.became.load(Ordering::SeqCst)
+    }
+
+    /// Sets the machine's clock by so many seconds ahead, or back.
+    pub fn set_clock(&self, seconds: i64) {
+        self.ahead.fetch_add(seconds, Ordering::SeqCst);
     }
 
     /// Everything below `path` lies in the real directory `root`, under the same names; it need not exist yet.
@@ -195,7 +203,8 @@ impl Write for Writer {
 impl Host for MemoryHost {
     fn now(&self) -> Timestamp {
         let elapsed = SignedDuration::try_from(self.start.elapsed()).unwrap_or(SignedDuration::ZERO);
-        self.epoch.checked_add(elapsed).unwrap_or(Timestamp::MAX)
+        let ahead = SignedDuration::from_secs(self.ahead.load(Ordering::SeqCst));
+        self.epoch.checked_add(elapsed + ahead).unwrap_or(Timestamp::MAX)
     }
 
     fn random(&self) -> u64 {
