@@ -329,9 +329,9 @@ write_uninstaller() {
     uninstaller=$CATTLE_AGENT_BIN_PREFIX/bin/rancher-system-agent-uninstall.sh
     cat >"$uninstaller.tmp" <<EOF
 #!/bin/sh
-# Removes the node agent from this machine. Kubernetes stays.
+# Removes the node agent from this machine. Kubernetes stays, unless --purge-distribution is given.
 CATTLE_AGENT_SYSTEMD_DIR='$SYSTEMD_DIR' CATTLE_AGENT_CONFIG='$CATTLE_AGENT_CONFIG_DIR/config.yaml' \\
-    '$CATTLE_AGENT_BIN_PREFIX/bin/rancher-system-agent' uninstall
+    '$CATTLE_AGENT_BIN_PREFIX/bin/rancher-system-agent' uninstall "\$@"
 status=\$?
 rm -rf '$CATTLE_AGENT_VAR_DIR' '$CATTLE_AGENT_CONFIG_DIR'
 rm -f '$CATTLE_AGENT_BIN_PREFIX/bin/rancher-system-agent' '$uninstaller'
@@ -468,6 +468,27 @@ EnvironmentFile=-$SYSTEMD_DIR/$UNIT.env
 Type=simple
 Restart=always
 RestartSec=5s
+# Only the agent is asked to stop: it ends its instruction itself and takes the plan up again later; an instruction that
+# got the signal as well would look as if it had failed. Whatever a killed agent left behind is ended before the next
+# starts, so that a plan never runs twice at once. Daemons that shall stay belong into units of their own.
+KillMode=mixed
+TimeoutStopSec=30s
+# When memory is short, others go first. Instructions do not inherit this, and one that is killed for want of memory
+# fails alone.
+OOMScoreAdjust=-500
+OOMPolicy=continue
+# Instructions share these limits with the agent, and unpack, compile and install whole distributions: none of them may
+# be lower than what the system gives to services. A tunnel needs a file per connection.
+TasksMax=infinity
+LimitNPROC=infinity
+LimitNOFILE=65536:524288
+# A dump would hold credentials; an instruction that wants one may raise it.
+LimitCORE=0:infinity
+# The files of the agent have their modes anyway; what an instruction installs must be usable by everybody.
+UMask=0022
+# No sandbox (ProtectSystem, PrivateTmp, PrivateDevices, ProtectKernelTunables, ProtectClock, NoNewPrivileges, system call
+# filters): instructions would be in it too, and they write to /usr and /etc, load modules, set sysctls, mount, set up
+# time servers and install programs with privileges of their own.
 Environment=CATTLE_LOGLEVEL=$CATTLE_AGENT_LOGLEVEL
 Environment=CATTLE_AGENT_CONFIG=$CATTLE_AGENT_CONFIG_DIR/config.yaml
 Environment=CATTLE_AGENT_STRICT_VERIFY=$(role "$CATTLE_AGENT_STRICT_VERIFY")

@@ -7,8 +7,6 @@ use std::{
     sync::Arc,
 };
 
-use tokio::signal::unix::{SignalKind, signal};
-
 use crate::{
     cluster_agent::{self, ClusterAgent},
     config::{self, Config, Connection},
@@ -29,6 +27,7 @@ Commands:
   validate-connection FILE    check a connection file
   status                      tell what the running agent is doing
   uninstall                   remove the agent from this machine; Kubernetes stays
+    --purge-distribution      run the uninstaller of K3s or RKE2 as well, if there is one
   --version, --help
 
 Environment:
@@ -73,7 +72,7 @@ fn run(args: &[String]) -> Result<(), String> {
         log::parse_level(&level).ok_or_else(|| format!("CATTLE_LOGLEVEL: {level:?} is not a log level"))?,
     );
     let config_path = env::var("CATTLE_AGENT_CONFIG").ok().filter(|path| !path.is_empty());
-    let config_path = PathBuf::from(config_path.unwrap_or_else(|| config::DEFAULT_PATH.into()));
+    let config_path = PathBuf::from(config_path.unwrap_or_else(|| config::default_path().into()));
     match args[..] {
         ["sentinel"] => sentinel(host, &config_path),
         ["validate-config", file] => {
@@ -84,20 +83,8 @@ fn run(args: &[String]) -> Result<(), String> {
             crate::kubeconfig::parse(&connection.kube_config).map(drop).map_err(|error| error.to_string())
         }
         ["status"] => show_status(&host, &config_path),
-        ["uninstall"] => {
-            let units = env::var("CATTLE_AGENT_SYSTEMD_DIR").unwrap_or_else(|_| "/etc/systemd/system".into());
-            let binary = env::current_exe().ok();
-            let installed = uninstall::Installed {
-                config: &config_path,
-                units: Path::new(&units),
-                // Not when it was built and run from elsewhere.
-                binary: binary.as_deref().filter(|path| path.ends_with("bin/rancher-system-agent")),
-            };
-            match uninstall::run(&host, &installed)[..] {
-                [] => Ok(()),
-                ref failed => Err(format!("could not remove {}", failed.join("; "))),
-            }
-        }
+        ["uninstall"] => uninstall(&host, &config_path, false),
+        ["uninstall", "--purge-distribution"] => uninstall(&host, &config_path, true),
         _ => Err(format!("unknown command line {args:?}; see drover-agent --help")),
     }
 }
@@ -105,19 +92,11 @@ fn run(args: &[String]) -> Result<(), String> {
 fn sentinel(host: RealHost, config_path: &Path) -> Result<(), String> {
     let config = Config::load(&host, config_path).map_err(|error| error.to_string())?;
     let strict = env::var("CATTLE_AGENT_STRICT_VERIFY").is_ok_and(|value| value.eq_ignore_ascii_case("true"));
-    // One thread does everything but what blocks; its helpers leave as soon as they have nothing to do.
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .max_blocking_threads(2)
-        .thread_keep_alive(std::time::Duration::from_secs(2))
-        .build()
-        .map_err(|error| format!("cannot start: {error}"))?;
-    runtime.block_on(async {
-        let mut terminate = signal(SignalKind::terminate()).map_err(|error| error.to_string())?;
-        let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| error.to_string())?;
+    runtime()?.block_on(async {
+        let stop = told_to_stop().map_err(|error| error.to_string())?;
         tracing::info!("drover-agent {} starts", env!("CARGO_PKG_VERSION"));
-        let mut sentinel =
-            Sentinel::start(Arc::new(host), config, strict).map_err(|error| error.to_string())?;
+        let mut sentinel = Sentinel::start(Arc::new(host.with_own_executable()), config, strict)
+            .map_err(|error| error.to_string())?;
         if sentinel.config().remote_enabled {
             let tunnel = ClusterAgent::new(
                 sentinel.host(),
@@ -128,17 +107,68 @@ fn sentinel(host: RealHost, config_path: &Path) -> Result<(), String> {
             );
             sentinel.join("tunnel", tunnel.run());
         }
-        sentinel
-            .run(async {
-                tokio::select! {
-                    _ = terminate.recv() => {}
-                    _ = interrupt.recv() => {}
-                }
-            })
-            .await;
+        sentinel.run(stop).await;
         tracing::info!("drover-agent ends");
         Ok(())
     })
+}
+
+/// Ends when the machine's service manager, or a person, tells the agent to stop.
+#[cfg(unix)]
+fn told_to_stop() -> std::io::Result<impl Future<Output = ()>> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    })
+}
+
+/// Ends when the machine's service manager, or a person, tells the agent to stop.
+#[cfg(windows)]
+fn told_to_stop() -> std::io::Result<impl Future<Output = ()>> {
+    use tokio::signal::windows::{ctrl_c, ctrl_shutdown};
+    let (mut interrupt, mut shutdown) = (ctrl_c()?, ctrl_shutdown()?);
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = shutdown.recv() => {}
+        }
+    })
+}
+
+fn uninstall(host: &RealHost, config_path: &Path, purge: bool) -> Result<(), String> {
+    let units = env::var("CATTLE_AGENT_SYSTEMD_DIR").unwrap_or_else(|_| "/etc/systemd/system".into());
+    let binary = env::current_exe().ok();
+    let installed = uninstall::Installed {
+        config: config_path,
+        units: Path::new(&units),
+        // Not when it was built and run from elsewhere.
+        binary: binary.as_deref().filter(|path| path.ends_with("bin/rancher-system-agent")),
+    };
+    uninstall::stop();
+    let mut failed = Vec::new();
+    if purge {
+        failed = runtime()?.block_on(uninstall::purge_distribution(host));
+    }
+    failed.extend(uninstall::remove(host, &installed));
+    match failed[..] {
+        [] => Ok(()),
+        ref failed => Err(format!("could not remove everything: {}", failed.join("; "))),
+    }
+}
+
+/// One thread does everything but what blocks; its helpers leave as soon as they have nothing to do.
+fn runtime() -> Result<tokio::runtime::Runtime, String> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(2)
+        .thread_keep_alive(std::time::Duration::from_secs(2))
+        .build()
+        .map_err(|error| format!("cannot start: {error}"))
 }
 
 fn admin_kubeconfigs() -> Vec<PathBuf> {

@@ -10,14 +10,20 @@ use std::{
 
 use serde::{Deserialize, de::DeserializeOwned};
 
-use crate::host::Host;
+use crate::{host::Host, platform};
 
 /// Where the configuration lies unless `CATTLE_AGENT_CONFIG` says otherwise.
-pub const DEFAULT_PATH: &str = "/etc/rancher/agent/config.yaml";
+pub fn default_path() -> &'static str {
+    platform::CURRENT.config_path()
+}
 /// Where the agent keeps its things unless the configuration says otherwise.
-pub const DEFAULT_VAR_DIR: &str = "/var/lib/rancher/agent";
+pub fn default_var_dir() -> &'static str {
+    platform::CURRENT.var_dir()
+}
 /// Where image tarballs lie unless the configuration says otherwise.
-pub const DEFAULT_IMAGES_DIR: &str = "/var/lib/rancher/agent/images";
+pub fn default_images_dir() -> PathBuf {
+    Path::new(default_var_dir()).join("images")
+}
 
 /// Why a file of the agent was refused.
 #[derive(Debug, thiserror::Error)]
@@ -103,6 +109,8 @@ pub struct Config {
     pub interlock_directory: PathBuf,
     /// Ours: ask the server of the connection file for images, after the mirrors and before the registry of the name.
     pub images_from_server: bool,
+    /// Ours: stay this program, whichever agent the manager offers.
+    pub pin_agent: bool,
     /// Ours: how long one instruction may run; 0 for ever. Default one hour.
     pub instruction_timeout_seconds: Option<u64>,
 }
@@ -121,6 +129,7 @@ const CONFIG_KEYS: &[&str] = &[
     "imageCredentialProviderBinDirectory",
     "interlockDirectory",
     "imagesFromServer",
+    "pinAgent",
     "instructionTimeoutSeconds",
 ];
 
@@ -142,17 +151,17 @@ impl Config {
             return Err(missing("localPlanDirectory"));
         }
         if config.work_directory.as_os_str().is_empty() {
-            config.work_directory = Path::new(DEFAULT_VAR_DIR).join("work");
+            config.work_directory = Path::new(default_var_dir()).join("work");
         }
         if config.images_directory.as_os_str().is_empty() {
-            config.images_directory = DEFAULT_IMAGES_DIR.into();
+            config.images_directory = default_images_dir();
         }
         Ok(config)
     }
 
     /// Where what must survive a restart lies: beside the scratch space, never in it.
     pub fn var_dir(&self) -> PathBuf {
-        self.work_directory.parent().unwrap_or(Path::new(DEFAULT_VAR_DIR)).to_owned()
+        self.work_directory.parent().unwrap_or(Path::new(default_var_dir())).to_owned()
     }
 
     /// The limit for one instruction.
@@ -196,11 +205,11 @@ impl Connection {
 fn read<T: DeserializeOwned>(host: &dyn Host, path: &Path) -> Result<(T, Vec<String>), Error> {
     let unreadable = |source| Error::Read { path: path.to_owned(), source };
     let stat = host.stat(path).map_err(unreadable)?;
-    if stat.mode != 0o600 {
+    if platform::CURRENT.checks_modes() && stat.mode != 0o600 {
         return Err(Error::Mode { path: path.to_owned(), found: stat.mode });
     }
     let (found, expected) = ((stat.uid, stat.gid), host.identity());
-    if found != expected {
+    if platform::CURRENT.checks_modes() && found != expected {
         return Err(Error::Owner { path: path.to_owned(), found, expected });
     }
     let text = host.read(path).map_err(unreadable)?;
@@ -279,6 +288,6 @@ mod tests {
         );
         let config = Config::load(&host, Path::new("/config.yml")).unwrap();
         assert_eq!(config.var_dir(), Path::new("/v"));
-        assert_eq!(config.images_directory, Path::new(DEFAULT_IMAGES_DIR));
+        assert_eq!(config.images_directory, default_images_dir());
     }
 }

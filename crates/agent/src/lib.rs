@@ -6,7 +6,7 @@
 //! It must not know who made the plan, nor which Kubernetes distribution the plan installs.
 //!
 //! Start with [`sentinel`], which puts the parts together; then [`remote`] (watch, decide, report), [`apply`] (files
-//! and instructions), [`image`], [`probe`], [`local`] and, on control-plane nodes, [`cluster_agent`]. All of them touch the machine only through [`host::Host`].
+//! and instructions), [`image`], [`probe`], [`local`], [`upgrade`] and, on control-plane nodes, [`cluster_agent`]. All of them touch the machine only through [`host::Host`].
 
 pub mod apply;
 pub mod cli;
@@ -18,6 +18,7 @@ pub mod image;
 pub mod kubeconfig;
 pub mod local;
 pub mod log;
+pub mod platform;
 pub mod probe;
 pub mod redact;
 pub mod remote;
@@ -25,6 +26,7 @@ pub mod sentinel;
 pub mod status;
 pub mod uninstall;
 pub mod unix_date;
+pub mod upgrade;
 
 /// The install script, served by the management plane and embedded in bootstrap data.
 pub const INSTALL_SCRIPT: &str = include_str!("../assets/system-agent-install.sh");

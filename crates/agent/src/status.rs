@@ -43,6 +43,8 @@ pub struct Status {
     pub probes: BTreeMap<String, bool>,
     /// What the agent is doing or waiting for.
     pub waiting_for: Option<String>,
+    /// What keeps the agent from becoming the one that the manager offers.
+    pub upgrade: Option<String>,
     /// The reverse tunnel.
     pub tunnel: Option<Tunnel>,
 }
@@ -112,6 +114,9 @@ pub fn render(status: &Status) -> String {
     }
     if let Some(Tunnel { state, since }) = &status.tunnel {
         line("tunnel", &format!("{state} (since {since})"));
+    }
+    if let Some(upgrade) = &status.upgrade {
+        line("upgrade", upgrade);
     }
     let none = "none".to_owned();
     line("plan", status.plan.as_ref().unwrap_or(&none));

@@ -5,117 +5,12 @@
 mod common;
 
 use std::{
-    collections::BTreeMap,
-    convert::Infallible,
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::{Command, Output},
-    sync::{Arc, Mutex},
 };
 
-use bytes::Bytes;
-use http::{Request, Response, StatusCode};
-use http_body_util::Full;
-use hyper::body::Incoming;
-use hyper_util::rt::TokioIo;
-
-type Headers = BTreeMap<String, String>;
-
-/// A management plane with its own authority.
-#[derive(Clone)]
-struct Server {
-    url: String,
-    ca: String,
-    requests: Arc<Mutex<Vec<(String, Headers)>>>,
-}
-
-impl Server {
-    async fn start() -> Self {
-        let key = rcgen::KeyPair::generate().unwrap();
-        let mut params = rcgen::CertificateParams::new(vec![]).unwrap();
-        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-        params.distinguished_name.push(rcgen::DnType::CommonName, "drover test ca");
-        let ca = params.self_signed(&key).unwrap();
-        let leaf_key = rcgen::KeyPair::generate().unwrap();
-        let issuer = rcgen::Issuer::from_ca_cert_der(ca.der(), &key).unwrap();
-        let leaf = rcgen::CertificateParams::new(vec!["127.0.0.1".into()])
-            .unwrap()
-            .signed_by(&leaf_key, &issuer)
-            .unwrap();
-        let config =
-            rustls::ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-                .with_safe_default_protocol_versions()
-                .unwrap()
-                .with_no_client_auth()
-                .with_single_cert(
-                    vec![leaf.der().clone()],
-                    rustls::pki_types::PrivateKeyDer::Pkcs8(leaf_key.serialize_der().into()),
-                )
-                .unwrap();
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("https://{}", listener.local_addr().unwrap());
-        let server = Self { url, ca: ca.pem(), requests: Arc::default() };
-        let (handle, acceptor) = (server.clone(), tokio_rustls::TlsAcceptor::from(Arc::new(config)));
-        tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                let (handle, acceptor) = (handle.clone(), acceptor.clone());
-                tokio::spawn(async move {
-                    let Ok(stream) = acceptor.accept(stream).await else { return };
-                    let service = hyper::service::service_fn(move |request| {
-                        let answer = handle.answer(&request);
-                        async move { Ok::<_, Infallible>(answer) }
-                    });
-                    let _ = hyper::server::conn::http1::Builder::new()
-                        .serve_connection(TokioIo::new(stream), service)
-                        .await;
-                });
-            }
-        });
-        server
-    }
-
-    fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
-        let headers = request
-            .headers()
-            .iter()
-            .map(|(name, value)| (name.to_string(), value.to_str().unwrap_or_default().to_owned()))
-            .collect();
-        let path = request.uri().path().to_owned();
-        self.requests.lock().unwrap().push((path.clone(), headers));
-        let body: Bytes = match path.as_str() {
-            "/cacerts" => self.ca.clone().into(),
-            "/healthz" => "ok".into(),
-            "/assets/rancher-system-agent-amd64" | "/assets/rancher-system-agent-arm64" => {
-                std::fs::read(env!("CARGO_BIN_EXE_drover-agent")).unwrap().into()
-            }
-            "/v3/connect/agent"
-                if request
-                    .headers()
-                    .get("authorization")
-                    .is_some_and(|value| value == "Bearer the \"token\"") =>
-            {
-                common::connection(&self.url, "sa-token", Some(&self.ca)).into()
-            }
-            "/v3/connect/agent" => return status(401),
-            _ => return status(404),
-        };
-        Response::new(Full::new(body))
-    }
-
-    fn checksum(&self) -> String {
-        drover_plan::checksum(self.ca.as_bytes())
-    }
-
-    fn paths(&self) -> Vec<String> {
-        self.requests.lock().unwrap().iter().map(|(path, _)| path.clone()).collect()
-    }
-}
-
-fn status(code: u16) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(Bytes::new()));
-    *response.status_mut() = StatusCode::from_u16(code).unwrap();
-    response
-}
+use common::manager::Server;
 
 struct Root {
     dir: tempfile::TempDir,
@@ -283,7 +178,9 @@ async fn install_twice_and_uninstall(without: &str) {
     let unit = root.read("etc/systemd/system/rancher-system-agent.service");
     let binary = root.at("usr/local/bin/rancher-system-agent");
     assert!(unit.contains(&format!("ExecStart={} sentinel", binary.display())), "{unit}");
-    assert!(unit.contains("Restart=always") && unit.contains("RestartSec=5s"));
+    for line in ["Restart=always", "RestartSec=5s", "KillMode=mixed", "OOMScoreAdjust=-500", "UMask=0022"] {
+        assert!(unit.lines().any(|found| found == line), "{line}: {unit}");
+    }
     let environment = root.read("etc/systemd/system/rancher-system-agent.env");
     assert!(environment.contains("NO_PROXY=127.0.0.1"));
     assert_eq!(

@@ -16,10 +16,12 @@
 mod base64_bytes;
 mod go_json;
 pub mod keys;
+mod offer;
 mod plan;
 mod state;
 
 pub use go_json::{from_slice, to_vec};
+pub use offer::{AGENT_OFFER, AgentOffer};
 pub use plan::{
     File, HttpGetAction, OneTimeInstruction, PeriodicInstruction, PeriodicInstructionOutput, Plan, Probe,
     ProbeStatus,

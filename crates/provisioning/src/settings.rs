@@ -1,5 +1,6 @@
 //! The server's settings that provisioning depends on, as one value.
 
+use drover_plan::AgentOffer;
 use jiff::SignedDuration;
 
 /// Settings as the server knows them. Names follow the original's settings.
@@ -15,6 +16,8 @@ pub struct Settings {
     pub agent_tls_strict: bool,
     /// The server offers the agent's binary below `/assets`.
     pub serves_agent: bool,
+    /// Which agent that is; agents that run another replace themselves by it.
+    pub agent_offer: AgentOffer,
     /// The server offers installer images below `/v2`.
     pub serves_images: bool,
     pub system_agent_installer_image: String,
@@ -41,6 +44,7 @@ impl Default for Settings {
             cacerts: String::new(),
             agent_tls_strict: true,
             serves_agent: true,
+            agent_offer: AgentOffer::default(),
             serves_images: true,
             system_agent_installer_image: "rancher/system-agent-installer-".to_owned(),
             system_default_registry: String::new(),

@@ -12,6 +12,7 @@ use drover_access::tokens::Tokens;
 use drover_apiserver::PeerCertificates;
 use drover_apiserver::embedded::Embedded;
 use drover_apiserver::identity::PeerAddress;
+use drover_plan::AgentOffer;
 use drover_provisioning::registration::connect::{Call, Connect};
 use drover_registry::Registry as Images;
 use drover_tunnel::Registry;
@@ -19,6 +20,7 @@ use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::{Empty, Full};
 use hyper::body::Incoming;
 use serde_json::json;
+use sha2::{Digest as _, Sha256};
 use tower::ServiceExt;
 
 /// Everything that answers requests. Clones share it.
@@ -49,6 +51,26 @@ pub struct Parts {
 pub enum Asset {
     Embedded(&'static [u8]),
     File(PathBuf),
+}
+
+/// Which agents are among the assets. One that cannot be read is not offered; asking for it says why.
+pub async fn agent_offer(assets: &BTreeMap<String, Asset>) -> AgentOffer {
+    let mut offer = AgentOffer::default();
+    for arch in ["amd64", "arm64"] {
+        let sum = match assets.get(&AgentOffer::asset(arch)) {
+            None => continue,
+            Some(Asset::Embedded(bytes)) => Sha256::digest(bytes),
+            Some(Asset::File(path)) => match tokio::fs::read(path).await {
+                Ok(bytes) => Sha256::digest(bytes),
+                Err(error) => {
+                    tracing::warn!(path = %path.display(), %error, "the agent cannot be read and is not offered");
+                    continue;
+                }
+            },
+        };
+        offer.sha256.insert(arch.to_owned(), sum.iter().map(|byte| format!("{byte:02x}")).collect());
+    }
+    offer
 }
 
 impl Front {

@@ -147,6 +147,7 @@ impl Plane {
             server_url,
             internal_server_url: url,
             cacerts: pki.ca_pem().to_owned(),
+            agent_offer: crate::front::agent_offer(&assets).await,
             ..Settings::default()
         };
         prepare(&client(embedded.service()), &settings).await?;

@@ -157,7 +157,9 @@ impl Applier {
                 "sh".into()
             }
         } else if instruction.command.is_empty() {
-            format!("{dir_text}/run.sh")
+            let (program, leading) = crate::platform::CURRENT.entry(&dir_text);
+            args.splice(0..0, leading);
+            program
         } else {
             instruction.command.to_owned()
         };

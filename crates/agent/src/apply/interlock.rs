@@ -26,7 +26,8 @@ pub(super) struct Interlock(Option<PathBuf>);
 impl Interlock {
     /// An empty path means that nobody waits for anybody.
     pub(super) fn new(directory: &Path) -> Self {
-        Self(Some(directory.to_owned()).filter(|path| !path.as_os_str().is_empty()))
+        let used = crate::platform::CURRENT.has_interlock() && !directory.as_os_str().is_empty();
+        Self(used.then(|| directory.to_owned()))
     }
 
     /// Until when a pass must wait, if it must. The installer leaves the file empty, and the agent's first look gives it

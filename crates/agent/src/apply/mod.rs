@@ -11,7 +11,7 @@ use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
 use drover_plan::{PeriodicInstructionOutput, Plan};
 use jiff::Timestamp;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 pub use output::truncate;
 
@@ -62,6 +62,18 @@ pub struct Blocked {
     pub until: Timestamp,
 }
 
+/// No pass starts, and no installer either, as long as this is held.
+pub struct Hold<'a> {
+    applier: &'a Applier,
+    _turn: SemaphorePermit<'a>,
+}
+
+impl Drop for Hold<'_> {
+    fn drop(&mut self) {
+        self.applier.interlock.end(&*self.applier.host);
+    }
+}
+
 /// Does passes, one at a time, whoever asks.
 pub struct Applier {
     host: Arc<dyn Host>,
@@ -100,6 +112,16 @@ impl Applier {
                 None
             }
         }
+    }
+
+    /// Keeps passes and installers away; `None` if one is under way.
+    pub fn hold(&self) -> Option<Hold<'_>> {
+        let turn = self.turn.try_acquire().ok()?;
+        if self.blocked().is_some() {
+            return None;
+        }
+        self.interlock.begin(&*self.host);
+        Some(Hold { applier: self, _turn: turn })
     }
 
     /// Does the pass.

@@ -10,7 +10,7 @@ use std::{
     path::{Component, Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicI64, AtomicU64, Ordering},
     },
 };
 
@@ -57,11 +57,18 @@ pub struct MemoryHost {
     program: Box<dyn Program>,
     start: Instant,
     epoch: Timestamp,
+    /// Seconds by which the clock was set ahead since.
+    ahead: AtomicI64,
     random: AtomicU64,
     /// Writes left before the power fails; `u64::MAX` for never.
     power: AtomicU64,
     writes: AtomicU64,
+    executable: Option<PathBuf>,
+    became: AtomicU64,
 }
+
+/// Where a Linux process finds the program that it runs, whatever lies at its path by now.
+const RUNNING: &str = "/proc/self/exe";
 
 impl MemoryHost {
     /// A machine with an empty disk whose clock starts at `epoch`. Call it inside a tokio runtime.
@@ -72,10 +79,35 @@ impl MemoryHost {
             program: Box::new(program),
             start: Instant::now(),
             epoch,
+            ahead: AtomicI64::new(0),
             random: AtomicU64::new(seed),
             power: AtomicU64::new(u64::MAX),
             writes: AtomicU64::new(0),
+            executable: None,
+            became: AtomicU64::new(0),
         }
+    }
+
+    /// The agent's own program lies at `path`, and the agent may replace it. Starting the agent anew after it became
+    /// another program is up to the test; see [`MemoryHost::became`].
+    pub fn with_executable(mut self, path: impl Into<PathBuf>, content: &[u8]) -> io::Result<Self> {
+        let path = path.into();
+        self.make_dirs(path.parent().unwrap_or(Path::new("/")), 0o755)?;
+        self.replace(&path, content, Attr { mode: 0o755, owner: None })?;
+        self.make_dirs(Path::new(RUNNING).parent().unwrap_or(Path::new("/")), 0o755)?;
+        self.replace(Path::new(RUNNING), content, Attr { mode: 0o755, owner: None })?;
+        self.executable = Some(path);
+        Ok(self)
+    }
+
+    /// How often the agent became another program.
+    pub fn became(&self) -> u64 {
+        self.became.load(Ordering::SeqCst)
+    }
+
+    /// Sets the machine's clock by so many seconds ahead, or back.
+    pub fn set_clock(&self, seconds: i64) {
+        self.ahead.fetch_add(seconds, Ordering::SeqCst);
     }
 
     /// Everything below `path` lies in the real directory `root`, under the same names; it need not exist yet.
@@ -171,7 +203,8 @@ impl Write for Writer {
 impl Host for MemoryHost {
     fn now(&self) -> Timestamp {
         let elapsed = SignedDuration::try_from(self.start.elapsed()).unwrap_or(SignedDuration::ZERO);
-        self.epoch.checked_add(elapsed).unwrap_or(Timestamp::MAX)
+        let ahead = SignedDuration::from_secs(self.ahead.load(Ordering::SeqCst));
+        self.epoch.checked_add(elapsed + ahead).unwrap_or(Timestamp::MAX)
     }
 
     fn random(&self) -> u64 {
@@ -349,6 +382,33 @@ impl Host for MemoryHost {
         }
         let entry = self.files().get(&clean(existing)).cloned().ok_or(io::ErrorKind::NotFound)?;
         self.put(path, entry)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.write()?;
+        if let Some(volume) = self.volume(&clean(to)) {
+            return volume.files().rename(&clean(from), &clean(to));
+        }
+        let entry = self.files().remove(&clean(from)).ok_or(io::ErrorKind::NotFound)?;
+        self.put(to, entry)
+    }
+
+    fn executable(&self) -> Option<PathBuf> {
+        self.executable.clone()
+    }
+
+    fn become_program<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, io::Error> {
+        Box::pin(async move {
+            let program = self.read(path).and_then(|program| {
+                self.replace(Path::new(RUNNING), &program, Attr { mode: 0o755, owner: None })
+            });
+            if let Err(error) = program {
+                return error;
+            }
+            self.became.fetch_add(1, Ordering::SeqCst);
+            // This process is no more.
+            std::future::pending().await
+        })
     }
 
     fn run<'a>(&'a self, exec: &'a Exec, sink: &'a mut dyn Sink) -> BoxFuture<'a, io::Result<Exit>> {

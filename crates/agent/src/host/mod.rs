@@ -7,6 +7,9 @@
 mod memory;
 mod process;
 mod real;
+#[cfg_attr(unix, path = "sys/unix.rs")]
+#[cfg_attr(windows, path = "sys/windows.rs")]
+mod sys;
 mod volume;
 
 use std::{
@@ -144,6 +147,16 @@ pub trait Host: Send + Sync + 'static {
     fn symlink(&self, target: &Path, path: &Path) -> io::Result<()>;
     /// Makes a hard link.
     fn hard_link(&self, existing: &Path, path: &Path) -> io::Result<()>;
+
+    /// Moves a file to another name in its directory, over what is there, durably: its content is on disk before the
+    /// name is, and both are once this returned.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+
+    /// The file of the agent's own program, if the agent may replace it.
+    fn executable(&self) -> Option<PathBuf>;
+    /// Becomes the program that now lies at the path, as the same process with the same arguments and environment.
+    /// Comes back only if that fails.
+    fn become_program<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, io::Error>;
 
     /// Runs a program in its own process group. Dropping the future kills the group.
     fn run<'a>(&'a self, exec: &'a Exec, sink: &'a mut dyn Sink) -> BoxFuture<'a, io::Result<Exit>>;

@@ -2,10 +2,9 @@
 
 use std::{io, path::PathBuf, process::Stdio, time::Duration};
 
-use nix::{sys::signal, unistd::Pid};
 use tokio::{io::AsyncReadExt as _, process::Command, time};
 
-use super::{Exec, Exit, Sink, Source};
+use super::{Exec, Exit, Sink, Source, sys};
 
 /// How long output is still collected after the program itself ended. What it printed is in the pipe by then; only a
 /// process that it left behind can still hold the pipe open, and nobody waits for that.
@@ -14,17 +13,18 @@ const DRAIN: Duration = Duration::from_millis(250);
 const GRACE: Duration = Duration::from_secs(2);
 
 pub(super) async fn run(exec: &Exec, dir: PathBuf, sink: &mut dyn Sink) -> io::Result<Exit> {
-    let mut child = Command::new(&exec.program)
+    let mut command = Command::new(&exec.program);
+    command
         .args(&exec.args)
         .env_clear()
         .envs(exec.env.iter().map(|(name, value)| (name, value)))
         .current_dir(dir)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .process_group(0)
-        .spawn()?;
-    let mut group = Group(child.id().map(|pid| Pid::from_raw(pid.cast_signed())));
+        .stderr(Stdio::piped());
+    sys::prepare(&mut command);
+    let mut child = command.spawn()?;
+    let mut group = sys::Group::of(&child);
     let (Some(mut stdout), Some(mut stderr)) = (child.stdout.take(), child.stderr.take()) else {
         return Err(io::Error::other("pipes of the program are missing"));
     };
@@ -51,7 +51,7 @@ pub(super) async fn run(exec: &Exec, dir: PathBuf, sink: &mut dyn Sink) -> io::R
                 exit = Some(status?);
                 // The group may live on (a daemon the instruction started): it is no longer ours to kill.
                 if !timed_out {
-                    group.0 = None;
+                    group.release();
                 }
                 deadline.as_mut().reset(time::Instant::now() + DRAIN);
             }
@@ -59,7 +59,11 @@ pub(super) async fn run(exec: &Exec, dir: PathBuf, sink: &mut dyn Sink) -> io::R
                 if exit.is_some() {
                     break;
                 }
-                group.signal(if timed_out { signal::Signal::SIGKILL } else { signal::Signal::SIGTERM });
+                if timed_out {
+                    group.kill();
+                } else {
+                    group.ask();
+                }
                 timed_out = true;
                 deadline.as_mut().reset(time::Instant::now() + GRACE);
             }
@@ -68,29 +72,7 @@ pub(super) async fn run(exec: &Exec, dir: PathBuf, sink: &mut dyn Sink) -> io::R
     if timed_out {
         return Ok(Exit::TimedOut);
     }
-    let code = exit.map_or(-1, |status| {
-        use std::os::unix::process::ExitStatusExt as _;
-        status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(-1)
-    });
-    Ok(Exit::Code(code))
-}
-
-/// Kills the process group when the run is abandoned.
-struct Group(Option<Pid>);
-
-impl Group {
-    fn signal(&self, signal: signal::Signal) {
-        if let Some(pid) = self.0 {
-            // Already gone is fine.
-            let _ = signal::killpg(pid, signal);
-        }
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        self.signal(signal::Signal::SIGKILL);
-    }
+    Ok(Exit::Code(exit.map_or(-1, sys::exit_code)))
 }
 
 #[cfg(test)]

@@ -5,7 +5,6 @@ use std::{
     hash::{BuildHasher as _, Hasher as _},
     io::{self, Read, Write},
     net::{Ipv4Addr, Ipv6Addr},
-    os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
     sync::atomic::{AtomicU64, Ordering},
     time::Duration,
@@ -14,7 +13,7 @@ use std::{
 use jiff::Timestamp;
 use tokio::net::TcpStream;
 
-use super::{Attr, BoxFuture, BoxIo, Exec, Exit, Host, Kind, Sink, Stat, process};
+use super::{Attr, BoxFuture, BoxIo, Exec, Exit, Host, Kind, Sink, Stat, process, sys};
 
 /// How long a TCP connection may take to open.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -22,6 +21,7 @@ const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
 /// See the module.
 pub struct RealHost {
     root: PathBuf,
+    executable: Option<PathBuf>,
 }
 
 impl RealHost {
@@ -33,7 +33,15 @@ impl RealHost {
     /// A machine whose `/` is a directory. Programs still run as ordinary processes, with paths as the machine sees
     /// them, so this suits tests and simulations that do not name absolute paths in commands.
     pub fn at(root: impl Into<PathBuf>) -> Self {
-        Self { root: root.into() }
+        Self { root: root.into(), executable: None }
+    }
+
+    /// Lets the agent replace the program that this process runs. Not by default: whoever has an agent inside runs
+    /// another program.
+    pub fn with_own_executable(mut self) -> Self {
+        // Taken now: once the file is replaced, the kernel calls it deleted.
+        self.executable = std::env::current_exe().ok();
+        self
     }
 
     fn path(&self, path: &Path) -> PathBuf {
@@ -68,7 +76,7 @@ impl Host for RealHost {
     }
 
     fn identity(&self) -> (u32, u32) {
-        (nix::unistd::getuid().as_raw(), nix::unistd::getgid().as_raw())
+        sys::identity()
     }
 
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
@@ -80,8 +88,10 @@ impl Host for RealHost {
     }
 
     fn create(&self, path: &Path, mode: u32) -> io::Result<Box<dyn Write + Send>> {
-        let file = fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(self.path(path))?;
-        file.set_permissions(fs::Permissions::from_mode(mode))?;
+        let path = self.path(path);
+        let file = sys::create_new(&path, mode)?;
+        // Whatever the umask is.
+        sys::set_mode(&path, mode)?;
         Ok(Box::new(io::BufWriter::with_capacity(64 * 1024, file)))
     }
 
@@ -93,7 +103,8 @@ impl Host for RealHost {
             t if t.is_symlink() => Kind::Symlink,
             _ => Kind::Other,
         };
-        Ok(Stat { kind, mode: found.mode() & 0o7777, uid: found.uid(), gid: found.gid(), len: found.len() })
+        let (mode, uid, gid) = sys::attributes(&found);
+        Ok(Stat { kind, mode, uid, gid, len: found.len() })
     }
 
     fn list(&self, path: &Path) -> io::Result<Vec<String>> {
@@ -110,9 +121,9 @@ impl Host for RealHost {
     fn make_dirs(&self, path: &Path, mode: u32) -> io::Result<()> {
         let path = self.path(path);
         if let Some(parent) = path.parent() {
-            fs::DirBuilder::new().recursive(true).mode(0o755).create(parent)?;
+            sys::make_parents(parent)?;
         }
-        match fs::DirBuilder::new().mode(mode).create(&path) {
+        match sys::make_dir(&path, mode) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
             other => other,
         }
@@ -132,21 +143,16 @@ impl Host for RealHost {
         ));
         let temporary = parent.join(temporary);
         let written = (|| {
-            let mut file =
-                fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
+            let mut file = sys::create_new(&temporary, 0o600)?;
             file.write_all(content)?;
             if let Some((uid, gid)) = attr.owner {
-                own(&temporary, uid, gid, &file.metadata()?)?;
+                sys::own(&temporary, uid, gid, &file.metadata()?)?;
             }
             // After the owner: chown clears bits.
-            file.set_permissions(fs::Permissions::from_mode(attr.mode))?;
+            sys::set_mode(&temporary, attr.mode)?;
             file.sync_all()?;
             fs::rename(&temporary, &path)?;
-            match fs::File::open(parent)?.sync_all() {
-                // Some network file systems cannot sync directories; there the rename is as durable as it gets.
-                Err(error) if error.raw_os_error() == Some(nix::errno::Errno::EINVAL as i32) => Ok(()),
-                other => other,
-            }
+            sys::sync_directory(parent)
         })();
         if written.is_err() {
             let _ = fs::remove_file(&temporary);
@@ -158,10 +164,10 @@ impl Host for RealHost {
         let path = self.path(path);
         let found = fs::symlink_metadata(&path)?;
         if let Some((uid, gid)) = attr.owner {
-            own(&path, uid, gid, &found)?;
+            sys::own(&path, uid, gid, &found)?;
         }
-        if !found.file_type().is_symlink() && fs::symlink_metadata(&path)?.mode() & 0o7777 != attr.mode {
-            fs::set_permissions(&path, fs::Permissions::from_mode(attr.mode))?;
+        if !found.file_type().is_symlink() && sys::attributes(&fs::symlink_metadata(&path)?).0 != attr.mode {
+            sys::set_mode(&path, attr.mode)?;
         }
         Ok(())
     }
@@ -175,11 +181,26 @@ impl Host for RealHost {
     }
 
     fn symlink(&self, target: &Path, path: &Path) -> io::Result<()> {
-        std::os::unix::fs::symlink(target, self.path(path))
+        sys::symlink(target, &self.path(path))
     }
 
     fn hard_link(&self, existing: &Path, path: &Path) -> io::Result<()> {
         fs::hard_link(self.path(existing), self.path(path))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let (from, to) = (self.path(from), self.path(to));
+        fs::File::open(&from)?.sync_all()?;
+        fs::rename(&from, &to)?;
+        sys::sync_directory(to.parent().ok_or(io::ErrorKind::InvalidInput)?)
+    }
+
+    fn executable(&self) -> Option<PathBuf> {
+        self.executable.clone()
+    }
+
+    fn become_program<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, io::Error> {
+        Box::pin(async move { sys::become_program(&self.path(path)) })
     }
 
     fn run<'a>(&'a self, exec: &'a Exec, sink: &'a mut dyn Sink) -> BoxFuture<'a, io::Result<Exit>> {
@@ -196,8 +217,9 @@ impl Host for RealHost {
             // A watch can be silent for minutes: without keep-alive a dead path would go unnoticed as long.
             let keepalive = socket2::TcpKeepalive::new()
                 .with_time(Duration::from_secs(20))
-                .with_interval(Duration::from_secs(5))
-                .with_retries(4);
+                .with_interval(Duration::from_secs(5));
+            #[cfg(unix)]
+            let keepalive = keepalive.with_retries(4);
             let _ = socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive);
             Ok(Box::new(stream) as BoxIo)
         })
@@ -220,17 +242,4 @@ async fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
         };
     }
     TcpStream::connect((host, port)).await
-}
-
-fn own(path: &Path, uid: u32, gid: u32, found: &fs::Metadata) -> io::Result<()> {
-    if (found.uid(), found.gid()) == (uid, gid) {
-        return Ok(());
-    }
-    std::os::unix::fs::lchown(path, Some(uid), Some(gid)).map_err(|error| match error.raw_os_error() {
-        Some(code) if code == nix::errno::Errno::EINVAL as i32 => io::Error::new(
-            error.kind(),
-            format!("uid {uid} or gid {gid} does not exist on this machine (it runs in a user namespace without it)"),
-        ),
-        _ => error,
-    })
 }

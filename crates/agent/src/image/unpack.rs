@@ -55,6 +55,7 @@ impl<R: Read> Read for Counted<'_, R> {
 
 /// Unpacks one layer, a plain tar stream.
 pub fn layer(host: &dyn Host, reader: impl Read, into: &Path, budget: &mut Budget) -> Result<(), Error> {
+    let root = crate::platform::CURRENT.image_root();
     let mut archive = tar::Archive::new(Counted { inner: reader, left: &mut budget.bytes });
     let broken = |source| Error::Unpack { path: into.to_owned(), source };
     for entry in archive.entries().map_err(broken)? {
@@ -63,7 +64,11 @@ pub fn layer(host: &dyn Host, reader: impl Read, into: &Path, budget: &mut Budge
             broken(io::Error::new(io::ErrorKind::FileTooLarge, "the image has too many files"))
         })?;
         let raw = entry.path().map_err(broken)?.into_owned();
-        let relative = clean(&raw).ok_or_else(|| Error::Escape(raw.clone()))?;
+        let mut relative = clean(&raw).ok_or_else(|| Error::Escape(raw.clone()))?;
+        if let Some(root) = root {
+            let Ok(inside) = relative.strip_prefix(root) else { continue };
+            relative = inside.to_owned();
+        }
         let failed = |source| Error::Unpack { path: raw.clone(), source };
         let Some(name) = relative.file_name().and_then(|name| name.to_str()) else { continue };
         let parent = relative.parent().unwrap_or(Path::new(""));
@@ -105,7 +110,10 @@ pub fn layer(host: &dyn Host, reader: impl Read, into: &Path, budget: &mut Budge
             host.symlink(&target, &path).map_err(failed)?;
         } else if kind.is_hard_link() {
             let target = link(&entry).map_err(failed)?;
-            let target = clean(&target).ok_or_else(|| Error::Escape(target.clone()))?;
+            let mut target = clean(&target).ok_or_else(|| Error::Escape(target.clone()))?;
+            if let Some(inside) = root.and_then(|root| target.strip_prefix(root).ok()) {
+                target = inside.to_owned();
+            }
             folders(host, into, target.parent().unwrap_or(Path::new("")), &raw)?;
             remove(host, &path).map_err(failed)?;
             host.hard_link(&into.join(target), &path).map_err(failed)?;

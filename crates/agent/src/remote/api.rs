@@ -188,6 +188,19 @@ impl Api {
         })
     }
 
+    /// A file that the server offers to everybody, below its own address. The credential is not for that.
+    pub async fn asset(&self, name: &str) -> Result<http::Response<Incoming>, Error> {
+        let mut request = self.request(Method::GET, &format!("/assets/{name}"), Bytes::new())?;
+        request.headers_mut().remove(header::AUTHORIZATION);
+        request.headers_mut().remove(header::ACCEPT);
+        let answer = self.client.send_alone(request).await?;
+        if !answer.status().is_success() {
+            self.value(answer).await?;
+            return Err(Error::Json);
+        }
+        Ok(answer)
+    }
+
     fn object(&self) -> String {
         format!("/api/v1/namespaces/{}/secrets/{}", self.namespace, self.name)
     }

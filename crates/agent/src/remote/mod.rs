@@ -37,6 +37,7 @@ use crate::{
     host::Host,
     probe::Prober,
     status::Board,
+    upgrade::Upgrade,
 };
 
 /// First and longest pause between attempts to publish.
@@ -69,6 +70,9 @@ pub struct Remote {
     retry: Retry,
     blocked: bool,
     said: Option<String>,
+    upgrade: Upgrade,
+    /// The secret that a predecessor, which became this program, had decided upon already.
+    continues: Option<String>,
 }
 
 struct Seen {
@@ -142,6 +146,8 @@ impl Remote {
     ) -> Self {
         let outbox = Outbox::new(host.clone(), &config.var_dir());
         let pending = outbox.load();
+        let upgrade = Upgrade::new(host.clone(), &config.var_dir(), config.pin_agent);
+        let continues = Upgrade::continues(&*host, &config.var_dir());
         Self {
             prober: Prober::new(host.clone()),
             host,
@@ -158,6 +164,8 @@ impl Remote {
             retry: Retry { pause: FIRST_RETRY, at: Instant::now() },
             blocked: false,
             said: None,
+            upgrade,
+            continues,
         }
     }
 
@@ -175,6 +183,7 @@ impl Remote {
                 () = link.news.notified() => {}
                 () = self.prober.changed() => {}
                 done = finished(&mut self.running) => self.finish(done).await,
+                () = self.upgrade.fetched() => {}
                 () = time::sleep(wake) => {}
             }
         }
@@ -208,10 +217,11 @@ impl Remote {
             if self.seen.is_some() {
                 tracing::info!("the plan secret was made anew");
             }
-            self.first = true;
+            self.first = self.continues.take().is_none_or(|uid| uid != secret.uid);
             self.failed = None;
             self.periodic.clear();
         }
+        self.upgrade.hear(secret.annotation(drover_plan::AGENT_OFFER));
         let checksum = secret.plan_checksum();
         let revision = secret.revision();
         let plan_bytes = secret.data.remove(keys::PLAN);
@@ -285,7 +295,35 @@ impl Remote {
                 );
             }
         }
+        if let Some(pause) = self.change_agent().await {
+            wake = wake.min(pause);
+        }
         wake
+    }
+
+    /// Does what is due to become another agent, if nothing is lost by it; otherwise tells when it may be.
+    async fn change_agent(&mut self) -> Option<Duration> {
+        let due = self.upgrade.due()?;
+        let seen = self.seen.as_ref()?;
+        let wants_to_apply =
+            matches!(self.judge(&seen.data, seen.checksum.as_deref()), Decision::Apply { .. });
+        if self.running.is_some() || self.unsaid() || (wants_to_apply && seen.broken.is_none()) {
+            // Its end wakes us.
+            return None;
+        }
+        if due > Duration::ZERO {
+            return Some(due);
+        }
+        if !self.upgrade.is_ready() {
+            self.upgrade.begin(self.link.api()?);
+            return None;
+        }
+        let uid = seen.uid.clone();
+        let applier = self.applier.clone();
+        let Some(_hold) = applier.hold() else { return Some(BLOCKED_POLL) };
+        self.show();
+        self.upgrade.change(Some(&uid)).await;
+        self.upgrade.due()
     }
 
     /// Starts a pass if one is due; otherwise tells when one may be.

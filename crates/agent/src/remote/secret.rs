@@ -71,6 +71,11 @@ impl Secret {
         serde_json::to_vec(&Body { rest: &self.rest, data: Encoded(&self.data) }).unwrap_or_default()
     }
 
+    /// An annotation.
+    pub fn annotation(&self, key: &str) -> Option<&str> {
+        self.rest.get("metadata")?.get("annotations")?.get(key)?.as_str()
+    }
+
     /// The resource version as a number, to tell older from newer.
     pub fn revision(&self) -> Option<u64> {
         self.resource_version.parse().ok()

@@ -48,6 +48,7 @@ impl Remote {
             status.applied_checksum = value(keys::APPLIED_CHECKSUM);
             status.last_apply_time = value(keys::LAST_APPLY_TIME);
             status.failure_count = value(keys::FAILURE_COUNT).filter(|count| count != "0");
+            status.upgrade = self.upgrade.told();
             status.unpublished = !self.pending.is_empty();
             status.probes = self
                 .prober

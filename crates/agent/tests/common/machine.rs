@@ -12,6 +12,10 @@ pub struct Machine {
     pub dir: tempfile::TempDir,
     pub child: Option<Child>,
     pub env: Vec<(String, String)>,
+    /// Another file than the one that was built.
+    pub binary: Option<PathBuf>,
+    /// Shell commands before the agent, in a mount namespace of its own.
+    pub before: Option<String>,
 }
 
 impl Machine {
@@ -22,7 +26,13 @@ impl Machine {
     }
 
     pub fn with_connection(connection: &str) -> Self {
-        let machine = Self { dir: tempfile::tempdir().unwrap(), child: None, env: Vec::new() };
+        let machine = Self {
+            dir: tempfile::tempdir().unwrap(),
+            child: None,
+            env: Vec::new(),
+            binary: None,
+            before: None,
+        };
         std::fs::create_dir(machine.path("var")).unwrap();
         machine.private("var/connection.json", connection);
         let dir = machine.dir.path().display();
@@ -51,7 +61,14 @@ impl Machine {
         // Another build, for instance the static one, can be put to the same tests.
         let binary = std::env::var("DROVER_AGENT_BINARY");
         let binary = binary.as_deref().unwrap_or(env!("CARGO_BIN_EXE_drover-agent"));
-        let mut command = if nix::unistd::getuid().is_root() {
+        let binary = self.binary.as_deref().and_then(Path::to_str).unwrap_or(binary);
+        let root = nix::unistd::getuid().is_root();
+        let mut command = if let Some(before) = &self.before {
+            let mut command = Command::new("unshare");
+            command.args(["--mount"]).args((!root).then_some("--map-root-user"));
+            command.args(["--", "sh", "-ec", &format!("{before}; exec \"$@\""), "sh", binary]);
+            command
+        } else if root {
             Command::new(binary)
         } else {
             // The agent wants to be root; in a user namespace of its own it is.

@@ -204,7 +204,11 @@ impl Reconciler for PlanSecrets {
         let control_plane = store.control_planes.get(&key.sibling(label(labels::CLUSTER_NAME)));
         let version = control_plane.map(|cp| cp.spec.kubernetes_version.clone()).unwrap_or_default();
         let decision = plansecret::decide(&secret, Runtime::of_version(&version), self.context.now());
-        if let Some(next) = &decision.secret {
+        let told = plansecret::announce(
+            decision.secret.as_ref().unwrap_or(&*secret),
+            &self.context.settings.agent_offer,
+        );
+        if let Some(next) = told.as_ref().or(decision.secret.as_ref()) {
             self.writer.put_secret(next).await?;
         }
         let machine = key.sibling(label(labels::MACHINE_NAME));

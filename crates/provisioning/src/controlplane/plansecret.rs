@@ -4,7 +4,7 @@
 use std::io::Write;
 
 use crate::keys::{annotations, labels};
-use drover_plan::{PlanState, checksum, keys};
+use drover_plan::{AGENT_OFFER, AgentOffer, PlanState, checksum, keys};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
@@ -87,6 +87,22 @@ pub fn decide(secret: &Secret, runtime: Runtime, now: Timestamp) -> Decision {
         Some(if failing { PlanApplied::False(hint(secret, runtime)) } else { PlanApplied::True });
     decision.secret = (next != *secret).then_some(next);
     decision
+}
+
+/// The secret with the offer beside its plan, if it says something else so far. The plan stays as it is: an agent is
+/// replaced between plans, and nothing on the node is restarted for it.
+pub fn announce(secret: &Secret, offer: &AgentOffer) -> Option<Secret> {
+    if offer.sha256.is_empty() {
+        return None;
+    }
+    let text = offer.to_text();
+    let said = secret.metadata.annotations.as_ref().and_then(|annotations| annotations.get(AGENT_OFFER));
+    if said == Some(&text) {
+        return None;
+    }
+    let mut next = secret.clone();
+    next.metadata.annotations.get_or_insert_default().insert(AGENT_OFFER.to_owned(), text);
+    Some(next)
 }
 
 fn put(secret: &mut Secret, key: &str, value: Vec<u8>) {
@@ -256,5 +272,19 @@ mod tests {
         put(&mut with_output, "applied-periodic-output", packed);
         let after = decide(&with_output, Runtime::K3s, at("2026-01-01T00:00:00Z")).secret.unwrap();
         assert_eq!(value(&after, "applied-periodic-output"), b"");
+    }
+
+    #[test]
+    fn the_agent_that_is_served_is_told_once_and_the_plan_is_left_alone() {
+        let sum = checksum(PLAN.as_bytes());
+        let before = secret(&[("plan", PLAN), ("applied-checksum", &sum), ("appliedPlan", PLAN)]);
+        assert_eq!(announce(&before, &AgentOffer::default()), None, "a server without an agent says nothing");
+        let offer = AgentOffer { sha256: [("amd64".to_owned(), sum.clone())].into() };
+        let told = announce(&before, &offer).unwrap();
+        assert_eq!(told.data, before.data);
+        assert_eq!(announce(&told, &offer), None);
+        assert_eq!(decide(&told, Runtime::K3s, at("2026-01-01T00:00:00Z")).secret, None);
+        let other = AgentOffer { sha256: [("amd64".to_owned(), checksum(b"other"))].into() };
+        assert!(announce(&told, &other).is_some());
     }
 }

@@ -1,0 +1,155 @@
+//! Measures the agent that nodes run, and prints a table.
+//!
+//! ```sh
+//! RUSTFLAGS="-C target-feature=+crt-static" \
+//!   cargo build --profile agent --target x86_64-unknown-linux-gnu -p drover-agent
+//! cargo run --release -p drover-bench-agent
+//! ```
+//!
+//! The program to measure is that build, or the path given as the first argument. It watches its plan over TLS, from an
+//! API server in this process. Everything happens in a temporary directory.
+//!
+//! The original agent is a Go program that no module offers as a dependency, so it cannot be built beside this one here:
+//! only our own numbers are printed.
+
+mod agent;
+#[path = "../../../crates/agent/tests/common/api.rs"]
+#[allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::expect_used)]
+// the tests' own, of which this uses a part
+mod api;
+mod probes;
+
+use std::{
+    path::{Path, PathBuf},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use agent::Agent;
+use anyhow::{Context, bail};
+use serde_json::{Value, json};
+
+const SAMPLES: usize = 50;
+const IDLE: Duration = Duration::from_secs(60);
+const FILES: usize = 1000;
+/// What fits into a secret beside the agent's answers.
+const LARGE: usize = 1_000_000;
+
+fn main() -> anyhow::Result<()> {
+    let args: Vec<String> = std::env::args().collect();
+    if let [_, stamp, path] = &args[..]
+        && stamp == "--stamp"
+    {
+        // This is the instruction: it says when it ran.
+        return Ok(std::fs::write(path, now().to_string())?);
+    }
+    tokio::runtime::Runtime::new()?.block_on(measure(args.get(1)))
+}
+
+async fn measure(program: Option<&String>) -> anyhow::Result<()> {
+    let program = program.map_or_else(default_program, |path| Ok(PathBuf::from(path)))?;
+    let size = std::fs::metadata(&program).with_context(|| program.display().to_string())?.len();
+    println!("program: {}\n\n| what | aim | measured |\n|---|---|---|", program.display());
+    row("program on disk", "≤ 8 MiB", &mebibytes(size));
+
+    let agent = Agent::start(&program).await?;
+    let probes = probes::serve(6).await?;
+    agent.apply(&json!({"probes": probes})).await?;
+    agent
+        .until("the probes are healthy", |api| {
+            api.text("probe-statuses").matches("\"healthy\":true").count() == 6
+        })
+        .await?;
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    let before = (agent.api.revision(), agent.cpu_seconds()?);
+    tokio::time::sleep(IDLE).await;
+    let (writes, cpu) = (agent.api.revision() - before.0, agent.cpu_seconds()? - before.1);
+    row("RSS, idle with 6 HTTPS probes every 5 s", "≤ 8 MiB", &mebibytes(agent.memory("VmRSS")?));
+    let share = cpu / IDLE.as_secs_f64() * 100.0;
+    row("CPU, idle with these probes for a minute", "≤ 0.1 % of a core", &format!("{share:.2} %"));
+    row("updates of the secret in that minute", "0", &writes.to_string());
+
+    let content = "A".repeat(LARGE - 200);
+    let large = json!({"files": [{"path": agent.path("large"), "content": content}], "probes": probes});
+    agent.apply(&large).await?;
+    row("peak RSS while a plan of 1 MB is applied", "≤ 16 MiB", &mebibytes(agent.memory("VmHWM")?));
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    row("RSS 15 s after that", "≤ 8 MiB", &mebibytes(agent.memory("VmRSS")?));
+
+    let (start, report) = latencies(&agent, &[]).await?;
+    row(
+        &format!("plan written to first instruction started (p95 of {SAMPLES})"),
+        "≤ 50 ms",
+        &milliseconds(percentile(&start, 95)),
+    );
+    row(
+        &format!("last instruction to report visible (p95 of {SAMPLES})"),
+        "≤ 50 ms",
+        &milliseconds(percentile(&report, 95)),
+    );
+
+    let files: Vec<Value> = (0..FILES)
+        .map(|index| json!({"path": agent.path(&format!("files/{index}")), "content": "eA==".repeat(50)}))
+        .collect();
+    agent.apply(&json!({"files": files})).await?;
+    let (with_files, _) = latencies(&agent, &files).await?;
+    let verified = percentile(&with_files, 50).saturating_sub(percentile(&start, 50));
+    row(
+        &format!("{FILES} unchanged files verified (median of {SAMPLES}, beyond a plan without files)"),
+        "≤ 50 ms",
+        &milliseconds(verified),
+    );
+    println!("\nThe original agent cannot be had as a dependency, so it was not measured beside ours.");
+    Ok(())
+}
+
+/// From the plan's writing to its instruction, and from there to the report, in nanoseconds.
+async fn latencies(agent: &Agent, files: &[Value]) -> anyhow::Result<(Vec<u128>, Vec<u128>)> {
+    let (mut start, mut report) = (Vec::new(), Vec::new());
+    let stamp = agent.path("stamp");
+    for sample in 0..SAMPLES {
+        let _ = std::fs::remove_file(&stamp);
+        let this = std::env::current_exe()?;
+        let instruction = json!({"name": "i", "command": this, "args": ["--stamp", stamp]});
+        let plan = json!({"error": sample.to_string(), "files": files, "instructions": [instruction]});
+        let written = now();
+        agent.apply(&plan).await?;
+        let visible = now();
+        let ran: u128 = std::fs::read_to_string(&stamp)?.parse()?;
+        start.push(ran.saturating_sub(written));
+        report.push(visible.saturating_sub(ran));
+    }
+    Ok((start, report))
+}
+
+fn default_program() -> anyhow::Result<PathBuf> {
+    let this = std::env::current_exe()?;
+    let target = this.parent().and_then(Path::parent).context("this program lies in no target directory")?;
+    let path = target.join("x86_64-unknown-linux-gnu/agent/drover-agent");
+    if !path.exists() {
+        bail!("{} does not exist: build it as the head of benches/agent/src/main.rs says", path.display());
+    }
+    Ok(path)
+}
+
+fn now() -> u128 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos())
+}
+
+fn percentile(samples: &[u128], percent: usize) -> u128 {
+    let mut sorted = samples.to_vec();
+    sorted.sort_unstable();
+    let at = (sorted.len() * percent).div_ceil(100).max(1) - 1;
+    sorted.get(at).copied().unwrap_or_default()
+}
+
+fn row(what: &str, aim: &str, measured: &str) {
+    println!("| {what} | {aim} | {measured} |");
+}
+
+fn mebibytes(bytes: u64) -> String {
+    format!("{:.1} MiB", bytes as f64 / (1024.0 * 1024.0))
+}
+
+fn milliseconds(nanoseconds: u128) -> String {
+    format!("{:.1} ms", nanoseconds as f64 / 1e6)
+}

@@ -1,0 +1,175 @@
+//! Modes, owners and processes of Unix.
+
+use std::{
+    ffi::CStr,
+    fs, io,
+    os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _},
+    path::Path,
+    process::ExitStatus,
+};
+
+use nix::{sys::signal, unistd::Pid};
+use tokio::process::{Child, Command};
+
+/// The agent's uid and gid.
+pub(in crate::host) fn identity() -> (u32, u32) {
+    (nix::unistd::getuid().as_raw(), nix::unistd::getgid().as_raw())
+}
+
+/// Mode, uid and gid.
+pub(in crate::host) fn attributes(found: &fs::Metadata) -> (u32, u32, u32) {
+    (found.mode() & 0o7777, found.uid(), found.gid())
+}
+
+/// A new file that has this mode from its first byte on.
+pub(in crate::host) fn create_new(path: &Path, mode: u32) -> io::Result<fs::File> {
+    fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(path)
+}
+
+pub(in crate::host) fn make_dir(path: &Path, mode: u32) -> io::Result<()> {
+    fs::DirBuilder::new().mode(mode).create(path)
+}
+
+pub(in crate::host) fn make_parents(path: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o755).create(path)
+}
+
+pub(in crate::host) fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode))
+}
+
+pub(in crate::host) fn own(path: &Path, uid: u32, gid: u32, found: &fs::Metadata) -> io::Result<()> {
+    if (found.uid(), found.gid()) == (uid, gid) {
+        return Ok(());
+    }
+    std::os::unix::fs::lchown(path, Some(uid), Some(gid)).map_err(|error| match error.raw_os_error() {
+        Some(code) if code == nix::errno::Errno::EINVAL as i32 => io::Error::new(
+            error.kind(),
+            format!("uid {uid} or gid {gid} does not exist on this machine (it runs in a user namespace without it)"),
+        ),
+        _ => error,
+    })
+}
+
+pub(in crate::host) fn symlink(target: &Path, path: &Path) -> io::Result<()> {
+    std::os::unix::fs::symlink(target, path)
+}
+
+pub(in crate::host) fn sync_directory(path: &Path) -> io::Result<()> {
+    match fs::File::open(path)?.sync_all() {
+        // Some network file systems cannot sync directories; there a rename is as durable as it gets.
+        Err(error) if error.raw_os_error() == Some(nix::errno::Errno::EINVAL as i32) => Ok(()),
+        other => other,
+    }
+}
+
+/// Replaces this process; comes back only with an error.
+pub(in crate::host) fn become_program(path: &Path) -> io::Error {
+    use std::os::unix::process::CommandExt as _;
+    let mut args = std::env::args_os();
+    let name = args.next().unwrap_or_else(|| path.into());
+    // Every file this process opened closes by itself; what systemd gave it stays.
+    std::process::Command::new(path).arg0(name).args(args).exec()
+}
+
+/// In a process group of its own, and no harder to kill than any other.
+pub(in crate::host) fn prepare(command: &mut Command) {
+    command.process_group(0);
+    if is_spared() {
+        not_spared(command);
+    }
+}
+
+/// As a shell says it.
+pub(in crate::host) fn exit_code(status: ExitStatus) -> i32 {
+    use std::os::unix::process::ExitStatusExt as _;
+    status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(-1)
+}
+
+const OOM_SCORE: &CStr = c"/proc/self/oom_score_adj";
+
+/// Whether others are to go first when memory is short, as the agent's unit says.
+fn is_spared() -> bool {
+    let text = OOM_SCORE.to_str().ok().and_then(|path| fs::read_to_string(path).ok());
+    text.and_then(|text| text.trim().parse::<i32>().ok()).is_some_and(|score| score < 0)
+}
+
+/// The program is no better than any other: it may be the one that takes the memory.
+#[allow(unsafe_code)]
+fn not_spared(command: &mut Command) {
+    use nix::libc;
+    let reset = || {
+        // SAFETY: between fork and exec only system calls are made, on a constant path and constant bytes. A process
+        // may always make itself easier to kill; if it cannot, it runs all the same.
+        unsafe {
+            let file = libc::open(OOM_SCORE.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
+            if file >= 0 {
+                libc::write(file, b"0".as_ptr().cast(), 1);
+                libc::close(file);
+            }
+        }
+        Ok(())
+    };
+    // SAFETY: as above; nothing is allocated and no lock is taken.
+    unsafe {
+        command.pre_exec(reset);
+    }
+}
+
+/// Kills the process group when the run is abandoned.
+pub(in crate::host) struct Group(Option<Pid>);
+
+impl Group {
+    pub(in crate::host) fn of(child: &Child) -> Self {
+        Self(child.id().map(|pid| Pid::from_raw(pid.cast_signed())))
+    }
+
+    /// Asks all of them to end.
+    pub(in crate::host) fn ask(&self) {
+        self.signal(signal::Signal::SIGTERM);
+    }
+
+    /// Ends all of them.
+    pub(in crate::host) fn kill(&self) {
+        self.signal(signal::Signal::SIGKILL);
+    }
+
+    /// Whatever lives on is no longer ours.
+    pub(in crate::host) fn release(&mut self) {
+        self.0 = None;
+    }
+
+    fn signal(&self, signal: signal::Signal) {
+        if let Some(pid) = self.0 {
+            // Already gone is fine.
+            let _ = signal::killpg(pid, signal);
+        }
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_a_spared_agent_runs_is_not_spared() {
+        let path = OOM_SCORE.to_str().unwrap();
+        let before = fs::read_to_string(path).unwrap();
+        if fs::write(path, "-7").is_err() {
+            eprintln!("SKIPPED: this process may not make itself harder to kill");
+            return;
+        }
+        let mut command = Command::new("cat");
+        command.arg("/proc/self/oom_score_adj");
+        prepare(&mut command);
+        let output = command.output().await;
+        fs::write(path, before.trim()).unwrap();
+        assert_eq!(output.unwrap().stdout, b"0\n");
+    }
+}

@@ -1,0 +1,117 @@
+//! What the install script and the agent need of a management plane, behind one TLS port with its own authority.
+
+use std::{
+    collections::BTreeMap,
+    convert::Infallible,
+    sync::{Arc, Mutex},
+};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt as _, Full, combinators::BoxBody};
+use hyper::body::Incoming;
+use hyper_util::rt::TokioIo;
+
+use super::{FakeApi, TOKEN, connection, status};
+
+pub type Headers = BTreeMap<String, String>;
+
+/// A management plane with its own authority.
+#[derive(Clone)]
+pub struct Server {
+    pub url: String,
+    ca: String,
+    /// Answers what is not about registration.
+    api: FakeApi,
+    pub requests: Arc<Mutex<Vec<(String, Headers)>>>,
+}
+
+impl Server {
+    pub async fn start() -> Self {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self::on(listener, FakeApi::new())
+    }
+
+    /// With the plan secret of `api`.
+    pub fn on(listener: tokio::net::TcpListener, api: FakeApi) -> Self {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let mut params = rcgen::CertificateParams::new(vec![]).unwrap();
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        params.distinguished_name.push(rcgen::DnType::CommonName, "drover test ca");
+        let ca = params.self_signed(&key).unwrap();
+        let leaf_key = rcgen::KeyPair::generate().unwrap();
+        let issuer = rcgen::Issuer::from_ca_cert_der(ca.der(), &key).unwrap();
+        let leaf = rcgen::CertificateParams::new(vec!["127.0.0.1".into()])
+            .unwrap()
+            .signed_by(&leaf_key, &issuer)
+            .unwrap();
+        let config =
+            rustls::ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+                .with_safe_default_protocol_versions()
+                .unwrap()
+                .with_no_client_auth()
+                .with_single_cert(
+                    vec![leaf.der().clone()],
+                    rustls::pki_types::PrivateKeyDer::Pkcs8(leaf_key.serialize_der().into()),
+                )
+                .unwrap();
+        let url = format!("https://{}", listener.local_addr().unwrap());
+        let server = Self { url, ca: ca.pem(), api, requests: Arc::default() };
+        let (handle, acceptor) = (server.clone(), tokio_rustls::TlsAcceptor::from(Arc::new(config)));
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (handle, acceptor) = (handle.clone(), acceptor.clone());
+                tokio::spawn(async move {
+                    let Ok(stream) = acceptor.accept(stream).await else { return };
+                    let service = hyper::service::service_fn(move |request| {
+                        let handle = handle.clone();
+                        async move { handle.answer(request).await }
+                    });
+                    let _ = hyper::server::conn::http1::Builder::new()
+                        .serve_connection(TokioIo::new(stream), service)
+                        .await;
+                });
+            }
+        });
+        server
+    }
+
+    async fn answer(
+        &self,
+        request: Request<Incoming>,
+    ) -> Result<Response<BoxBody<Bytes, Infallible>>, std::io::Error> {
+        let headers = request
+            .headers()
+            .iter()
+            .map(|(name, value)| (name.to_string(), value.to_str().unwrap_or_default().to_owned()))
+            .collect();
+        let path = request.uri().path().to_owned();
+        self.requests.lock().unwrap().push((path.clone(), headers));
+        let body: Bytes = match path.as_str() {
+            "/cacerts" => self.ca.clone().into(),
+            "/healthz" => "ok".into(),
+            "/assets/rancher-system-agent-amd64" | "/assets/rancher-system-agent-arm64" => {
+                std::fs::read(env!("CARGO_BIN_EXE_drover-agent")).unwrap().into()
+            }
+            "/v3/connect/agent"
+                if request
+                    .headers()
+                    .get("authorization")
+                    .is_some_and(|value| value == "Bearer the \"token\"") =>
+            {
+                connection(&self.url, TOKEN, Some(&self.ca)).into()
+            }
+            "/v3/connect/agent" => return Ok(status(401, "Unauthorized")),
+            _ => return self.api.answer(request).await,
+        };
+        Ok(Response::new(Full::new(body).boxed()))
+    }
+
+    pub fn checksum(&self) -> String {
+        drover_plan::checksum(self.ca.as_bytes())
+    }
+
+    pub fn paths(&self) -> Vec<String> {
+        self.requests.lock().unwrap().iter().map(|(path, _)| path.clone()).collect()
+    }
+}

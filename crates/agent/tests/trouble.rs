@@ -1,0 +1,254 @@
+//! Loss and trouble: what a node goes through in years, and what the agent makes of it.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)] // helpers outside #[test] functions
+
+mod common;
+
+use std::{path::Path, time::Duration};
+
+use common::{
+    FakeApi,
+    machine::{Machine, count},
+    node::{LONG, Node, plan},
+    sum,
+};
+use drover_agent::{
+    host::Host as _,
+    status::{self, Status},
+};
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+const HOUR: Duration = Duration::from_secs(3600);
+const YEAR: i64 = 365 * 24 * 3600;
+
+fn status(node: &Node) -> Status {
+    serde_json::from_slice(&node.host.read(Path::new("/v/status.json")).unwrap()).unwrap()
+}
+
+async fn until(what: &str, condition: impl Fn() -> bool) {
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
+    while !condition() {
+        assert!(tokio::time::Instant::now() < deadline, "waited in vain: {what}");
+        sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn hours_without_the_api_end_with_one_report_and_the_status_tells_meanwhile() {
+    let mut node = Node::new(1);
+    let text = json!({
+        "instructions": [{"name": "i", "command": "x", "args": ["i", "600"], "saveOutput": true}],
+        "periodicInstructions": [{"name": "p", "command": "x", "args": ["p"], "periodSeconds": 1800}],
+        "probes": {"h": {"failureThreshold": 1, "httpGet": {"url": "http://127.0.0.1/"}}},
+    })
+    .to_string();
+    node.api().create(&[("plan", &text), ("plan-state", "pending")]);
+    node.start();
+    node.api().until("it runs", |_| node.runs("i").len() == 1).await;
+    node.api().set_down(true);
+    sleep(HOUR).await;
+    let shown = status(&node);
+    assert!(!shown.connected && shown.unpublished && shown.trouble.is_some(), "{shown:?}");
+    let lines = status::render(&shown);
+    for part in
+        ["not connected to manager:8080: ", "waits to be published", "h: healthy", "succeeded, revision 1"]
+    {
+        assert!(lines.contains(part), "{part}: {lines}");
+    }
+    *node.world.healthy.lock().unwrap() = false;
+    sleep(6 * HOUR).await;
+    assert!(node.runs("p").len() >= 13, "periodic instructions go on: {}", node.runs("p").len());
+    let before = node.api().written().len();
+    node.api().set_down(false);
+    node.api().until("the report", |api| api.text("plan-state") == "succeeded").await;
+    node.api().until("the probes", |api| api.text("probe-statuses") == r#"{"h":{"failureCount":1}}"#).await;
+    assert_eq!(node.api().written().len() - before, 1, "everything in one update");
+    assert_eq!(node.runs("i").len(), 1);
+    sleep(Duration::from_secs(60)).await;
+    let shown = status(&node);
+    assert!(shown.connected && !shown.unpublished && shown.trouble.is_none(), "{shown:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_jumps_neither_stops_nor_hurries_anything() {
+    for (seed, jump) in [(1, YEAR), (2, -YEAR)] {
+        let mut node = Node::new(seed);
+        node.exit("a", 1);
+        let text = json!({
+            "instructions": [{"name": "a", "command": "x", "args": ["a"]}],
+            "periodicInstructions": [{"name": "p", "command": "x", "args": ["p"], "periodSeconds": 600}],
+        })
+        .to_string();
+        node.api().create(&[("plan", &text), ("plan-state", "pending"), ("max-failures", "-1")]);
+        node.start();
+        node.api().until("a failure", |api| api.text("failure-count") == "1").await;
+        node.host.set_clock(jump);
+        sleep(Duration::from_secs(3)).await;
+        assert_eq!(node.runs("a").len(), 1, "the rest after a failure is not cut short");
+        node.exit("a", 0);
+        node.api().until("the second try", |api| api.text("plan-state") == "succeeded").await;
+        let gap = node.runs("a")[1].at - node.runs("a")[0].at;
+        assert!(gap >= Duration::from_secs(30) && gap < Duration::from_secs(45), "{gap:?}");
+        node.host.set_clock(-jump);
+        let before = node.runs("p").len();
+        sleep(2 * HOUR).await;
+        let runs = node.runs("p").len() - before;
+        assert!((10..=14).contains(&runs), "{runs} runs in two hours");
+        // A restart with a clock that is wrong again.
+        node.stop().await;
+        node.host.set_clock(jump);
+        node.start();
+        let before = node.runs("p").len();
+        sleep(HOUR).await;
+        let runs = node.runs("p").len() - before;
+        assert!((5..=8).contains(&runs), "{runs} runs in an hour");
+        node.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plan_that_is_replaced_or_whose_secret_goes_while_it_runs_is_not_taken_for_the_other() {
+    let mut node = Node::new(3);
+    node.api().create(&[("plan", &plan(&["a 100"])), ("plan-state", "pending")]);
+    node.start();
+    node.api().until("it runs", |_| node.runs("a").len() == 1).await;
+    let next = plan(&["b 100"]);
+    node.api().plan(&next, Some("pending"));
+    node.api().until_within(LONG, "the next runs", |_| node.runs("b").len() == 1).await;
+    assert_eq!(
+        (node.api().text("plan-state").as_str(), node.api().text("plan-revision").as_str()),
+        ("in-progress", "2")
+    );
+    assert_ne!(node.api().text("applied-checksum"), sum(&next));
+    // Now the secret itself is another one.
+    node.api().delete();
+    sleep(Duration::from_secs(10)).await;
+    let last = plan(&["c"]);
+    node.api().create(&[("plan", &last), ("plan-state", "pending")]);
+    node.api()
+        .until_within(LONG, "the last is applied", |api| api.text("applied-checksum") == sum(&last))
+        .await;
+    assert_eq!(node.api().text("plan-revision"), "1");
+    assert!(node.api().map("applied-output").keys().eq(["c"]), "{:?}", node.api().map("applied-output"));
+    assert_eq!((node.runs("a").len(), node.runs("b").len(), node.runs("c").len()), (1, 1, 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn agent_check_9_killed_in_any_instruction_all_of_them_run_again_with_the_same_attempt() {
+    for victim in 0..3 {
+        let api = FakeApi::new();
+        let mut machine = Machine::new(&api).await;
+        let dir = machine.dir.path().display().to_string();
+        let instructions: Vec<Value> = (0..3)
+            .map(|index| {
+                let hang = if index == victim {
+                    "test -e $D/go || { echo $$ > $D/pid; exec sleep 600; }"
+                } else {
+                    "true"
+                };
+                let script = format!("D={dir}; echo {index} $CATTLE_AGENT_ATTEMPT_NUMBER >> $D/ran; {hang}");
+                json!({"name": format!("i{index}"), "command": "sh", "args": ["-c", script]})
+            })
+            .collect();
+        let text = json!({"instructions": instructions}).to_string();
+        api.create(&[("plan", &text), ("plan-state", "pending")]);
+        machine.start();
+        until("it hangs", || count(&machine.path("ran")) == victim + 1 && count(&machine.path("pid")) == 1)
+            .await;
+        machine.kill();
+        // Without systemd nobody ends what a killed agent left behind.
+        let left: i32 = machine.read("pid").unwrap().trim().parse().unwrap();
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(left), nix::sys::signal::Signal::SIGKILL).unwrap();
+        std::fs::write(machine.path("go"), "").unwrap();
+        machine.start();
+        api.until_text("plan-state", "succeeded").await;
+        let ran = machine.read("ran").unwrap();
+        let lines: Vec<&str> = ran.lines().collect();
+        assert_eq!(lines[victim + 1..], ["0 1", "1 1", "2 1"], "{ran}");
+        assert_eq!(api.text("plan-revision"), "1");
+    }
+}
+
+/// Puts a small file system in the place of the agent's own directory, and tells whether this host lets it.
+fn small_disk(machine: &mut Machine, then: &str) -> bool {
+    let var = machine.path("var").display().to_string();
+    machine.before = Some(format!(
+        "rm -rf {var}.kept; cp -a {var} {var}.kept; mount -t tmpfs -o size=256k none {var}; cp -a {var}.kept/. {var}/; {then}"
+    ));
+    let works = machine.command(&["--version"]).output().is_ok_and(|output| output.status.success());
+    if !works {
+        eprintln!("SKIPPED: this host does not let the test make a mount namespace");
+    }
+    works
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_disk_is_told_and_plans_go_on_when_there_is_room() {
+    let api = FakeApi::new();
+    let mut machine = Machine::new(&api).await;
+    let filler = machine.path("var/filler").display().to_string();
+    if !small_disk(&mut machine, &format!("head -c 1000000 /dev/zero > {filler} 2>/dev/null || true")) {
+        return;
+    }
+    let file = json!({"path": machine.path("var/file"), "content": "eHh4".repeat(20_000)});
+    let first = json!({"files": [file]}).to_string();
+    api.create(&[("plan", &first), ("plan-state", "pending"), ("max-failures", "1")]);
+    machine.start();
+    api.until_text("plan-state", "failed").await;
+    let why = api.output("failed-output", "drover-agent/error");
+    assert!(why.contains("var/file") && why.contains("No space left"), "{why}");
+    // Neither its result nor its status could be kept, and still it says what it knows.
+    assert!(machine.log().contains("cannot keep results"), "{}", machine.log());
+    let second = json!({"instructions": [{"command": "rm", "args": [filler]}]}).to_string();
+    api.plan(&second, Some("pending"));
+    api.until("there is room", |api| api.text("applied-checksum") == sum(&second)).await;
+    api.plan(&first, Some("pending"));
+    api.until("the file fits", |api| api.text("applied-checksum") == sum(&first)).await;
+    assert!(machine.is_running());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_read_only_root_is_told_and_the_agent_goes_on() {
+    let api = FakeApi::new();
+    let mut machine = Machine::new(&api).await;
+    let var = machine.path("var").display().to_string();
+    if !small_disk(&mut machine, &format!("mount -o remount,ro {var}")) {
+        return;
+    }
+    let text =
+        json!({"instructions": [{"name": "i", "command": "echo", "args": ["hi"], "saveOutput": true}]})
+            .to_string();
+    api.create(&[("plan", &text), ("plan-state", "pending"), ("max-failures", "1")]);
+    machine.start();
+    api.until_text("plan-state", "failed").await;
+    let why = api.output("failed-output", "drover-agent/error");
+    assert!(why.contains("Read-only file system"), "{why}");
+    assert!(machine.is_running());
+    // A plan that touches nothing is fine.
+    api.plan("{}", Some("pending"));
+    api.until("the empty plan", |api| api.text("applied-checksum") == sum("{}")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn thousands_of_files_are_written_and_verified() {
+    let api = FakeApi::new();
+    let mut machine = Machine::new(&api).await;
+    // Each is synced; in memory that is quick.
+    let fast =
+        tempfile::tempdir_in(if Path::new("/dev/shm").is_dir() { "/dev/shm" } else { "/tmp" }).unwrap();
+    let files: Vec<Value> = (0..5000)
+        .map(|index| json!({"path": fast.path().join(format!("{}/{index}", index % 10)), "content": "eA=="}))
+        .collect();
+    let text = json!({"files": files}).to_string();
+    assert!(text.len() < 1_000_000, "it fits into a secret: {}", text.len());
+    api.create(&[("plan", &text), ("plan-state", "pending")]);
+    machine.start();
+    api.until_text("plan-state", "succeeded").await;
+    assert_eq!(std::fs::read_to_string(fast.path().join("7/4997")).unwrap(), "x");
+    std::fs::write(fast.path().join("7/4997"), "changed by hand").unwrap();
+    let again = json!({"files": files, "error": "another plan"}).to_string();
+    api.plan(&again, Some("pending"));
+    api.until("it is applied", |api| api.text("applied-checksum") == sum(&again)).await;
+    assert_eq!(std::fs::read_to_string(fast.path().join("7/4997")).unwrap(), "x");
+}

@@ -1,0 +1,271 @@
+//! The agent replaces itself by the one that the manager offers, and nothing is lost by it.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)] // helpers outside #[test] functions
+
+mod common;
+
+use std::{os::unix::fs::PermissionsExt as _, path::Path, time::Duration};
+
+use common::{
+    FakeApi,
+    machine::{Machine, count},
+    node::{LONG, Node, plan},
+    sum,
+};
+use drover_agent::{host::Host as _, status::Status};
+use serde_json::json;
+use tokio::time::sleep;
+
+const AGENT: &str = "/usr/local/bin/rancher-system-agent";
+
+fn node(seed: u64) -> Node {
+    Node::with(seed, |host| host.with_executable(AGENT, b"old").unwrap())
+}
+
+fn file(node: &Node) -> Vec<u8> {
+    node.host.read(Path::new(AGENT)).unwrap()
+}
+
+fn told(node: &Node) -> String {
+    let status: Status =
+        serde_json::from_slice(&node.host.read(Path::new("/v/status.json")).unwrap()).unwrap();
+    status.upgrade.unwrap_or_default()
+}
+
+async fn until(what: &str, condition: impl Fn() -> bool) {
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(120);
+    while !condition() {
+        assert!(tokio::time::Instant::now() < deadline, "waited in vain: {what}");
+        sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plan_that_runs_is_finished_and_reported_before_the_agent_changes() {
+    for state in [Some("pending"), None] {
+        let mut node = node(1);
+        let text = plan(&["a 100"]);
+        node.api().create(&[("plan", &text)]);
+        if let Some(state) = state {
+            node.api().plan(&text, Some(state));
+        }
+        node.start();
+        node.api().until("it runs", |_| node.runs("a").len() == 1).await;
+        node.api().offer(b"new");
+        sleep(Duration::from_secs(60)).await;
+        assert_eq!((node.host.became(), file(&node)), (0, b"old".to_vec()), "not in the middle of it");
+        assert!(told(&node).contains("waiting for an idle moment"), "{}", told(&node));
+        node.api().until_within(LONG, "it changed", |_| node.host.became() == 1).await;
+        assert_eq!(node.api().text("applied-checksum"), sum(&text), "reported first");
+        assert_eq!(file(&node), b"new");
+        let stat = node.host.stat(Path::new(AGENT)).unwrap();
+        assert_eq!((stat.mode, stat.uid, stat.gid), (0o755, 0, 0));
+        assert_eq!(node.host.list(Path::new("/usr/local/bin")).unwrap(), ["rancher-system-agent"]);
+        // What the kernel does to the process.
+        node.stop().await;
+        node.start();
+        let revision = node.api().revision();
+        sleep(Duration::from_secs(600)).await;
+        assert_eq!(node.runs("a").len(), 1, "what is applied is not applied again, in either dialect");
+        assert_eq!((node.host.became(), node.api().revision()), (1, revision));
+        assert_eq!(told(&node), "");
+        // An ordinary restart is what it always was.
+        node.stop().await;
+        node.start();
+        sleep(Duration::from_secs(60)).await;
+        assert_eq!(node.runs("a").len(), if state.is_some() { 1 } else { 2 });
+        node.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_is_the_offered_one_asks_for_nothing() {
+    let mut node = node(2);
+    node.api().create(&[("plan", &plan(&["a"])), ("plan-state", "pending")]);
+    node.api().offer(b"old");
+    node.start();
+    node.api().until_text("plan-state", "succeeded").await;
+    sleep(Duration::from_secs(600)).await;
+    assert_eq!(node.host.became(), 0);
+    assert!(!node.api().requests().iter().any(|request| request.contains("/assets/")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_not_what_was_offered_is_refused_told_and_tried_again_with_rests() {
+    let mut node = node(3);
+    node.api().create(&[("plan", &plan(&["a"])), ("plan-state", "pending")]);
+    node.api().offer(b"new");
+    node.api().spoil_offer(b"evil");
+    node.start();
+    node.api().until_text("plan-state", "succeeded").await;
+    sleep(Duration::from_secs(3600)).await;
+    assert!(told(&node).contains("its checksum is"), "{}", told(&node));
+    assert_eq!((node.host.became(), file(&node)), (0, b"old".to_vec()));
+    assert_eq!(node.host.list(Path::new("/usr/local/bin")).unwrap(), ["rancher-system-agent"]);
+    let tries = node.api().requests().iter().filter(|request| request.contains("/assets/")).count();
+    assert!((4..=9).contains(&tries), "{tries} tries in an hour");
+    // Plans go on.
+    node.api().plan(&plan(&["b"]), Some("pending"));
+    node.api().until("the next plan", |_| node.runs("b").len() == 1).await;
+    // Another offer is looked at without the long rest.
+    node.api().offer(b"better");
+    node.api().until("it changed", |_| node.host.became() == 1).await;
+    assert_eq!(file(&node), b"better");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_does_not_run_here_is_never_put_in_place() {
+    let mut node = node(4);
+    node.exit("--version", 126);
+    node.api().create(&[("plan", &plan(&["a"])), ("plan-state", "pending")]);
+    node.api().offer(b"for another machine");
+    node.start();
+    sleep(Duration::from_secs(100)).await;
+    assert!(told(&node).contains("does not run here: exited with 126"), "{}", told(&node));
+    assert_eq!((node.host.became(), file(&node)), (0, b"old".to_vec()));
+    node.exit("--version", 0);
+    node.api().until_within(LONG, "it changed", |_| node.host.became() == 1).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn results_that_cannot_be_published_and_installers_hold_the_change_up() {
+    let mut node = node(5);
+    node.api().create(&[("plan", &plan(&["a 10"])), ("plan-state", "pending")]);
+    node.start();
+    node.api().until("it runs", |_| node.runs("a").len() == 1).await;
+    node.api().offer(b"new");
+    node.api().refuse_puts(Some(503));
+    sleep(Duration::from_secs(300)).await;
+    assert_eq!(node.host.became(), 0, "the report first");
+    let attr = drover_agent::host::Attr { mode: 0o600, owner: None };
+    node.host.replace(Path::new("/v/interlock/restart-pending"), b"", attr).unwrap();
+    node.api().refuse_puts(None);
+    node.api().until_text("plan-state", "succeeded").await;
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!(node.host.became(), 0, "the installer first");
+    node.host.remove_file(Path::new("/v/interlock/restart-pending")).unwrap();
+    node.api().until("it changed", |_| node.host.became() == 1).await;
+    assert_eq!(node.runs("a").len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn power_loss_between_any_two_writes_of_a_change_leaves_an_agent_that_runs() {
+    for crash in 0..40 {
+        let mut node = node(100 + crash);
+        node.api().create(&[("plan", &plan(&["a"])), ("plan-state", "pending")]);
+        node.start();
+        node.api().until_text("plan-state", "succeeded").await;
+        node.host.crash_after_writes(crash);
+        node.api().offer(b"new");
+        sleep(Duration::from_secs(20)).await;
+        node.stop().await;
+        node.host.restart();
+        assert!([&b"old"[..], b"new"].contains(&&*file(&node)), "whole, whichever it is");
+        // The machine comes up with what lies there.
+        let program = file(&node);
+        let attr = drover_agent::host::Attr { mode: 0o755, owner: None };
+        node.host.replace(Path::new("/proc/self/exe"), &program, attr).unwrap();
+        node.start();
+        if program == b"old" {
+            node.api().until_within(LONG, "it changed", |_| node.host.became() == 1).await;
+        }
+        sleep(Duration::from_secs(60)).await;
+        assert_eq!(file(&node), b"new");
+        assert_eq!(node.runs("a").len(), 1);
+        node.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pinned_agent_stays() {
+    let mut node = node(6);
+    node.pinned = true;
+    node.api().create(&[("plan", &plan(&["a"])), ("plan-state", "pending")]);
+    node.api().offer(b"new");
+    node.start();
+    sleep(Duration::from_secs(600)).await;
+    assert_eq!((node.host.became(), told(&node)), (0, String::new()));
+}
+
+/// A copy of the agent, and another one that only differs by a few bytes at its end.
+fn versions(machine: &mut Machine) -> Vec<u8> {
+    let folder = machine.path("bin");
+    std::fs::create_dir(&folder).unwrap();
+    let binary = folder.join("rancher-system-agent");
+    std::fs::copy(env!("CARGO_BIN_EXE_drover-agent"), &binary).unwrap();
+    std::fs::set_permissions(&binary, std::fs::Permissions::from_mode(0o750)).unwrap();
+    let mut new = std::fs::read(&binary).unwrap();
+    new.extend_from_slice(b"a new version");
+    machine.binary = Some(binary);
+    new
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_real_agent_changes_after_the_plan_that_was_running_in_the_same_process() {
+    let api = FakeApi::new();
+    let mut machine = Machine::new(&api).await;
+    let new = versions(&mut machine);
+    let dir = machine.dir.path().display();
+    let script = format!("echo ran >> {dir}/ran; while ! test -e {dir}/go; do sleep 0.05; done; echo done");
+    let text =
+        json!({"instructions": [{"name": "i", "command": "sh", "args": ["-c", script], "saveOutput": true}]})
+            .to_string();
+    api.create(&[("plan", &text), ("plan-state", "pending")]);
+    machine.start();
+    until("the instruction runs", || count(&machine.path("ran")) == 1).await;
+    api.offer(&new);
+    until("it heard of the offer", || {
+        machine.read("var/status.json").is_some_and(|status| status.contains("idle moment"))
+    })
+    .await;
+    std::fs::write(machine.path("go"), "").unwrap();
+    api.until_text("plan-state", "succeeded").await;
+    assert_eq!(api.output("applied-output", "i"), "done\n");
+    let binary = machine.binary.clone().unwrap();
+    until("it runs as the new one", || machine.log().matches(" starts\"").count() == 2).await;
+    assert!(std::fs::read(&binary).unwrap() == new, "the file is the new one");
+    let mode = std::fs::metadata(&binary).unwrap().permissions().mode();
+    assert_eq!(mode & 0o7777, 0o750, "its mode is kept");
+    assert!(machine.is_running());
+    let runs = std::fs::read(format!("/proc/{}/exe", machine.pid())).unwrap();
+    assert!(runs == new, "the same process runs the new file");
+    let arguments = std::fs::read_to_string(format!("/proc/{}/cmdline", machine.pid())).unwrap();
+    assert!(arguments.ends_with("sentinel\0"), "{arguments}");
+
+    // It goes on where the other stopped.
+    let next = json!({"instructions": [{"name": "i", "command": "sh", "args": ["-c", "echo next"], "saveOutput": true}]})
+        .to_string();
+    api.plan(&next, Some("pending"));
+    api.until("the next plan", |api| api.text("applied-checksum") == sum(&next)).await;
+    assert_eq!(count(&machine.path("ran")), 1, "what was done is not done again");
+    assert_eq!(api.text("plan-revision"), "2");
+    assert_eq!(machine.log().matches("going on as it").count(), 1);
+    assert_eq!(std::fs::read_dir(machine.path("bin")).unwrap().count(), 1, "nothing is left beside it");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_on_a_read_only_file_system_says_so_and_goes_on() {
+    let api = FakeApi::new();
+    let mut machine = Machine::new(&api).await;
+    let new = versions(&mut machine);
+    let folder = machine.path("bin").display().to_string();
+    machine.before = Some(format!("mount --bind {folder} {folder}; mount -o remount,bind,ro {folder}"));
+    if !machine.command(&["--version"]).output().is_ok_and(|output| output.status.success()) {
+        eprintln!("SKIPPED: this host does not let the test make a mount namespace");
+        return;
+    }
+    api.create(&[("plan", &plan(&["a"])), ("plan-state", "pending"), ("max-failures", "1")]);
+    api.offer(&new);
+    machine.start();
+    until("it says so", || {
+        machine.log().contains("Read-only file system")
+            && machine.read("var/status.json").is_some_and(|status| status.contains("Read-only file system"))
+    })
+    .await;
+    let status = String::from_utf8(machine.command(&["status"]).output().unwrap().stdout).unwrap();
+    assert!(status.contains("upgrade") && status.contains("Read-only file system"), "{status}");
+    assert!(!api.requests().iter().any(|request| request.contains("/assets/")), "nothing is fetched in vain");
+    api.plan("{}", Some("pending"));
+    api.until_text("plan-state", "succeeded").await;
+    assert!(machine.is_running());
+}
