@@ -88,15 +88,21 @@ async fn measure(program: Option<&String>) -> anyhow::Result<()> {
     );
 
     let files: Vec<Value> = (0..FILES)
-        .map(|index| json!({"path": agent.path(&format!("files/{index}")), "content": "eA==".repeat(50)}))
+        .map(|index| json!({"path": agent.path(&format!("files/{index}")), "content": "eHh4".repeat(50)}))
         .collect();
     agent.apply(&json!({"files": files})).await?;
     let (with_files, _) = latencies(&agent, &files).await?;
-    let verified = percentile(&with_files, 50).saturating_sub(percentile(&start, 50));
     row(
-        &format!("{FILES} unchanged files verified (median of {SAMPLES}, beyond a plan without files)"),
+        &format!(
+            "plan of {FILES} unchanged files written to first instruction started (median of {SAMPLES})"
+        ),
+        "",
+        &milliseconds(percentile(&with_files, 50)),
+    );
+    row(
+        &format!("{FILES} unchanged files verified (p95 of {SAMPLES}, in the bench's own build)"),
         "≤ 50 ms",
-        &milliseconds(verified),
+        &milliseconds(percentile(&verify(&files)?, 95)),
     );
     println!("\nThe original agent cannot be had as a dependency, so it was not measured beside ours.");
     Ok(())
@@ -119,6 +125,19 @@ async fn latencies(agent: &Agent, files: &[Value]) -> anyhow::Result<(Vec<u128>,
         report.push(visible.saturating_sub(ran));
     }
     Ok((start, report))
+}
+
+/// How long the agent's own code takes to find out that all files are right.
+fn verify(files: &[Value]) -> anyhow::Result<Vec<u128>> {
+    let host = drover_agent::host::RealHost::new();
+    let files: Vec<drover_plan::File> = serde_json::from_value(files.into())?;
+    (0..SAMPLES)
+        .map(|_| {
+            let before = now();
+            drover_agent::apply::files::apply(&host, &files)?;
+            Ok(now() - before)
+        })
+        .collect()
 }
 
 fn default_program() -> anyhow::Result<PathBuf> {

@@ -87,7 +87,7 @@ impl Board {
             if let Some(parent) = self.path.parent() {
                 self.host.make_dirs(parent, 0o700)?;
             }
-            self.host.replace(&self.path, &bytes, Attr { mode: 0o600, owner: None })
+            self.host.refresh(&self.path, &bytes, Attr { mode: 0o600, owner: None })
         });
         if let Err(error) = written {
             // Only a convenience: a full disk must not flood the log as well.

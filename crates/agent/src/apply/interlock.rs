@@ -56,7 +56,7 @@ impl Interlock {
         let Some(directory) = &self.0 else { return };
         let marked = host.make_dirs(directory, 0o700).and_then(|()| {
             let now = unix_date::format(host.now());
-            host.replace(&directory.join(ACTIVE), now.as_bytes(), Attr { mode: 0o600, owner: None })
+            host.refresh(&directory.join(ACTIVE), now.as_bytes(), Attr { mode: 0o600, owner: None })
         });
         if let Err(error) = marked {
             tracing::warn!("cannot mark the pass in {}: {error}", directory.display());

@@ -137,6 +137,11 @@ pub trait Host: Send + Sync + 'static {
     /// Replaces the file atomically and durably: after a crash the path holds the old or the new content, and once this
     /// returned, the new one. A symlink at the path is replaced, not followed.
     fn replace(&self, path: &Path, content: &[u8], attr: Attr) -> io::Result<()>;
+    /// Replaces the file atomically for whoever reads it now, without waiting for the disk: for what nobody needs after
+    /// a power loss.
+    fn refresh(&self, path: &Path, content: &[u8], attr: Attr) -> io::Result<()> {
+        self.replace(path, content, attr)
+    }
     /// Sets mode and owner where they differ; a final symlink is not followed.
     fn set_attr(&self, path: &Path, attr: Attr) -> io::Result<()>;
     /// Unlinks a file or symlink.

@@ -44,6 +44,39 @@ impl RealHost {
         self
     }
 
+    fn put(&self, path: &Path, content: &[u8], attr: Attr, durable: bool) -> io::Result<()> {
+        let path = self.path(path);
+        let parent = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
+        let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+        static COUNTER: AtomicU64 = AtomicU64::new(0);
+        let mut temporary = std::ffi::OsString::from(".");
+        temporary.push(name);
+        temporary.push(format!(
+            ".{}-{}.drover-tmp",
+            std::process::id(),
+            COUNTER.fetch_add(1, Ordering::Relaxed)
+        ));
+        let temporary = parent.join(temporary);
+        let written = (|| {
+            let mut file = sys::create_new(&temporary, 0o600)?;
+            file.write_all(content)?;
+            if let Some((uid, gid)) = attr.owner {
+                sys::own(&temporary, uid, gid, &file.metadata()?)?;
+            }
+            // After the owner: chown clears bits.
+            sys::set_mode(&temporary, attr.mode)?;
+            if durable {
+                file.sync_all()?;
+            }
+            fs::rename(&temporary, &path)?;
+            if durable { sys::sync_directory(parent) } else { Ok(()) }
+        })();
+        if written.is_err() {
+            let _ = fs::remove_file(&temporary);
+        }
+        written
+    }
+
     fn path(&self, path: &Path) -> PathBuf {
         match path.strip_prefix("/") {
             Ok(relative) => self.root.join(relative),
@@ -130,34 +163,11 @@ impl Host for RealHost {
     }
 
     fn replace(&self, path: &Path, content: &[u8], attr: Attr) -> io::Result<()> {
-        let path = self.path(path);
-        let parent = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
-        let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
-        static COUNTER: AtomicU64 = AtomicU64::new(0);
-        let mut temporary = std::ffi::OsString::from(".");
-        temporary.push(name);
-        temporary.push(format!(
-            ".{}-{}.drover-tmp",
-            std::process::id(),
-            COUNTER.fetch_add(1, Ordering::Relaxed)
-        ));
-        let temporary = parent.join(temporary);
-        let written = (|| {
-            let mut file = sys::create_new(&temporary, 0o600)?;
-            file.write_all(content)?;
-            if let Some((uid, gid)) = attr.owner {
-                sys::own(&temporary, uid, gid, &file.metadata()?)?;
-            }
-            // After the owner: chown clears bits.
-            sys::set_mode(&temporary, attr.mode)?;
-            file.sync_all()?;
-            fs::rename(&temporary, &path)?;
-            sys::sync_directory(parent)
-        })();
-        if written.is_err() {
-            let _ = fs::remove_file(&temporary);
-        }
-        written
+        self.put(path, content, attr, true)
+    }
+
+    fn refresh(&self, path: &Path, content: &[u8], attr: Attr) -> io::Result<()> {
+        self.put(path, content, attr, false)
     }
 
     fn set_attr(&self, path: &Path, attr: Attr) -> io::Result<()> {
