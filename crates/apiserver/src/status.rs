@@ -389,7 +389,11 @@ impl Status {
 
     /// 507 when the disk is full: nothing was written, nothing is lost.
     pub fn insufficient_storage(why: impl fmt::Display) -> Self {
-        Self::new(507, "InsufficientStorage", format!("the change was not stored: {why}"))
+        Self::new(
+            507,
+            "InsufficientStorage",
+            format!("the change was not stored: {why}; free some space where the store lies"),
+        )
     }
 
     /// 422 for a JSON patch that does not apply, and its kin: one cause-less Invalid.

@@ -65,7 +65,11 @@ pub(crate) fn age(since: jiff::Timestamp, now: jiff::Timestamp) -> String {
 pub(crate) fn chain(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain() {
-        let line = cause.to_string();
+        // kube prints a Status twice, the second time for programmers.
+        let line = match cause.downcast_ref::<kube::Error>() {
+            Some(kube::Error::Api(status)) => status.message.clone(),
+            _ => cause.to_string(),
+        };
         if text.contains(&line) {
             continue;
         }
@@ -73,6 +77,9 @@ pub(crate) fn chain(error: &anyhow::Error) -> String {
             text.push_str(": ");
         }
         text.push_str(&line);
+        if matches!(cause.downcast_ref(), Some(kube::Error::Api(_))) {
+            break;
+        }
     }
     text
 }

@@ -74,6 +74,12 @@ fn begins(person: &Person) {
         let line = line.trim().replacen("drover ", &format!("{} ", person.binary().display()), 1);
         common::run(person.command("sh").args(["-c", &line]), &line).ok();
     }
+    // Each machine was made once: a Job has one record of an attempt.
+    let mut attempts: Vec<String> =
+        items(&person.get(&["pods"])).iter().map(|pod| text(pod, "/metadata/labels/job-name")).collect();
+    attempts.sort();
+    let twice = attempts.windows(2).find(|pair| pair[0] == pair[1]);
+    assert_eq!(twice, None, "{attempts:?}");
     let refused = person.quickstart(&["--detach"]).refused();
     assert!(refused.contains("already runs") && refused.contains("--stop"), "{refused}");
     let refused = person.quickstart(&[]).refused();

@@ -97,6 +97,11 @@ fn pool(name: &str, roles: &[&str], config: Option<&str>) -> Value {
     pool
 }
 
+fn with(mut pool: Value, field: &str, value: Value) -> Value {
+    pool[field] = value;
+    pool
+}
+
 fn cluster(name: &str, version: &str, pools: &[Value]) -> Value {
     json!({
         "apiVersion": "provisioning.cattle.io/v1", "kind": "Cluster",
@@ -122,7 +127,7 @@ fn bad_clusters_are_refused_or_say_what_is_wrong() {
     let Some(person) = Person::new(Identity::User) else { return };
     let server = Server::start(person);
     // The kind is made at run time; a config belongs to one cluster.
-    for name in ["known", "version", "role", "config"] {
+    for name in ["known", "version", "role", "config", "label", "taint"] {
         eventually(|| {
             let answer = server.apply(&config(name).to_string());
             when(answer.code == 0, answer.err)
@@ -179,6 +184,18 @@ fn bad_clusters_are_refused_or_say_what_is_wrong() {
         (
             cluster("config", GOOD, &[pool("all", &ALL, Some("none"))]),
             "LocalConfig fleet-default/none does not exist",
+        ),
+        (
+            cluster("label", GOOD, &[with(all("label"), "labels", json!({"kubernetes.io/hostname": "c"}))]),
+            "machinePools[0] (all): label kubernetes.io/hostname is the Node's own",
+        ),
+        (
+            cluster(
+                "taint",
+                GOOD,
+                &[with(all("taint"), "taints", json!([{"key": "k", "effect": "Banana"}]))],
+            ),
+            "machinePools[0] (all): taint k: effect \"Banana\" must be one of NoSchedule",
         ),
     ];
     for (document, expected) in &told {
