@@ -92,13 +92,20 @@ pub(super) async fn stop_running(data_dir: &DataDir) -> anyhow::Result<bool> {
         .with_context(|| format!("process {pid} cannot be asked to stop"))?;
     let deadline = tokio::time::Instant::now() + STOP_LIMIT;
     // The lock goes before the process does, and with the process the store.
-    while file.try_lock().is_err() || kill(Pid::from_raw(pid), None).is_ok() {
+    while file.try_lock().is_err() || is_running(pid) {
         if tokio::time::Instant::now() > deadline {
             bail!("process {pid} did not stop within {} s", STOP_LIMIT.as_secs());
         }
         tokio::time::sleep(POLL).await;
     }
     Ok(true)
+}
+
+/// A process whose parent has not looked yet has ended all the same.
+fn is_running(pid: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+    !matches!(state, None | Some('Z' | 'X'))
 }
 
 /// The same command line without `--detach`, in a session of its own, its words in a file.
@@ -173,5 +180,18 @@ mod tests {
         assert!(refused.contains(&format!("process {}", std::process::id())), "{refused}");
         drop(running);
         refuse_running(&data_dir).unwrap();
+    }
+
+    #[test]
+    fn a_process_that_nobody_has_looked_at_has_ended() {
+        let mut child = Command::new("true").spawn().unwrap();
+        let pid = child.id() as i32;
+        let deadline = std::time::Instant::now() + STOP_LIMIT;
+        while is_running(pid) {
+            assert!(std::time::Instant::now() < deadline);
+            std::thread::sleep(POLL);
+        }
+        child.wait().unwrap();
+        assert!(!is_running(pid) && is_running(std::process::id() as i32));
     }
 }
