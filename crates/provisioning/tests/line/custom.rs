@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use drover_testkit::demo;
 use drover_testkit::objects::condition;
+use drover_testkit::{demo, eventually_within};
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Api, DeleteParams};
 use serde_json::{Value, json};
@@ -43,8 +43,12 @@ async fn join(world: &World, manager: &Manager, id: &str, roles: &[&str]) -> Str
     let token = registration_token(world).await;
     let mut headers = vec![("id", id), ("node-name", id)];
     headers.extend(roles.iter().map(|role| (*role, "true")));
-    let answer = manager.connect.agent(&call(&token, &headers)).await;
-    assert_eq!(answer.status, 200, "{answer:?}");
+    // As the install script does: a manager that has not heard of the token yet is asked again.
+    let answer = eventually_within(demo::PATIENCE, || async {
+        let answer = manager.connect.agent(&call(&token, &headers)).await;
+        if answer.status == 200 { Ok(answer) } else { Err(answer) }
+    })
+    .await;
     let body: Value = serde_json::from_str(&answer.body).unwrap();
     body["secretName"].as_str().unwrap().strip_suffix("-machine-plan").unwrap().to_owned()
 }
