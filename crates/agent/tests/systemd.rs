@@ -31,9 +31,9 @@ impl Host {
                 return None;
             }
         };
-        let binary = container.root().join("root/drover-agent");
+        let binary = container.root().join("srv/drover-agent");
         fs::copy(env!("CARGO_BIN_EXE_drover-agent"), &binary).unwrap();
-        if !container.shell("/root/drover-agent --version").status.success() {
+        if !container.shell("/srv/drover-agent --version").status.success() {
             eprintln!(
                 "\n*** SKIPPED: the agent that was built here does not run on the container's C library ***\n"
             );
@@ -43,7 +43,7 @@ impl Host {
         let api = FakeApi::new();
         let server = Server::on(tokio::net::TcpListener::from_std(listener).unwrap(), api.clone());
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/system-agent-install.sh");
-        fs::copy(script, container.root().join("root/install.sh")).unwrap();
+        fs::copy(script, container.root().join("srv/install.sh")).unwrap();
         Some(Self { container, server, api })
     }
 
@@ -57,7 +57,7 @@ impl Host {
 
     async fn install(&self) -> String {
         let (url, sum) = (&self.server.url, self.server.checksum());
-        self.run(&format!("sh /root/install.sh -s {url} -t 'the \"token\"' -c {sum} --worker")).await
+        self.run(&format!("sh /srv/install.sh -s {url} -t 'the \"token\"' -c {sum} --worker")).await
     }
 
     async fn plan(&self, plan: &str) {
@@ -94,7 +94,7 @@ impl Host {
 #[tokio::test(flavor = "multi_thread")]
 async fn agent_check_39_40_a_host_with_systemd_from_install_to_uninstall() {
     let Some(mut host) = tokio::task::block_in_place(Host::boot) else { return };
-    let seen = "cat /proc/self/oom_score_adj; ulimit -c; umask; echo applied >> /root/applied";
+    let seen = "cat /proc/self/oom_score_adj; ulimit -c; umask; echo applied >> /srv/applied";
     host.api.create(&[("plan", &shell(seen)), ("plan-state", "pending")]);
     let said = host.install().await;
     assert!(said.contains("started rancher-system-agent.service"), "{said}");
@@ -116,9 +116,9 @@ async fn agent_check_39_40_a_host_with_systemd_from_install_to_uninstall() {
     );
 
     // Killed in an instruction, it comes back, and what it left behind is gone before the plan runs again.
-    let twice = shell("echo $$ >> /root/pids; if [ $(wc -l < /root/pids) = 1 ]; then exec sleep 600; fi");
+    let twice = shell("echo $$ >> /srv/pids; if [ $(wc -l < /srv/pids) = 1 ]; then exec sleep 600; fi");
     host.api.plan(&twice, Some("pending"));
-    let first = host.container.root().join("root/pids");
+    let first = host.container.root().join("srv/pids");
     host.container
         .until("the instruction runs", |_| fs::read_to_string(&first).is_ok_and(|text| text.ends_with('\n')));
     host.run(&format!("kill -9 {pid}")).await;
@@ -137,18 +137,18 @@ async fn agent_check_39_40_a_host_with_systemd_from_install_to_uninstall() {
         host.container
             .until("the agent is replaced", |_| fs::read(&installed).is_ok_and(|found| found == new));
     });
-    host.plan(&shell("echo upgraded >> /root/applied")).await;
+    host.plan(&shell("echo upgraded >> /srv/applied")).await;
     assert_eq!(host.run(&show).await, before);
 
     // A reboot.
     tokio::task::block_in_place(|| host.container.reboot());
-    host.plan(&shell("echo rebooted >> /root/applied")).await;
+    host.plan(&shell("echo rebooted >> /srv/applied")).await;
     assert_eq!(host.run(&format!("systemctl is-active {UNIT}")).await, "active");
-    assert_eq!(host.run("cat /root/applied").await, "applied\nupgraded\nrebooted");
+    assert_eq!(host.run("cat /srv/applied").await, "applied\nupgraded\nrebooted");
 
     // The same machine, installed again, after the installer waited for nobody.
     host.install().await;
-    host.plan(&shell("echo again >> /root/applied")).await;
+    host.plan(&shell("echo again >> /srv/applied")).await;
     let ids = host.ids();
     assert!(ids.len() == 2 && ids[0] == ids[1] && ids[0].len() == 63, "{ids:?}");
 
