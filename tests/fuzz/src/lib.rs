@@ -9,10 +9,9 @@ pub mod mutate;
 pub mod seeds;
 
 use std::collections::BTreeMap;
-use std::io;
 use std::path::Path;
 
-use drover_agent::host::{Attr, BoxFuture, Exec, Exit, Host, Kind, MemoryHost, Program, Sink};
+use drover_agent::host::{Attr, Host, Kind, MemoryHost, Program};
 use drover_agent::image::registry::challenge::Challenge;
 use drover_agent::image::registry::manifest::{self, Platform};
 use drover_agent::image::registry::registries::{Auth, Registries};
@@ -117,16 +116,7 @@ fn measure(host: &MemoryHost, path: &Path, left: &mut u64) {
 
 struct Nothing;
 
-impl Program for Nothing {
-    fn run<'a>(
-        &'a self,
-        _: &'a MemoryHost,
-        _: &'a Exec,
-        _: &'a mut dyn Sink,
-    ) -> BoxFuture<'a, io::Result<Exit>> {
-        Box::pin(async { Err(io::ErrorKind::NotFound.into()) })
-    }
-}
+impl Program for Nothing {}
 
 /// A machine with an empty disk.
 fn machine() -> MemoryHost {

@@ -21,13 +21,15 @@ use super::{Attr, BoxFuture, BoxIo, Exec, Exit, Host, Kind, Sink, Stat, volume::
 
 /// What happens when an instruction runs a program.
 pub trait Program: Send + Sync + 'static {
-    /// Runs to the end; the host gives access to the machine's files.
+    /// Runs to the end; the host gives access to the machine's files. Not found unless overridden.
     fn run<'a>(
         &'a self,
-        host: &'a MemoryHost,
-        exec: &'a Exec,
-        sink: &'a mut dyn Sink,
-    ) -> BoxFuture<'a, io::Result<Exit>>;
+        _host: &'a MemoryHost,
+        _exec: &'a Exec,
+        _sink: &'a mut dyn Sink,
+    ) -> BoxFuture<'a, io::Result<Exit>> {
+        Box::pin(async { Err(io::ErrorKind::NotFound.into()) })
+    }
 
     /// Answers a connection made on the machine. Refused unless overridden.
     fn dial<'a>(&'a self, _host: &'a str, _port: u16) -> BoxFuture<'a, io::Result<BoxIo>> {

@@ -188,19 +188,10 @@ where
 
 #[cfg(test)]
 pub(crate) mod testing {
-    use super::*;
+    use super::Program;
 
     /// A machine on which nothing can be run.
     pub(crate) struct NoProgram;
 
-    impl Program for NoProgram {
-        fn run<'a>(
-            &'a self,
-            _: &'a MemoryHost,
-            _: &'a Exec,
-            _: &'a mut dyn Sink,
-        ) -> BoxFuture<'a, io::Result<Exit>> {
-            Box::pin(async { Err(io::ErrorKind::NotFound.into()) })
-        }
-    }
+    impl Program for NoProgram {}
 }

@@ -10,7 +10,7 @@ use std::{
 
 use drover_agent::{
     config::Config,
-    host::{Attr, BoxFuture, BoxIo, Exec, Exit, Host, MemoryHost, Program, Sink},
+    host::{Attr, BoxFuture, BoxIo, Host, MemoryHost, Program},
     image::Images,
 };
 
@@ -27,15 +27,6 @@ struct Network {
 }
 
 impl Program for Network {
-    fn run<'a>(
-        &'a self,
-        _: &'a MemoryHost,
-        _: &'a Exec,
-        _: &'a mut dyn Sink,
-    ) -> BoxFuture<'a, io::Result<Exit>> {
-        Box::pin(async { Err(io::ErrorKind::NotFound.into()) })
-    }
-
     fn dial<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, io::Result<BoxIo>> {
         let name = format!("{host}:{port}");
         self.dialled.lock().unwrap().push(name.clone());

@@ -1,14 +1,13 @@
 //! A cluster's life: made, changed in place, scaled, removed.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use drover_testkit::{demo, eventually_within};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
-use crate::players::{connect, play};
+use crate::players::{connect, provisioned};
 use crate::world::World;
 
 pub(crate) async fn nodes(world: &World) -> Vec<Value> {
@@ -18,12 +17,8 @@ pub(crate) async fn nodes(world: &World) -> Vec<Value> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn provisioning_check_1_35_a_cluster_from_nothing_to_nothing() {
-    let world = Arc::new(World::start().await);
-    let _manager = world.manager(None);
-    let players = play(&world);
+    let (world, _manager, _players) = provisioned().await;
     let objects = &world.objects;
-    demo::make(objects).await;
-    demo::ready(objects, "provisioned").await;
     let twin = demo::cluster(objects).await["status"]["clusterName"].as_str().unwrap().to_owned();
     assert!(twin.starts_with("c-m-"), "{twin}");
     assert_eq!(nodes(&world).await.len(), 3);
@@ -102,7 +97,6 @@ async fn provisioning_check_1_35_a_cluster_from_nothing_to_nothing() {
         if ends.order() == wanted { Ok(()) } else { Err(ends.order()) }
     })
     .await;
-    players.abort();
 }
 
 /// A pod of a ReplicaSet, on a worker.
@@ -121,12 +115,8 @@ async fn run_pod(world: &World, name: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_whose_machine_went_while_the_cluster_was_away_is_deleted_later() {
-    let world = Arc::new(World::start().await);
-    let _manager = world.manager(None);
-    let players = play(&world);
+    let (world, _manager, _players) = provisioned().await;
     let objects = &world.objects;
-    demo::make(objects).await;
-    demo::ready(objects, "provisioned").await;
 
     let machines = demo::machines(objects).await;
     let worker =
@@ -158,5 +148,4 @@ async fn a_node_whose_machine_went_while_the_cluster_was_away_is_deleted_later()
         if is_there().await { Err("the silent Node is still there") } else { Ok(()) }
     })
     .await;
-    players.abort();
 }

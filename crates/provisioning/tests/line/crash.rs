@@ -62,7 +62,7 @@ async fn life(fault: Fault, at: u64) -> u64 {
     for manager in [managers.0, managers.1].into_iter().flatten() {
         manager.stop().await;
     }
-    players.abort();
+    drop(players);
     eprintln!("{told}: {:.1} s, {writes} writes of the first manager", start.elapsed().as_secs_f32());
     writes
 }

@@ -57,7 +57,7 @@ async fn join(world: &World, manager: &Manager, id: &str, roles: &[&str]) -> Str
 async fn control_plane_check_36_custom_machines_go_with_the_control_plane() {
     let world = Arc::new(World::start().await);
     let manager = world.manager(None);
-    let players = play(&world);
+    let _players = play(&world);
     let machine = make(&world, &manager).await;
     demo::ready(&world.objects, "a custom server").await;
 
@@ -86,14 +86,13 @@ async fn control_plane_check_36_custom_machines_go_with_the_control_plane() {
     let released = json!({"metadata": {"annotations": {hook: null}}});
     world.objects.merge(CAPI, "Machine", "default", &machine, released).await;
     demo::remove(&world.objects, "nothing holds it").await;
-    players.abort();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn provisioning_check_37_a_machine_whose_node_is_gone_is_deleted_but_not_while_nobody_can_tell() {
     let world = Arc::new(World::start().await);
     let manager = world.manager(None);
-    let players = play(&world);
+    let _players = play(&world);
     let server = make(&world, &manager).await;
     demo::ready(&world.objects, "a custom server").await;
     let worker = join(&world, &manager, "worker", &["role-worker"]).await;
@@ -131,5 +130,4 @@ async fn provisioning_check_37_a_machine_whose_node_is_gone_is_deleted_but_not_w
     until("the Machine is deleted", || async { found().await.is_none() }).await;
     let server = world.objects.get(CAPI, "Machine", "default", &server).await.unwrap();
     assert!(server["metadata"]["deletionTimestamp"].is_null());
-    players.abort();
 }

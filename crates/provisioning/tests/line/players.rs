@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use drover_plan::{Plan, checksum, keys};
+use drover_testkit::demo;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Node, Secret};
@@ -11,18 +12,36 @@ use kube::ResourceExt;
 use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
-use crate::world::World;
+use crate::world::{Manager, World};
 
-/// Plays until the returned task is dropped.
-pub(crate) fn play(world: &Arc<World>) -> tokio::task::JoinHandle<()> {
+/// They play until this is dropped.
+pub(crate) struct Players(tokio::task::JoinHandle<()>);
+
+impl Drop for Players {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+pub(crate) fn play(world: &Arc<World>) -> Players {
     let world = world.clone();
-    tokio::spawn(async move {
+    Players(tokio::spawn(async move {
         loop {
             run_jobs(&world).await;
             run_agents(&world).await;
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-    })
+    }))
+}
+
+/// A world with a manager, in which the demo cluster is Ready.
+pub(crate) async fn provisioned() -> (Arc<World>, Manager, Players) {
+    let world = Arc::new(World::start().await);
+    let manager = world.manager(None);
+    let players = play(&world);
+    demo::make(&world.objects).await;
+    demo::ready(&world.objects, "provisioned").await;
+    (world, manager, players)
 }
 
 /// Every Job succeeds; `create` leaves the machine's store in the state secret.

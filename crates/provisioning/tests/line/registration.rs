@@ -1,7 +1,6 @@
 //! Machines that register.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use drover_provisioning::registration::connect::Call;
 use drover_testkit::demo;
@@ -11,7 +10,7 @@ use kube::Client;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
 use serde_json::{Value, json};
 
-use crate::players::play;
+use crate::players::provisioned;
 use crate::world::{Manager, World, until};
 
 pub(crate) fn call(bearer: &str, headers: &[(&str, &str)]) -> Call {
@@ -61,11 +60,7 @@ async fn registered(world: &World, manager: &Manager, token: &str, id: &str) -> 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn provisioning_check_17_18_20_21_tokens_and_custom_machines() {
-    let world = Arc::new(World::start().await);
-    let manager = world.manager(None);
-    let players = play(&world);
-    demo::make(&world.objects).await;
-    demo::ready(&world.objects, "provisioned").await;
+    let (world, manager, _players) = provisioned().await;
 
     // No id, wrong token: refused, and nothing is made (check 18).
     assert_eq!(manager.connect.agent(&call("random", &[])).await.status, 401);
@@ -107,7 +102,6 @@ async fn provisioning_check_17_18_20_21_tokens_and_custom_machines() {
         })
     })
     .await;
-    players.abort();
 }
 
 fn forbidden<T: std::fmt::Debug>(answer: kube::Result<T>) {
@@ -116,11 +110,7 @@ fn forbidden<T: std::fmt::Debug>(answer: kube::Result<T>) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn control_plane_check_35_a_plan_account_reaches_its_own_plan_secret_only() {
-    let world = Arc::new(World::start().await);
-    let manager = world.manager(None);
-    let players = play(&world);
-    demo::make(&world.objects).await;
-    demo::ready(&world.objects, "provisioned").await;
+    let (world, manager, _players) = provisioned().await;
     let tokens = bootstrap_tokens(&world).await;
     let (own, client) = registered(&world, &manager, &tokens[0].1, "a").await;
     let (other, _) = registered(&world, &manager, &tokens[1].1, "b").await;
@@ -173,16 +163,11 @@ async fn control_plane_check_35_a_plan_account_reaches_its_own_plan_secret_only(
     };
     let bootstrap = world.client_with(&decoded(accounts.iter().find(is_token).unwrap(), "token"));
     forbidden(Api::<Secret>::namespaced(bootstrap, "default").get(&own).await);
-    players.abort();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn control_plane_check_34_bootstrap_tokens_end_after_use_and_unused() {
-    let world = Arc::new(World::start().await);
-    let manager = world.manager(None);
-    let players = play(&world);
-    demo::make(&world.objects).await;
-    demo::ready(&world.objects, "provisioned").await;
+    let (world, manager, _players) = provisioned().await;
     let tokens = bootstrap_tokens(&world).await;
     let status =
         async |which: usize| manager.connect.agent(&call(&tokens[which].1, &[("id", "x")])).await.status;
@@ -198,5 +183,4 @@ async fn control_plane_check_34_bootstrap_tokens_end_after_use_and_unused() {
     // The end is written down: it does not come back with the clock.
     world.clock.advance(-31 * 60);
     assert_eq!((status(0).await, status(2).await), (401, 401));
-    players.abort();
 }

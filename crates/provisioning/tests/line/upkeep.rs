@@ -1,23 +1,18 @@
 //! What people and newer drivers do to a cluster that must not harm it.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use drover_testkit::demo;
 use kube::api::PostParams;
 use serde_json::{Value, json};
 
 use crate::cluster::nodes;
-use crate::players::play;
+use crate::players::provisioned;
 use crate::world::{World, until};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn provisioning_check_11_stripped_finalizers_come_back_and_nothing_is_deleted() {
-    let world = Arc::new(World::start().await);
-    let _manager = world.manager(None);
-    let players = play(&world);
-    demo::make(&world.objects).await;
-    demo::ready(&world.objects, "provisioned").await;
+    let (world, _manager, _players) = provisioned().await;
     let generated = async || {
         let mut found = BTreeSet::new();
         for (api_version, kind) in [
@@ -53,7 +48,6 @@ async fn provisioning_check_11_stripped_finalizers_come_back_and_nothing_is_dele
     })
     .await;
     assert_eq!(generated().await, before);
-    players.abort();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -92,11 +86,7 @@ async fn provisioning_check_15_contradictory_autoscaling_sizes_are_refused() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn provisioning_check_6_7_a_newer_driver_replaces_nothing() {
-    let world = Arc::new(World::start().await);
-    let manager = world.manager(None);
-    let players = play(&world);
-    demo::make(&world.objects).await;
-    demo::ready(&world.objects, "provisioned").await;
+    let (world, manager, _players) = provisioned().await;
     let templates = async || -> Vec<Value> {
         let all = world.objects.list("rke-machine.cattle.io/v1", "LocalMachineTemplate").await;
         all.iter().map(|template| template["spec"]["template"]["spec"].clone()).collect()
@@ -151,5 +141,4 @@ async fn provisioning_check_6_7_a_newer_driver_replaces_nothing() {
         recorded.as_str().is_some_and(|recorded| recorded.contains("disks"))
     })
     .await;
-    players.abort();
 }
