@@ -10,6 +10,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{PodSpec, Secret};
+use nix::sys::signal::{Signal, killpg};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command;
 use tokio_util::sync::CancellationToken;
@@ -226,6 +227,10 @@ pub async fn run(
     };
     let message =
         tokio::time::timeout(STOP_LIMIT, output).await.ok().and_then(Result::ok).unwrap_or_default();
+    if let (true, Some(group)) = (stopped, group) {
+        // Whoever outlived the child, and perhaps holds the end of its output open, has had the same time to end.
+        let _ = killpg(group, Signal::SIGKILL);
+    }
     let exit_code = match status {
         Ok(status) => status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)),
         Err(_) => 255,
@@ -237,7 +242,6 @@ async fn end(
     group: Option<nix::unistd::Pid>,
     child: &mut tokio::process::Child,
 ) -> io::Result<std::process::ExitStatus> {
-    use nix::sys::signal::{Signal, killpg};
     if let Some(group) = group {
         // ESRCH only means that it is over.
         let _ = killpg(group, Signal::SIGTERM);
@@ -352,18 +356,30 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let stop = CancellationToken::new();
         let started = dir.path().join("started");
-        let script = format!("sleep 600 & echo $! > {0}.new; mv {0}.new {0}; wait", started.display());
+        // The grandchild does not hear the stop, and does not hold the output: only the group leads to it.
+        let script = format!(
+            "sh -c 'trap \"\" TERM; echo $$ > {0}.new; mv {0}.new {0}; exec sleep 600' >/dev/null 2>&1 & wait",
+            started.display()
+        );
         let (ending, path) = (stop.clone(), dir.path().to_owned());
         let attempt = tokio::spawn(async move { sh(&script, &path, ending).await });
-        while !started.exists() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        until(|| started.exists()).await;
         let pid: i32 = std::fs::read_to_string(&started).unwrap().trim().parse().unwrap();
         stop.cancel();
         assert!(attempt.await.unwrap().stopped);
-        // The grandchild is gone or only waits to be reaped by whoever adopted it.
-        let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        assert!(state.is_empty() || state.contains(") Z "), "{state}");
+        // A killed process is gone a little later, or only waits to be reaped by whoever adopted it.
+        let state = || std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        until(|| state().is_empty() || state().contains(") Z ")).await;
+    }
+
+    async fn until(condition: impl Fn() -> bool) {
+        tokio::time::timeout(Duration::from_secs(30), async {
+            while !condition() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        })
+        .await
+        .expect("the condition holds in time");
     }
 
     #[tokio::test]
