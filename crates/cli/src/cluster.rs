@@ -12,9 +12,6 @@ use kube::{Client, Config};
 
 use crate::args::DataDirArg;
 
-const KUBECONFIG_LIMIT: Duration = Duration::from_secs(60);
-const RETRY: Duration = Duration::from_millis(200);
-
 /// Which management plane a command talks to.
 #[derive(Args, Clone)]
 pub(crate) struct Plane {
@@ -42,12 +39,17 @@ impl Plane {
         let url = server_url(&path)?;
         match tokio::time::timeout(Duration::from_secs(10), client.apiserver_version()).await {
             Ok(Ok(_)) => Ok(client),
-            Ok(Err(error)) => {
-                Err(error).with_context(|| format!("the management plane at {url} does not answer"))
+            Ok(Err(kube::Error::Api(status))) => {
+                bail!("the management plane at {url} refuses {}: {}", path.display(), status.message)
             }
-            Err(_) => bail!("the management plane at {url} does not answer"),
+            Ok(Err(error)) => Err(error).with_context(|| silent(&url)),
+            Err(_) => bail!("{}", silent(&url)),
         }
     }
+}
+
+fn silent(url: &str) -> String {
+    format!("the management plane at {url} does not answer; does `drover server` or `drover quickstart` run?")
 }
 
 /// A client from a kubeconfig file.
@@ -75,22 +77,4 @@ pub(crate) async fn kubeconfig(
     let secret = secrets.get_opt(&format!("{name}-kubeconfig")).await?;
     let value = secret.and_then(|secret| secret.data?.remove("value"));
     value.map(|value| String::from_utf8(value.0).context("the cluster's kubeconfig is not text")).transpose()
-}
-
-/// The kubeconfig of a downstream cluster, waited for.
-pub(crate) async fn kubeconfig_when_there(
-    client: &Client,
-    namespace: &str,
-    name: &str,
-) -> anyhow::Result<String> {
-    let deadline = tokio::time::Instant::now() + KUBECONFIG_LIMIT;
-    loop {
-        if let Some(text) = kubeconfig(client, namespace, name).await? {
-            return Ok(text);
-        }
-        if tokio::time::Instant::now() > deadline {
-            bail!("cluster {name} has no kubeconfig");
-        }
-        tokio::time::sleep(RETRY).await;
-    }
 }

@@ -36,7 +36,7 @@ pub(crate) fn to_file(path: &Path, verbose: u8) -> std::io::Result<()> {
     }
     let file = File::options().create(true).append(true).open(path)?;
     let _ = tracing_subscriber::fmt()
-        .with_env_filter(filter(verbose.max(1)))
+        .with_env_filter(filter(verbose))
         .with_ansi(false)
         .with_writer(std::sync::Mutex::new(file))
         .try_init();

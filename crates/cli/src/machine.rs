@@ -1,11 +1,13 @@
 //! `drover machine`: what a provisioning Job runs, and what people look after machines with.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
 use drover_machine::cli::{self, Cli, CreateArgs, Failure};
 use drover_machine::driver::{Driver, PowerOp};
+use drover_machine::flags::{self, Flag};
 use drover_machine::local::LocalDriver;
 use drover_machine::store::{DiskStore, SecretClient, SecretData, SecretStore, Store};
 use drover_server::DataDir;
@@ -41,9 +43,13 @@ pub(crate) struct Machine {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Create a machine: drover machine create --driver local [--<driver>-FLAG VALUE]… NAME
+    /// Create a machine, or carry on with one that was begun.
+    #[command(
+        override_usage = "drover machine create --driver local [--<driver>-FLAG VALUE]… NAME",
+        after_help = create_help()
+    )]
     Create {
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, hide = true)]
         words: Vec<String>,
     },
     /// Remove a machine and everything it caused.
@@ -89,6 +95,17 @@ enum Command {
 }
 
 impl Machine {
+    /// `--data-dir` may stand behind `create` too, whose words are read later.
+    fn data_dir_path(&self) -> PathBuf {
+        if let Command::Create { words } = &self.command
+            && let Ok(args) = CreateArgs::parse(words)
+            && !args.data_dir.is_empty()
+        {
+            return args.data_dir.into();
+        }
+        self.data_dir.path()
+    }
+
     /// The drivers block, so they get a thread of their own.
     pub(crate) async fn run(self) -> anyhow::Result<i32> {
         let handle = tokio::runtime::Handle::current();
@@ -96,8 +113,9 @@ impl Machine {
     }
 
     fn work(self, handle: &tokio::runtime::Handle) -> anyhow::Result<i32> {
-        let data_dir = DataDir::open(&self.data_dir.path())
-            .with_context(|| format!("data directory {} cannot be used", self.data_dir.path().display()))?;
+        let path = self.data_dir_path();
+        let data_dir = DataDir::open(&path)
+            .with_context(|| format!("data directory {} cannot be used", path.display()))?;
         let exe = own_executable()?;
         let local = LocalDriver::new(data_dir.path(), &exe);
         let store: Box<dyn Store> = if self.secret_name.is_empty() {
@@ -126,6 +144,22 @@ impl Machine {
             }
         }
     }
+}
+
+/// Words after `create` are not clap's: they depend on the driver.
+fn create_help() -> String {
+    let own = [
+        Flag::string("driver", "", "", "Who makes the machine: local"),
+        Flag::string(
+            "custom-install-script",
+            "",
+            "",
+            "A file that the machine runs as root at its first start",
+        ),
+        Flag::string("hostname-override", "", "", "The machine's host name, if it is not NAME"),
+    ];
+    let driver = LocalDriver::new(Path::new(""), Path::new(""));
+    format!("Every driver:\n{}\nDriver local:\n{}", flags::help(&own), flags::help(&driver.flags()))
 }
 
 fn verb(cli: &Cli<'_>, command: Command) -> Result<i32, Failure> {

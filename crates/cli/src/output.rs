@@ -61,6 +61,12 @@ pub(crate) fn age(since: jiff::Timestamp, now: jiff::Timestamp) -> String {
     }
 }
 
+/// This program, as the person called it: for commands that they may copy.
+pub(crate) fn program() -> String {
+    let called = std::env::args().next().filter(|name| !name.is_empty());
+    called.unwrap_or_else(|| "drover".to_owned())
+}
+
 /// An error with its causes in one sentence, each said once.
 pub(crate) fn chain(error: &anyhow::Error) -> String {
     let mut text = String::new();
@@ -70,6 +76,8 @@ pub(crate) fn chain(error: &anyhow::Error) -> String {
             Some(kube::Error::Api(status)) => status.message.clone(),
             _ => cause.to_string(),
         };
+        // What kube calls its own layers says nothing to a person.
+        let line = line.strip_prefix("ServiceError: ").unwrap_or(&line).to_owned();
         if text.contains(&line) {
             continue;
         }

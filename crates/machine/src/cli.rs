@@ -78,6 +78,8 @@ pub struct CreateArgs {
     pub hostname_override: String,
     /// `--machine-uid`: who wants the machine; a repeated create with the same one adopts.
     pub machine_uid: String,
+    /// `--data-dir`, for people who write it behind the verb.
+    pub data_dir: String,
     /// Everything else.
     pub driver_args: Vec<String>,
 }
@@ -85,7 +87,7 @@ pub struct CreateArgs {
 impl CreateArgs {
     /// Reads the words after `create`. Flags that are not known here are the driver's.
     pub fn parse(args: &[String]) -> Result<CreateArgs, Failure> {
-        let own = ["driver", "custom-install-script", "hostname-override", "machine-uid"]
+        let own = ["driver", "custom-install-script", "hostname-override", "machine-uid", "data-dir"]
             .map(|name| flags::Flag::string(name, "", "", ""));
         let args: Vec<String> =
             args.iter().map(|arg| if arg == "-d" { "--driver".to_owned() } else { arg.clone() }).collect();
@@ -99,6 +101,7 @@ impl CreateArgs {
             custom_install_script: values.string("custom-install-script").to_owned(),
             hostname_override: values.string("hostname-override").to_owned(),
             machine_uid: values.string("machine-uid").to_owned(),
+            data_dir: values.string("data-dir").to_owned(),
             driver_args: rest,
         })
     }

@@ -102,6 +102,22 @@ impl Values {
     }
 }
 
+/// The options as help for people, one a line.
+pub fn help(flags: &[Flag]) -> String {
+    let placeholder = |flag: &Flag| match flag.value {
+        FlagValue::Bool(_) => "",
+        FlagValue::Int(_) => " N",
+        FlagValue::String(_) | FlagValue::StringSlice(_) => " VALUE",
+    };
+    let names: Vec<String> = flags.iter().map(|f| format!("--{}{}", f.name, placeholder(f))).collect();
+    let widest = names.iter().map(String::len).max().unwrap_or(0);
+    let line = |(name, flag): (&String, &Flag)| {
+        let env = if flag.env.is_empty() { String::new() } else { format!(" [env: {}]", flag.env) };
+        format!("  {name:<widest$}  {}{env}\n", flag.usage)
+    };
+    names.iter().zip(flags).map(line).collect()
+}
+
 /// Splits a command line into the values of `flags`, which come from the line, else the environment, else the default,
 /// and the words that belong to none of them.
 pub fn parse(
@@ -252,6 +268,12 @@ pub fn camel(flag: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn help_lines_up_and_names_the_variable() {
+        let flags = [Flag::int("local-cpus", 0, "LOCAL_CPUS", "How many"), Flag::bool("x", "", "Whether")];
+        assert_eq!(help(&flags), "  --local-cpus N  How many [env: LOCAL_CPUS]\n  --x             Whether\n");
+    }
 
     fn spec(value: Value) -> serde_json::Map<String, Value> {
         value.as_object().unwrap().clone()

@@ -55,13 +55,10 @@ pub struct Manager {
 impl Manager {
     /// Starts everything. The admin's kubeconfig is written, and the port answers, when this returns.
     pub async fn start(options: ManagerOptions) -> anyhow::Result<Self> {
-        let data_dir = DataDir::open(&options.data_dir)
-            .with_context(|| format!("data directory {} cannot be used", options.data_dir.display()))?;
-        data_dir
-            .close_database()
-            .with_context(|| format!("data directory {} cannot be used", data_dir.path().display()))?;
-        let storage = SqliteStorage::open(&data_dir.database())
-            .with_context(|| format!("data directory {} cannot be used", data_dir.path().display()))?;
+        let unusable = || format!("data directory {} cannot be used", options.data_dir.display());
+        let data_dir = DataDir::open(&options.data_dir).with_context(unusable)?;
+        data_dir.close_database().with_context(unusable)?;
+        let storage = SqliteStorage::open(&data_dir.database()).with_context(unusable)?;
         let listener = listen(options.bind).await?;
         let bound = listener.local_addr()?;
         let url = format!("https://{}", reachable(bound));

@@ -55,7 +55,7 @@ pub enum StorageError {
     #[error("the store failed: {0}")]
     Backend(Arc<str>),
     /// Another process holds the data directory.
-    #[error("the data directory {0} is in use by another server; stop it or choose another directory")]
+    #[error("the store in {0} is in use by another server; stop it or choose another directory")]
     InUse(Arc<str>),
     /// The file was written by a newer release.
     #[error(

@@ -15,6 +15,7 @@ use serde_json::json;
 pub(super) const NAME: &str = "demo";
 pub(super) const NAMESPACE: &str = "fleet-default";
 pub(super) const DEFAULT_VERSION: &str = "v1.34.1+k3s1";
+const DEFAULT_MACHINES: u16 = 3;
 
 const POOLS: [&str; 2] = ["control-plane", "worker"];
 const KIND_LIMIT: Duration = Duration::from_secs(30);
@@ -22,21 +23,17 @@ const KIND_RETRY: Duration = Duration::from_millis(100);
 
 /// What the demo cluster should be when it is made. One that is there already is left as people changed it.
 pub(super) struct Demo {
-    pub(super) version: String,
-    pub(super) workers: i32,
+    pub(super) version: Option<String>,
+    pub(super) machines: Option<u16>,
 }
 
 impl Demo {
     pub(super) async fn ensure(&self, client: &Client) -> anyhow::Result<()> {
         let clusters: Api<Cluster> = Api::namespaced(client.clone(), NAMESPACE);
         // One that is being deleted is made again when it is gone, and its configs with it.
-        let mut told = false;
         while let Some(cluster) = clusters.get_opt(NAME).await? {
             if cluster.metadata.deletion_timestamp.is_none() {
                 return Ok(());
-            }
-            if !std::mem::replace(&mut told, true) {
-                println!("cluster {NAME} is being deleted; it is made again once it is gone");
             }
             tokio::time::sleep(KIND_RETRY).await;
         }
@@ -58,10 +55,10 @@ impl Demo {
             "apiVersion": "provisioning.cattle.io/v1", "kind": "Cluster",
             "metadata": {"name": NAME, "namespace": NAMESPACE},
             "spec": {
-                "kubernetesVersion": self.version,
+                "kubernetesVersion": self.version.as_deref().unwrap_or(DEFAULT_VERSION),
                 "rkeConfig": {"machinePools": [
                     pool(POOLS[0], 1, &["etcdRole", "controlPlaneRole"]),
-                    pool(POOLS[1], self.workers, &["workerRole"]),
+                    pool(POOLS[1], i32::from(self.machines.unwrap_or(DEFAULT_MACHINES)) - 1, &["workerRole"]),
                 ]},
             },
         });
@@ -71,6 +68,31 @@ impl Demo {
             Err(error) if drover_runtime::error::is_already_exists(&error) => Ok(()),
             Err(error) => Err(error).context("the demo cluster cannot be created"),
         }
+    }
+
+    /// Says what becomes of a cluster that is there already. Flags describe a new one; kubectl changes an old one.
+    pub(super) async fn tell(&self, client: &Client) -> anyhow::Result<()> {
+        let clusters: Api<Cluster> = Api::namespaced(client.clone(), NAMESPACE);
+        let Some(cluster) = clusters.get_opt(NAME).await? else { return Ok(()) };
+        if cluster.metadata.deletion_timestamp.is_some() {
+            println!("cluster {NAME} is being deleted; it is made again once it is gone");
+            return Ok(());
+        }
+        let pools = cluster.spec.rke_config.iter().flat_map(|config| &config.machine_pools);
+        let machines: i32 = pools.map(|pool| pool.quantity.unwrap_or(1)).sum();
+        let version = &cluster.spec.kubernetes_version;
+        let ignored = |flag: &str, has: &str, field: &str| {
+            println!(
+                "cluster {NAME} is there already with {has}: {flag} changes nothing; edit {field} with kubectl"
+            );
+        };
+        if self.version.as_ref().is_some_and(|asked| asked != version) {
+            ignored("--kubernetes-version", version, "spec.kubernetesVersion");
+        }
+        if self.machines.is_some_and(|asked| i32::from(asked) != machines) {
+            ignored("--machines", &format!("{machines} machines"), "spec.rkeConfig.machinePools[].quantity");
+        }
+        Ok(())
     }
 }
 

@@ -29,7 +29,8 @@ fn ready_file(data_dir: &DataDir) -> PathBuf {
 
 /// Held while a quickstart runs; the lock goes with the process, however it ends.
 pub(super) struct Instance {
-    _file: File,
+    file: File,
+    ready: PathBuf,
 }
 
 impl Instance {
@@ -37,8 +38,17 @@ impl Instance {
         let mut file = lock(data_dir)?;
         file.set_len(0)?;
         write!(file, "{}", std::process::id())?;
-        let _ = std::fs::remove_file(ready_file(data_dir));
-        Ok(Self { _file: file })
+        let ready = ready_file(data_dir);
+        let _ = std::fs::remove_file(&ready);
+        Ok(Self { file, ready })
+    }
+}
+
+impl Drop for Instance {
+    /// What is left behind says that nothing runs. The file itself stays: whoever waits for its lock has it open.
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.ready);
+        let _ = self.file.set_len(0);
     }
 }
 
@@ -73,10 +83,11 @@ pub(super) fn mark_ready(data_dir: &DataDir) -> anyhow::Result<()> {
     std::fs::write(ready_file(data_dir), "").context("the data directory cannot be written")
 }
 
-pub(super) async fn until_ready(data_dir: &DataDir) {
+pub(super) async fn until_ready(data_dir: &DataDir) -> anyhow::Result<()> {
     while !ready_file(data_dir).exists() {
         tokio::time::sleep(POLL).await;
     }
+    Ok(())
 }
 
 /// Asks the running quickstart to stop and waits until it has. `false` when none runs.
@@ -108,7 +119,8 @@ fn is_running(pid: i32) -> bool {
     !matches!(state, None | Some('Z' | 'X'))
 }
 
-/// The same command line without `--detach`, in a session of its own, its words in a file.
+/// The same command line without `--detach`, in a process group of its own, so that Ctrl-C in the terminal does not reach
+/// it, its words in a file.
 pub(super) fn spawn_background(data_dir: &DataDir) -> anyhow::Result<Child> {
     let log = File::create(data_dir.path().join("quickstart.out"))?;
     let words = std::env::args_os().skip(1).filter(|word| word != "--detach");
@@ -178,7 +190,9 @@ mod tests {
         let running = Instance::claim(&data_dir).unwrap();
         let refused = refuse_running(&data_dir).unwrap_err().to_string();
         assert!(refused.contains(&format!("process {}", std::process::id())), "{refused}");
+        mark_ready(&data_dir).unwrap();
         drop(running);
+        assert!(!ready_file(&data_dir).exists() && std::fs::read(pid_file(&data_dir)).unwrap().is_empty());
         refuse_running(&data_dir).unwrap();
     }
 

@@ -4,7 +4,6 @@ mod demo;
 mod instance;
 mod progress;
 
-use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -15,9 +14,9 @@ use drover_machine::local::{Local, PowerState};
 use drover_provisioning::controlplane::planner::releases::Releases;
 use drover_server::{DataDir, Manager};
 use kube::Client;
-use tokio_util::sync::CancellationToken;
 
 use crate::args::DataDirArg;
+use crate::output::program;
 use crate::server::{own_executable, start, until_told_to_stop};
 use crate::{cluster, logging};
 use demo::Demo;
@@ -35,12 +34,12 @@ pub(crate) struct Quickstart {
     /// Address and port of the management plane.
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8443")]
     bind: SocketAddr,
-    /// How many machines: one runs the control plane, the others are workers.
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(2..=50))]
-    machines: u16,
+    /// How many machines: one runs the control plane, the others are workers [default: 3].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(2..=50))]
+    machines: Option<u16>,
     /// The demo cluster's Kubernetes version.
-    #[arg(long, value_name = "V", default_value = demo::DEFAULT_VERSION)]
-    kubernetes_version: String,
+    #[arg(long, value_name = "V", help = format!("The demo cluster's Kubernetes version [default: {}]", demo::DEFAULT_VERSION))]
+    kubernetes_version: Option<String>,
     /// Return when the cluster is Ready and go on in the background (--stop ends it).
     #[arg(long, conflicts_with_all = ["exit_when_ready", "stop", "delete"])]
     detach: bool,
@@ -65,11 +64,12 @@ impl Quickstart {
             return stop(&path).await;
         }
         let known = Releases::builtin();
-        if known.get(&self.kubernetes_version).is_none() {
+        if let Some(version) =
+            self.kubernetes_version.as_deref().filter(|version| known.get(version).is_none())
+        {
             let versions: Vec<_> = known.versions().into_iter().collect();
             bail!(
-                "--kubernetes-version {:?} is not known; known versions are {}",
-                self.kubernetes_version,
+                "--kubernetes-version {version:?} is not known; known versions are {}",
                 versions.join(", ")
             );
         }
@@ -104,17 +104,21 @@ impl Quickstart {
         outcome
     }
 
+    fn demo(&self) -> Demo {
+        Demo { version: self.kubernetes_version.clone(), machines: self.machines }
+    }
+
     /// Brings the demo cluster up and keeps its machines powered. Returns early only with --exit-when-ready.
     async fn bring_up(&self, manager: &Manager, local: Local, begun: Instant) -> anyhow::Result<i32> {
         demo::write_images(&manager.data_dir, &own_executable()?)?;
         let power = tokio::spawn(keep_powered(local));
         let _stops = AbortOnDrop(power);
-        let demo = Demo { version: self.kubernetes_version.clone(), workers: i32::from(self.machines) - 1 };
+        let demo = self.demo();
+        demo.tell(&manager.client).await?;
         demo.ensure(&manager.client).await?;
-        wait_ready(manager.client.clone(), begun).await?;
-        // Carrying on, the cluster is still called Ready from last time until its machines are looked at.
-        let kubeconfig = kubeconfig_that_answers(&manager.client, &manager.data_dir).await?;
-        wait_ready(manager.client.clone(), begun).await?;
+        let progress = Progress::new(manager.client.clone(), begun);
+        let kubeconfig =
+            progress.until_ready(kubeconfig_that_answers(&manager.client, &manager.data_dir)).await?;
         instance::mark_ready(&manager.data_dir)?;
         farewell(&manager.data_dir, &manager.url, &kubeconfig, begun);
         if !self.exit_when_ready {
@@ -129,19 +133,20 @@ impl Quickstart {
         instance::refuse_running(data_dir)?;
         let mut child = instance::spawn_background(data_dir)?;
         let client = instance::client_when_up(data_dir, &mut child).await?;
-        let ready = async {
-            wait_ready(client, begun).await?;
-            instance::until_ready(data_dir).await;
-            anyhow::Ok(())
-        };
+        // What the background process says of it goes to a file.
+        self.demo().tell(&client).await?;
+        let progress = Progress::new(client, begun);
         tokio::select! {
-            ready = ready => ready?,
+            ready = progress.until_ready(instance::until_ready(data_dir)) => ready?,
             failed = instance::ended(&mut child) => bail!("{}", failed?),
         }
         let url = cluster::server_url(&data_dir.kubeconfig())?;
         farewell(data_dir, &url, &data_dir.cluster_kubeconfig(demo::NAME), begun);
         let dir = data_dir.path().display();
-        say(&format!("It goes on in the background; `drover quickstart --stop --data-dir {dir}` ends it."));
+        say(&format!(
+            "It goes on in the background; `{} quickstart --stop --data-dir {dir}` ends it.",
+            program()
+        ));
         Ok(0)
     }
 }
@@ -156,13 +161,6 @@ impl<T> Drop for AbortOnDrop<T> {
 
 fn say(text: &str) {
     println!("{text}");
-}
-
-async fn wait_ready(client: Client, begun: Instant) -> anyhow::Result<()> {
-    let stop = CancellationToken::new();
-    let _ends = stop.clone().drop_guard();
-    let progress = Progress::new(client, begun, std::io::stdout().is_terminal(), stop);
-    progress.until_ready().await
 }
 
 /// A machine that loses its power, by a kill or by a restart of this host, gets it back.
@@ -194,23 +192,19 @@ async fn keep_powered(local: Local) {
 /// Writes the cluster's kubeconfig until the API answers with it through the tunnel: after a restart on another port, the
 /// one at hand names the old port for a moment. Ended from outside: a person or a script decides how long.
 async fn kubeconfig_that_answers(client: &Client, data_dir: &DataDir) -> anyhow::Result<std::path::PathBuf> {
+    let path = data_dir.cluster_kubeconfig(demo::NAME);
     loop {
-        let path = write_kubeconfig(client, data_dir).await?;
-        if let Ok(client) = cluster::client(&path).await
-            && let Ok(Ok(_)) = tokio::time::timeout(ANSWER_LIMIT, client.apiserver_version()).await
-        {
-            return Ok(path);
+        if let Some(text) = cluster::kubeconfig(client, demo::NAMESPACE, demo::NAME).await? {
+            drover_server::datadir::write_private(&path, text.as_bytes())
+                .context("the cluster's kubeconfig cannot be written")?;
+            if let Ok(client) = cluster::client(&path).await
+                && let Ok(Ok(_)) = tokio::time::timeout(ANSWER_LIMIT, client.apiserver_version()).await
+            {
+                return Ok(path);
+            }
         }
         tokio::time::sleep(ANSWER_RETRY).await;
     }
-}
-
-async fn write_kubeconfig(client: &Client, data_dir: &DataDir) -> anyhow::Result<std::path::PathBuf> {
-    let text = cluster::kubeconfig_when_there(client, demo::NAMESPACE, demo::NAME).await?;
-    let path = data_dir.cluster_kubeconfig(demo::NAME);
-    drover_server::datadir::write_private(&path, text.as_bytes())
-        .context("the cluster's kubeconfig cannot be written")?;
-    Ok(path)
 }
 
 fn farewell(data_dir: &DataDir, url: &str, kubeconfig: &Path, begun: Instant) {
@@ -226,7 +220,7 @@ fn farewell(data_dir: &DataDir, url: &str, kubeconfig: &Path, begun: Instant) {
         data_dir.kubeconfig().display(),
         demo::NAMESPACE
     );
-    println!("  drover describe cluster demo --data-dir {}", data_dir.path().display());
+    println!("  {} describe cluster demo --data-dir {}", program(), data_dir.path().display());
 }
 
 async fn stop(path: &Path) -> anyhow::Result<i32> {

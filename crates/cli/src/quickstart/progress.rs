@@ -1,7 +1,8 @@
 //! What a person sees while the cluster comes up: per machine its stage, what it waits for, and for how long.
 
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::future::Future;
+use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use drover_api::capi::v1beta2::Machine;
@@ -9,7 +10,7 @@ use drover_api::provisioning::v1::Cluster;
 use drover_runtime::{Cache, Caches, ObjectKey};
 use kube::{Client, ResourceExt};
 use tokio::sync::Notify;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::demo::{NAME, NAMESPACE};
 
@@ -22,6 +23,7 @@ pub(super) struct Progress {
     changed: std::sync::Arc<Notify>,
     begun: Instant,
     terminal: bool,
+    _stops: DropGuard,
 }
 
 /// One line.
@@ -32,38 +34,49 @@ struct Line {
 }
 
 impl Progress {
-    pub(super) fn new(client: Client, begun: Instant, terminal: bool, stop: CancellationToken) -> Self {
-        let caches = Caches::new(client, stop);
+    pub(super) fn new(client: Client, begun: Instant) -> Self {
+        let stop = CancellationToken::new();
+        let caches = Caches::new(client, stop.clone());
         let (clusters, machines) = (caches.all::<Cluster>(), caches.all::<Machine>());
         let changed = std::sync::Arc::new(Notify::new());
         let (a, b) = (changed.clone(), changed.clone());
         clusters.subscribe(move |_| a.notify_one());
         machines.subscribe(move |_| b.notify_one());
-        Self { clusters, machines, changed, begun, terminal }
+        let terminal = std::io::stdout().is_terminal();
+        Self { clusters, machines, changed, begun, terminal, _stops: stop.drop_guard() }
     }
 
-    /// Shows progress until the cluster is Ready.
-    pub(super) async fn until_ready(&self) -> anyhow::Result<()> {
+    /// Shows progress until the cluster is Ready and `proof` has come: after a restart, the cluster is still called Ready
+    /// from last time until its machines are looked at.
+    pub(super) async fn until_ready<T>(
+        &self,
+        proof: impl Future<Output = anyhow::Result<T>>,
+    ) -> anyhow::Result<T> {
         let mut screen = Screen::default();
+        let mut proof = std::pin::pin!(proof);
+        let mut proven = None;
         loop {
-            let lines = self.lines();
+            let lines = self.lines(proven.is_some());
             if self.terminal {
                 screen.redraw(&lines, self.begun)
             } else {
                 screen.print(&lines, self.begun)
             }
             let cluster = self.clusters.get(&ObjectKey::new(NAMESPACE, NAME));
-            if cluster.as_ref().is_some_and(|cluster| is_ready(cluster)) {
-                return Ok(());
+            if cluster.as_ref().is_some_and(|cluster| is_ready(cluster))
+                && let Some(proof) = proven.take()
+            {
+                return Ok(proof);
             }
             tokio::select! {
+                found = &mut proof, if proven.is_none() => proven = Some(found?),
                 () = self.changed.notified() => {}
                 () = tokio::time::sleep(TICK), if self.terminal => {}
             }
         }
     }
 
-    fn lines(&self) -> BTreeMap<String, Line> {
+    fn lines(&self, proven: bool) -> BTreeMap<String, Line> {
         let mut lines = BTreeMap::new();
         for machine in self.machines.list() {
             if machine.namespace().as_deref() == Some(NAMESPACE) && machine.spec.cluster_name == NAME {
@@ -71,7 +84,7 @@ impl Progress {
             }
         }
         if let Some(cluster) = self.clusters.get(&ObjectKey::new(NAMESPACE, NAME)) {
-            lines.insert(format!("cluster {NAME}"), cluster_line(&cluster));
+            lines.insert(format!("cluster {NAME}"), cluster_line(&cluster, proven));
         }
         lines
     }
@@ -83,7 +96,7 @@ fn is_ready(cluster: &Cluster) -> bool {
     ready && cluster.status.as_ref().is_some_and(|status| status.ready)
 }
 
-fn cluster_line(cluster: &Cluster) -> Line {
+fn cluster_line(cluster: &Cluster, proven: bool) -> Line {
     let conditions: Vec<_> = cluster.status.iter().flat_map(|status| &status.conditions).collect();
     let of = |type_: &str| conditions.iter().find(|c| c.type_ == type_);
     let failed = ["Created", "RKECluster"].iter().filter_map(|type_| of(type_)).find(|c| c.status == "False");
@@ -91,6 +104,9 @@ fn cluster_line(cluster: &Cluster) -> Line {
         return Line { stage: "failed".into(), waits_for: failed.message.clone() };
     }
     match of("Ready") {
+        Some(ready) if ready.status == "True" && !proven => {
+            Line { stage: "connecting".into(), waits_for: "an answer of its API through the tunnel".into() }
+        }
         Some(ready) if ready.status == "True" => Line { stage: "Ready".into(), waits_for: String::new() },
         Some(ready) => Line { stage: "provisioning".into(), waits_for: ready.message.clone() },
         None => Line { stage: "pending".into(), waits_for: String::new() },
@@ -162,5 +178,27 @@ impl Screen {
 }
 
 fn text(line: &Line) -> String {
-    if line.waits_for.is_empty() { line.stage.clone() } else { format!("{}: {}", line.stage, line.waits_for) }
+    if line.waits_for.is_empty() {
+        return line.stage.clone();
+    }
+    // Summaries are lists in Markdown, with a line each; here each cluster and machine has one line.
+    let reasons: Vec<&str> =
+        line.waits_for.lines().map(|reason| reason.trim_start().trim_start_matches("* ")).collect();
+    format!("{}: {}", line.stage, reasons.join("; ").replace(": * ", ": "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn several_reasons_are_one_line() {
+        let line = |waits_for: &str| Line { stage: "Provisioning".into(), waits_for: waits_for.into() };
+        assert_eq!(text(&line("")), "Provisioning");
+        assert_eq!(text(&line("* NodeHealthy: a\n* Drained: b")), "Provisioning: NodeHealthy: a; Drained: b");
+        assert_eq!(
+            text(&line("machine(s) x: * NodeHealthy: a")),
+            "Provisioning: machine(s) x: NodeHealthy: a"
+        );
+    }
 }
