@@ -12,7 +12,7 @@ use crate::life::sized;
 use crate::site::Site;
 
 /// The command that makes a person's own server a worker, as the registration token shows it.
-async fn registration_command(site: &Site) -> String {
+pub(crate) async fn registration_command(site: &Site) -> String {
     let objects = &site.objects;
     let twin = demo::cluster(objects).await["status"]["clusterName"].as_str().unwrap().to_owned();
     let tokens = objects.list("management.cattle.io/v3", "ClusterRegistrationToken").await;

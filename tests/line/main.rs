@@ -15,4 +15,5 @@ mod k3s;
 mod life;
 mod machine;
 mod site;
+mod story;
 mod wire;

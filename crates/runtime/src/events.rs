@@ -1,87 +1,213 @@
 //! Events (core/v1), as `kubectl describe` shows them.
+//!
+//! What is told is a [`Note`], a value that decisions return; a [`Recorder`] writes notes down behind the controller's
+//! back, so that no pass waits for its story. The same note again raises a count, and a state that only goes on is not
+//! told in every pass.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::{Client, Resource};
 use serde_json::json;
 use sha2::{Digest, Sha256};
-use std::sync::Arc;
+use tokio::sync::mpsc;
 
 use crate::Clock;
+
+/// A state that goes on is told again only after this long: often enough that its event does not expire.
+const REPEAT: SignedDuration = SignedDuration::from_mins(10);
+/// A pass that runs before its cache has caught up sees, and tells, the same thing once more.
+const ECHO: SignedDuration = SignedDuration::from_secs(2);
+/// Notes that wait to be written; more are dropped, because a story is worth less than the work it tells of.
+const BACKLOG: usize = 1024;
+/// Remembered notes; more than a busy minute brings.
+const REMEMBERED: usize = 4096;
+/// An API that does not answer costs this note, not those after it.
+const LIMIT: Duration = Duration::from_secs(10);
+/// After so many different notes of one reason about one object the others share one event, as with client-go: a rollout
+/// of a hundred machines is one story, not a hundred.
+const SIMILAR: usize = 25;
+/// Longer messages are refused by the API.
+const LONGEST: usize = 1024;
+
+/// Something worth telling about an object.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Note {
+    /// `Normal` or `Warning`.
+    pub type_: &'static str,
+    /// One CamelCase word.
+    pub reason: &'static str,
+    /// A sentence for people.
+    pub message: String,
+    /// It is a state, not something that happened: as long as it goes on it is told once.
+    pub standing: bool,
+}
+
+impl Note {
+    /// Something went as it should.
+    pub fn normal(reason: &'static str, message: impl Into<String>) -> Self {
+        Self { type_: "Normal", reason, message: message.into(), standing: false }
+    }
+
+    /// Something a person may have to look at.
+    pub fn warning(reason: &'static str, message: impl Into<String>) -> Self {
+        Self { type_: "Warning", ..Self::normal(reason, message) }
+    }
+
+    /// The same as a state that goes on.
+    #[must_use]
+    pub fn standing(self) -> Self {
+        Self { standing: true, ..self }
+    }
+}
 
 /// Records what a controller did and why.
 #[derive(Clone)]
 pub struct Recorder {
-    client: Client,
     clock: Arc<dyn Clock>,
-    component: &'static str,
+    backlog: mpsc::Sender<(ObjectReference, Note, Timestamp)>,
 }
 
 impl Recorder {
+    /// Must be called inside a runtime; what is told is written there until the last clone is gone.
     pub fn new(client: Client, clock: Arc<dyn Clock>, component: &'static str) -> Self {
-        Self { client, clock, component }
+        let (backlog, notes) = mpsc::channel(BACKLOG);
+        let scribe = Scribe { client, component, told: BTreeMap::new(), similar: BTreeMap::new() };
+        tokio::spawn(scribe.run(notes));
+        Self { clock, backlog }
     }
 
-    /// Something went as it should.
-    pub async fn normal<K: Resource<DynamicType = ()>>(&self, object: &K, reason: &str, message: &str) {
-        self.record(object.object_ref(&()), "Normal", reason, message).await;
+    /// Tells notes of an object, in order.
+    pub fn tell<'a, K>(&self, object: &K, notes: impl IntoIterator<Item = &'a Note>)
+    where
+        K: Resource<DynamicType = ()>,
+    {
+        let reference = object.object_ref(&());
+        notes.into_iter().for_each(|note| self.record(reference.clone(), note.clone()));
     }
 
-    /// Something a person may have to look at.
-    pub async fn warning<K: Resource<DynamicType = ()>>(&self, object: &K, reason: &str, message: &str) {
-        self.record(object.object_ref(&()), "Warning", reason, message).await;
-    }
-
-    /// Records for any object. The same reason and message again only raises the count.
+    /// Tells of any object.
     ///
     /// Events are a courtesy: a failure to write one is logged, never returned.
-    pub async fn record(&self, object: ObjectReference, type_: &str, reason: &str, message: &str) {
-        let namespace = object.namespace.clone().unwrap_or_else(|| "default".into());
-        let api: Api<Event> = Api::namespaced(self.client.clone(), &namespace);
-        let name = event_name(&object, reason, message);
-        let now = Time(crate::conditions::whole_seconds(self.clock.now()));
-        if let Err(error) = self.write(&api, &name, &namespace, object, type_, reason, message, now).await {
-            tracing::debug!(%error, %name, reason, "event not recorded");
+    pub fn record(&self, object: ObjectReference, note: Note) {
+        if let Err(error) = self.backlog.try_send((object, note, self.clock.now())) {
+            tracing::debug!(%error, "event dropped");
+        }
+    }
+}
+
+/// Writes notes down.
+struct Scribe {
+    client: Client,
+    component: &'static str,
+    /// When what was told last, by the event's name.
+    told: BTreeMap<String, Timestamp>,
+    /// Since when how many different notes were told, by object and reason.
+    similar: BTreeMap<(String, &'static str), (Timestamp, usize)>,
+}
+
+impl Scribe {
+    async fn run(mut self, mut notes: mpsc::Receiver<(ObjectReference, Note, Timestamp)>) {
+        while let Some((object, mut note, now)) = notes.recv().await {
+            let name = event_name(&object, note.reason, &note.message);
+            let quiet = if note.standing { REPEAT } else { ECHO };
+            if self.told.get(&name).is_some_and(|last| now.duration_since(*last) < quiet) {
+                continue;
+            }
+            let mut event = name.clone();
+            if self.is_one_of_many(&object, note.reason, now) {
+                event = event_name(&object, note.reason, "");
+                note.message = format!("(combined from similar events): {}", note.message);
+            }
+            match tokio::time::timeout(LIMIT, self.write(&event, object, &note, now)).await {
+                Ok(Ok(())) => self.remember(name, now),
+                Ok(Err(error)) => tracing::debug!(%error, %name, reason = note.reason, "event not recorded"),
+                Err(error) => tracing::debug!(%error, %name, reason = note.reason, "event not recorded"),
+            }
         }
     }
 
-    #[allow(clippy::too_many_arguments)]
+    fn is_one_of_many(&mut self, object: &ObjectReference, reason: &'static str, now: Timestamp) -> bool {
+        if self.similar.len() >= REMEMBERED {
+            self.similar.retain(|_, (since, _)| now.duration_since(*since) < REPEAT);
+        }
+        let key = (object.uid.clone().unwrap_or_default(), reason);
+        let (since, count) = self.similar.entry(key).or_insert((now, 0));
+        if now.duration_since(*since) >= REPEAT {
+            (*since, *count) = (now, 0);
+        }
+        *count += 1;
+        *count > SIMILAR
+    }
+
+    fn remember(&mut self, name: String, now: Timestamp) {
+        if self.told.len() >= REMEMBERED {
+            self.told.retain(|_, last| now.duration_since(*last) < REPEAT);
+        }
+        if self.told.len() >= REMEMBERED {
+            self.told.clear();
+        }
+        self.told.insert(name, now);
+    }
+
     async fn write(
         &self,
-        api: &Api<Event>,
         name: &str,
-        namespace: &str,
         object: ObjectReference,
-        type_: &str,
-        reason: &str,
-        message: &str,
-        now: Time,
+        note: &Note,
+        now: Timestamp,
     ) -> Result<(), kube::Error> {
+        let namespace = object.namespace.clone().unwrap_or_else(|| "default".into());
+        let api: Api<Event> = Api::namespaced(self.client.clone(), &namespace);
+        let time = Time(crate::conditions::whole_seconds(now));
         if let Some(old) = api.get_opt(name).await? {
-            let again = json!({"count": old.count.unwrap_or(1).saturating_add(1), "lastTimestamp": now});
-            api.patch(name, &PatchParams::default(), &Patch::Merge(again)).await?;
-            return Ok(());
+            let last = old.last_timestamp.map(|last| last.0);
+            if note.standing && last.is_some_and(|last| now.duration_since(last) < REPEAT) {
+                // Told before a restart.
+                return Ok(());
+            }
+            let again = json!({
+                "count": old.count.unwrap_or(1).saturating_add(1),
+                "lastTimestamp": time,
+                "message": shortened(&note.message),
+            });
+            return api.patch(name, &PatchParams::default(), &Patch::Merge(again)).await.map(|_| ());
         }
         let event = Event {
             metadata: ObjectMeta {
                 name: Some(name.into()),
-                namespace: Some(namespace.into()),
+                namespace: Some(namespace),
                 ..ObjectMeta::default()
             },
             involved_object: object,
-            type_: Some(type_.into()),
-            reason: Some(reason.into()),
-            message: Some(message.into()),
+            type_: Some(note.type_.into()),
+            reason: Some(note.reason.into()),
+            message: Some(shortened(&note.message)),
             count: Some(1),
-            first_timestamp: Some(now.clone()),
-            last_timestamp: Some(now),
+            first_timestamp: Some(time.clone()),
+            last_timestamp: Some(time),
             source: Some(EventSource { component: Some(self.component.into()), host: None }),
             reporting_component: Some(self.component.into()),
             ..Event::default()
         };
         api.create(&PostParams::default(), &event).await.map(|_| ())
     }
+}
+
+fn shortened(message: &str) -> String {
+    if message.len() <= LONGEST {
+        return message.to_owned();
+    }
+    let mut end = LONGEST - '…'.len_utf8();
+    while !message.is_char_boundary(end) {
+        end -= 1;
+    }
+    format!("{}…", &message[..end])
 }
 
 /// The same event of the same object has the same name, also after a restart.
@@ -96,3 +222,6 @@ fn event_name(object: &ObjectReference, reason: &str, message: &str) -> String {
     let name = object.name.as_deref().unwrap_or("object");
     format!("{}.{suffix}", &name[..name.len().min(200)])
 }
+
+#[cfg(test)]
+mod tests;

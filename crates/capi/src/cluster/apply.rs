@@ -10,6 +10,7 @@ use serde_json::json;
 
 use super::ClusterController;
 use super::decide::{Action, Decision, Descendant, Part};
+use super::events;
 use super::scope::Scope;
 use crate::apply::{dynamic, own_by_cluster, partial};
 use crate::external::External;
@@ -19,6 +20,7 @@ impl ClusterController {
     pub(super) async fn apply(&self, scope: &Scope, decision: &Decision) -> Result<(), Error> {
         for action in &decision.actions {
             self.execute(scope, action).await?;
+            self.events.tell(&scope.cluster, &events::done(scope, action));
         }
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! Cluster: copies what the providers report, and takes everything down in order.
 
 pub mod decide;
+pub mod events;
 pub mod scope;
 pub mod status;
 #[cfg(test)]
@@ -112,16 +113,11 @@ impl Reconciler for ClusterController {
         let error = applied.as_ref().err().filter(|error| !error.is_conflict()).map(Error::chain);
         let mut desired = Cluster::new(&key.name, cluster.spec.clone());
         desired.metadata.namespace = cluster.namespace();
-        desired.status = Some(status::status(&scope, &decision, error.as_deref(), now));
+        let status = status::status(&scope, &decision, error.as_deref(), now);
+        let notes = events::events(&scope, &decision, &status);
+        desired.status = Some(status);
         shell::ignore_gone(self.status.apply_status(&desired, Some(&cluster)).await)?;
-        if !decision.paused && decision.infrastructure_provisioned && !scope.was_provisioned() {
-            self.events.normal(&*cluster, "InfrastructureReady", "the infrastructure is provisioned").await;
-        }
-        if !decision.paused && decision.control_plane_initialized && !scope.was_initialized() {
-            self.events
-                .normal(&*cluster, "ControlPlaneInitialized", "the control plane is initialized")
-                .await;
-        }
+        self.events.tell(&*cluster, &notes);
         applied?;
         Ok(Next::EVENT)
     }

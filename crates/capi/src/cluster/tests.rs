@@ -6,6 +6,7 @@ use drover_runtime::conditions::{get, is_true};
 use serde_json::{Value, json};
 
 use super::decide::{Action, Part, Stage, decide};
+use super::events;
 use super::scope::Scope;
 use super::status::status;
 use crate::contract::ResolveError;
@@ -179,4 +180,43 @@ fn a_cluster_that_cannot_be_reached_says_so() {
         "{}",
         available.message
     );
+}
+
+#[test]
+fn a_cluster_tells_each_step_of_its_way_once() {
+    let reasons = |scope: &Scope| {
+        let decision = decide(scope);
+        let next = status(scope, &decision, None, at(1));
+        let told = events::events(scope, &decision, &next);
+        (told.iter().map(|note| note.reason).collect::<Vec<_>>(), next)
+    };
+    let mut scope = scope(json!({}));
+    let step = |scope: &mut Scope, wanted: &[&str]| {
+        let (told, next) = reasons(scope);
+        assert_eq!(told, wanted);
+        scope.cluster.status = Some(next);
+        assert_eq!(reasons(scope).0, Vec::<&str>::new(), "told once");
+    };
+    step(&mut scope, &["Provisioning"]);
+    scope.infra = found("RKECluster", json!({ "status": { "initialization": { "provisioned": true } } }));
+    step(&mut scope, &["InfrastructureReady"]);
+    scope.control_plane = found(
+        "RKEControlPlane",
+        json!({ "status": { "initialization": { "controlPlaneInitialized": true } } }),
+    );
+    let (told, next) = reasons(&scope);
+    assert_eq!(told[0], "ControlPlaneInitialized");
+    scope.cluster.status = Some(next);
+    scope.cluster.metadata.deletion_timestamp =
+        Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(2)));
+    scope.machines = vec![Arc::new(machine("m", json!({})))];
+    step(&mut scope, &["Deleting", "WaitingForWorkersDeletion"]);
+    scope.machines.clear();
+    step(&mut scope, &["WaitingForControlPlaneDeletion"]);
+    scope.control_plane = not_found("RKEControlPlane");
+    step(&mut scope, &["WaitingForInfrastructureDeletion"]);
+    scope.infra = not_found("RKECluster");
+    let last = decide(&scope);
+    let told: Vec<_> = last.actions.iter().filter_map(|action| events::done(&scope, action)).collect();
+    assert_eq!(told[0].reason, "Deleted");
 }

@@ -9,6 +9,7 @@ use serde_json::json;
 
 use super::MachineController;
 use super::decide::{Action, Decision, Part, desired_owners};
+use super::events;
 use super::scope::Scope;
 use crate::apply::{dynamic, partial};
 use crate::external::External;
@@ -18,7 +19,12 @@ impl MachineController {
     /// Executes the actions in order; the first failure stops.
     pub(super) async fn apply(&self, scope: &Scope, decision: &Decision) -> Result<(), Error> {
         for action in &decision.actions {
-            self.execute(scope, action).await?;
+            if let Err(error) = self.execute(scope, action).await {
+                let note = events::failed(action, &error.chain());
+                self.events.tell(&scope.machine, note.iter().filter(|_| !error.is_conflict()));
+                return Err(error);
+            }
+            self.events.tell(&scope.machine, &events::done(action));
         }
         Ok(())
     }

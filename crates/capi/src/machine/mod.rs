@@ -6,6 +6,7 @@ mod apply;
 pub mod decide;
 pub mod deletion;
 pub mod drain;
+pub mod events;
 pub mod node;
 mod observe;
 pub mod scope;
@@ -124,11 +125,10 @@ impl Reconciler for MachineController {
             [decision.next, status::next_available(&machine, &status, now)].into_iter().flatten().min();
         let mut desired = Machine::new(&key.name, machine.spec.clone());
         desired.metadata.namespace = machine.namespace();
+        let notes = events::events(&scope, &decision, &status, now);
         desired.status = Some(status);
         shell::ignore_gone(self.status.apply_status(&desired, Some(&machine)).await)?;
-        if let (None, Some(node)) = (scope.node_name(), &decision.node_name) {
-            self.events.normal(&*machine, "SuccessfulSetNodeRef", node).await;
-        }
+        self.events.tell(&*machine, &notes);
         applied?;
         Ok(shell::next(next))
     }

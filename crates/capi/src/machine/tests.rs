@@ -4,6 +4,7 @@ use serde_json::json;
 
 use super::decide::{Action, Decision, Part, decide, desired_owners};
 use super::deletion::Stage;
+use super::events;
 use super::observe::find_node;
 use super::scope::{DrainView, NodeView, Scope};
 use super::status::{next_available, status};
@@ -415,4 +416,63 @@ fn conditions_of_others_count_but_are_not_written() {
     let ready = get(&shown.conditions, types::READY).unwrap();
     assert!(ready.message.contains(gate), "{}", ready.message);
     assert!(get(&shown.conditions, gate).is_none());
+}
+
+/// Reasons that the pass tells, with the status that it leaves.
+fn pass(scope: &Scope, second: i64) -> (Vec<&'static str>, drover_api::capi::v1beta2::MachineStatus) {
+    let decision = decide(scope, at(second));
+    let next = status(scope, &decision, None, at(second));
+    let told = events::events(scope, &decision, &next, at(second));
+    (told.iter().map(|note| note.reason).collect(), next)
+}
+
+#[test]
+fn a_machine_tells_each_step_of_its_way_once() {
+    let mut scope = scope(json!({}));
+    let step = |scope: &mut Scope, wanted: &[&str]| {
+        let (told, next) = pass(scope, 1);
+        assert_eq!(told, wanted);
+        scope.machine.status = Some(next);
+        assert_eq!(pass(scope, 2).0, Vec::<&str>::new(), "told once");
+    };
+    step(&mut scope, &["Created"]);
+    scope.bootstrap = found(
+        "RKEBootstrap",
+        json!({ "status": { "initialization": { "dataSecretCreated": true }, "dataSecretName": "boot" } }),
+    );
+    step(&mut scope, &["BootstrapReady"]);
+    scope.infra = provisioned();
+    step(&mut scope, &["InfrastructureReady"]);
+    scope.node = NodeView::Found(node("node", json!({})));
+    step(&mut scope, &["SuccessfulSetNodeRef", "Ready"]);
+    let unwell = json!({ "status": { "conditions": [{ "type": "Ready", "status": "False", "message": "no kubelet" }] } });
+    scope.node = NodeView::Found(node("node", unwell));
+    step(&mut scope, &["NotReady"]);
+}
+
+#[test]
+fn a_machine_that_goes_tells_of_its_drain_and_of_what_failed() {
+    let mut scope = going(json!({ "spec": { "deletion": { "nodeDrainTimeoutSeconds": 60 } } }));
+    scope.node = cordoned();
+    scope.drain = Some(DrainView { pods: vec![pod("web-1", json!({}))], ..DrainView::default() });
+    let (told, next) = pass(&scope, 1);
+    assert_eq!(told, ["DrainingNode"]);
+    scope.machine.status = Some(next);
+    assert_eq!(pass(&scope, 2).0, Vec::<&str>::new(), "waiting for pods is told once");
+    assert_eq!(pass(&scope, 90).0, ["FailedDrainNode", "WaitingForInfrastructureDeletion"]);
+    scope.drain = Some(DrainView::default());
+    let (told, next) = pass(&scope, 3);
+    assert_eq!(told, ["SuccessfulDrainNode", "WaitingForInfrastructureDeletion"]);
+    scope.machine.status = Some(next);
+    scope.infra = not_found("LocalMachine");
+    scope.bootstrap = not_found("RKEBootstrap");
+    assert_eq!(pass(&scope, 4).0, Vec::<&str>::new());
+    let decision = decide(&scope, at(4));
+    let told: Vec<_> = decision.actions.iter().filter_map(events::done).map(|note| note.reason).collect();
+    assert_eq!(told, ["SuccessfulDeleteNode"]);
+    let failed = events::failed(&Action::DeleteNode("node".into()), "no route").unwrap();
+    assert_eq!((failed.reason, failed.standing), ("FailedDeleteNode", true));
+    scope.node = NodeView::Absent;
+    let gone = decide(&scope, at(5));
+    assert!(gone.actions.iter().filter_map(events::done).any(|note| note.reason == "Deleted"), "{gone:?}");
 }

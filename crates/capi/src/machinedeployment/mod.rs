@@ -5,6 +5,7 @@
 
 mod apply;
 pub mod decide;
+pub mod events;
 mod observe;
 pub mod rollout;
 pub mod scope;
@@ -20,6 +21,7 @@ use std::sync::Arc;
 use drover_api::capi::v1beta2::{ContractVersionedObjectReference, MachineDeployment, MachineSet};
 use drover_api::labels::capi as labels;
 use drover_runtime::apply::Applier;
+use drover_runtime::events::Recorder;
 use drover_runtime::{Change, Clock, Controller, Error, Expectations, Next, ObjectKey, Reconciler};
 use kube::{Client, ResourceExt};
 use rand::RngExt;
@@ -36,6 +38,7 @@ pub struct MachineDeploymentController {
     client: Client,
     externals: Externals,
     clock: Arc<dyn Clock>,
+    events: Recorder,
     metadata: Applier,
     sets: Applier,
     status: Applier,
@@ -55,6 +58,7 @@ impl MachineDeploymentController {
         });
         let applier = |scope| Applier::new(client.clone(), Self::NAME, scope);
         let controller = Controller::new(Self {
+            events: Recorder::new(client.clone(), clock.clone(), "drover-machinedeployment"),
             metadata: applier("metadata"),
             sets: applier("machineset"),
             status: applier("status"),
@@ -139,6 +143,7 @@ impl Reconciler for MachineDeploymentController {
         let mut desired = MachineDeployment::new(&key.name, deployment.spec.clone());
         desired.metadata.namespace = deployment.namespace();
         desired.status = Some(status::status(&scope, &decision, error.as_deref(), now));
+        self.events.tell(&*deployment, &events::events(&decision));
         shell::ignore_gone(self.status.apply_status(&desired, Some(&deployment)).await)?;
         applied?;
         Ok(shell::next(decision.next))

@@ -9,6 +9,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::decide::{Action, Decision, decide, newest_set};
+use super::events;
 use super::rollout::{Counts, plan, proportional};
 use super::scope::{Scope, Strategy};
 use super::status::status;
@@ -328,4 +329,29 @@ fn conversion_data_and_kubectls_copy_do_not_reach_sets() {
     let foreign: Vec<&String> =
         annotations.keys().filter(|key| !key.starts_with("machinedeployment.clusters")).collect();
     assert_eq!(foreign, ["mine"]);
+}
+
+#[test]
+fn a_deployment_tells_of_new_sets_of_scaling_and_of_what_stops_it() {
+    let told = |scope: &Scope| -> Vec<String> {
+        let decision = run(scope, 1);
+        let done = decision.actions.iter().filter_map(|action| events::done(scope, action));
+        done.chain(events::events(&decision))
+            .map(|note| format!("{}: {}", note.reason, note.message))
+            .collect()
+    };
+    assert_eq!(
+        told(&scope(json!({}), vec![])),
+        ["SuccessfulCreate: Created MachineSet md-abcde as revision 1"]
+    );
+    let scaled = |from| told(&scope(json!({}), vec![owned("one", 1, (from, from, from), json!({}))]));
+    assert_eq!(scaled(0), ["SuccessfulScale: Scaled up MachineSet one: 0 -> 3"]);
+    assert_eq!(scaled(4), ["SuccessfulScale: Scaled down MachineSet one: 4 -> 3"]);
+    assert_eq!(scaled(3), Vec::<String>::new(), "steady state tells nothing");
+    let sets = vec![owned("old", 1, (0, 0, 0), old_infra("infra-0")), owned("new", 2, (3, 3, 3), json!({}))];
+    assert_eq!(told(&scope(json!({}), sets)), ["SuccessfulDelete: Deleted MachineSet \"old\""]);
+    let mut stuck = scope(json!({}), vec![]);
+    stuck.infra_template = not_found("LocalMachineTemplate");
+    let told = told(&stuck);
+    assert!(told[0].starts_with("FailedCreate: ") && told[0].contains("infra-1"), "{told:?}");
 }

@@ -12,6 +12,7 @@ use serde_json::json;
 use super::MachineSetController;
 use super::clone;
 use super::decide::{Action, Decision};
+use super::events;
 use super::scope::Scope;
 use crate::apply::{dynamic, own_by_cluster, partial};
 use crate::external::External;
@@ -21,7 +22,12 @@ impl MachineSetController {
     /// Executes the actions in order; the first failure stops.
     pub(super) async fn apply(&self, scope: &Scope, decision: &Decision) -> Result<(), Error> {
         for action in &decision.actions {
-            self.execute(scope, action).await?;
+            if let Err(error) = self.execute(scope, action).await {
+                let note = events::failed(action, &error.chain());
+                self.events.tell(&scope.set, note.iter().filter(|_| !error.is_conflict()));
+                return Err(error);
+            }
+            self.events.tell(&scope.set, &events::done(action));
         }
         Ok(())
     }

@@ -102,7 +102,8 @@ pub fn machine(set: &MachineSet, name: &str, live: Option<&Machine>) -> Machine 
     spec.provider_id = None;
     match live {
         Some(live) => {
-            spec.version = live.spec.version.clone();
+            // Where the template says nothing, whoever configures machines in place may say what they run.
+            spec.version = spec.version.and(live.spec.version.clone());
             spec.failure_domain = live.spec.failure_domain.clone();
             spec.infrastructure_ref = live.spec.infrastructure_ref.clone();
             spec.bootstrap.config_ref = live.spec.bootstrap.config_ref.clone();

@@ -7,6 +7,7 @@
 mod apply;
 pub mod clone;
 pub mod decide;
+pub mod events;
 pub mod naming;
 mod observe;
 pub mod preflight;
@@ -20,6 +21,7 @@ use std::sync::Arc;
 use drover_api::capi::v1beta2::{ContractVersionedObjectReference, Machine, MachineSet};
 use drover_api::labels::capi as labels;
 use drover_runtime::apply::Applier;
+use drover_runtime::events::Recorder;
 use drover_runtime::{Change, Clock, Controller, Error, Expectations, Next, ObjectKey, Reconciler};
 use kube::{Client, ResourceExt};
 use rand::RngExt;
@@ -35,6 +37,7 @@ pub struct MachineSetController {
     client: Client,
     externals: Externals,
     clock: Arc<dyn Clock>,
+    events: Recorder,
     metadata: Applier,
     machines: Applier,
     clones: Applier,
@@ -55,6 +58,7 @@ impl MachineSetController {
             .index(INDEX, |set: &MachineSet| index_values(set.namespace().as_deref(), set.references()));
         let applier = |scope| Applier::new(client.clone(), Self::NAME, scope);
         let controller = Controller::new(Self {
+            events: Recorder::new(client.clone(), clock.clone(), "drover-machineset"),
             metadata: applier("metadata"),
             machines: applier("machine"),
             clones: applier("clone"),
@@ -133,6 +137,7 @@ impl Reconciler for MachineSetController {
         let mut desired = MachineSet::new(&key.name, set.spec.clone());
         desired.metadata.namespace = set.namespace();
         desired.status = Some(status::status(&scope, &decision, error.as_deref(), now));
+        self.events.tell(&*set, &events::events(&decision));
         shell::ignore_gone(self.status.apply_status(&desired, Some(&set)).await)?;
         applied?;
         Ok(shell::next(decision.next))

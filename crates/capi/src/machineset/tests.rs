@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::clone;
 use super::decide::{Action, Decision, decide, to_delete};
+use super::events;
 use super::scope::Scope;
 use super::status::status;
 use crate::external::External;
@@ -281,4 +282,34 @@ fn counters_come_from_machine_conditions() {
     assert_eq!(shown.observed_generation, Some(1));
     let failed = status(&scope, &run(&scope), Some("boom"), at(1));
     assert_eq!(failed.observed_generation, None, "moves only on success");
+}
+
+#[test]
+fn a_set_tells_which_machines_it_makes_and_deletes_and_why_it_cannot() {
+    let decision = run(&scope(json!({}), vec![member("a", json!({}))]));
+    let told: Vec<_> =
+        decision.actions.iter().filter_map(events::done).map(|n| (n.reason, n.message)).collect();
+    let made = |name: &str| ("SuccessfulCreate", format!("Created Machine {name:?}"));
+    assert_eq!(told, [made("set-r0001"), made("set-r0002")]);
+    let four = ["a", "b", "c", "d"].map(|name| member(name, json!({}))).to_vec();
+    let told: Vec<_> = run(&scope(json!({}), four)).actions.iter().filter_map(events::done).collect();
+    assert_eq!(told.len(), 1);
+    assert_eq!(told[0].reason, "SuccessfulDelete");
+    assert!(told[0].message.contains("\"a\", because the MachineSet has too many"), "{}", told[0].message);
+
+    // Every attempt is the same story, whatever name it would have had.
+    let failed = |name: &str| {
+        events::failed(&Action::Create(name.into()), &format!("create LocalMachine {name}: quota exceeded"))
+            .unwrap()
+    };
+    assert_eq!(failed("set-1"), failed("set-2"));
+    assert!(failed("set-1").standing && failed("set-1").type_ == "Warning");
+    let mut stuck = scope(json!({}), vec![]);
+    stuck.infra_template = not_found("LocalMachineTemplate");
+    let told = events::events(&run(&stuck));
+    assert!(told[0].standing && told[0].message.contains("LocalMachineTemplate infra-1"), "{told:?}");
+    // A set that is complete has nothing to tell.
+    let three = ["a", "b", "c"].map(|name| member(name, json!({}))).to_vec();
+    let done = run(&scope(json!({}), three));
+    assert_eq!(done.actions.iter().filter_map(events::done).count() + events::events(&done).len(), 0);
 }

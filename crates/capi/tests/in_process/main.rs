@@ -130,6 +130,18 @@ async fn capi_check_8_a_refused_server_leaves_nothing_behind() {
     })
     .await;
     assert!(world.list(CORE, "Machine", "refuse").await.is_empty());
+    // However often it is tried, it is one event.
+    let failed = |event: &&Value| event["reason"] == "FailedCreate";
+    for attempt in 0..5 {
+        let set = world.list(CORE, "MachineSet", "refuse").await.remove(0);
+        let again = json!({ "metadata": { "annotations": { "attempt": attempt.to_string() } } });
+        world.merge(CORE, "MachineSet", "refuse", set["metadata"]["name"].as_str().unwrap(), again).await;
+    }
+    world.idle().await;
+    let told: Vec<Value> = world.list("v1", "Event", "refuse").await;
+    let told: Vec<&Value> = told.iter().filter(failed).collect();
+    assert_eq!((told.len(), told[0]["count"].as_i64()), (1, Some(1)), "{told:#?}");
+    assert!(told[0]["message"].as_str().unwrap().contains("spec.size"), "{told:#?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -249,7 +249,7 @@ pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, mut check: 
 }
 
 fn resource(api_version: &str, kind: &str) -> ApiResource {
-    let (group, version) = api_version.split_once('/').unwrap();
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     ApiResource {
         group: group.into(),
         version: version.into(),

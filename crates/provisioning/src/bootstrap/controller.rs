@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use drover_api::capi::v1beta2 as capi;
 use drover_api::rke::v1::{self as rke, RKEBootstrap};
+use drover_runtime::events::Note;
 use drover_runtime::{Error, Next, ObjectKey, Reconciler};
 use k8s_openapi::api::core::v1::Secret;
 use serde_json::json;
@@ -70,7 +71,13 @@ impl Bootstraps {
         for object in objects::plan_access(bootstrap, &owners) {
             self.writer.apply(&object).await?;
         }
+        let plan = objects::plan_name(&key.name);
+        let fresh = self.context.store.secrets.get(&key.sibling(&plan)).is_none();
         self.writer.apply(&objects::plan_secret(bootstrap, &owners)).await?;
+        if fresh {
+            let message = format!("Secret {plan} will hold the plan of the machine");
+            self.context.events.tell(bootstrap, [&Note::normal("PlanSecretCreated", message)]);
+        }
         let phase = machine.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default();
         let name = objects::bootstrap_name(&key.name);
         if ["Deleting", "Deleted", "Failed"].contains(&phase) || machine.metadata.deletion_timestamp.is_some()
@@ -78,6 +85,8 @@ impl Bootstraps {
             // Nobody will use it any more, and it holds a token.
             if self.context.store.secrets.get(&key.sibling(&name)).is_some() {
                 self.writer.delete("v1", "Secret", &key.sibling(&name)).await?;
+                let message = format!("The machine goes; nobody needs Secret {name} and its token any more");
+                self.context.events.tell(bootstrap, [&Note::normal("BootstrapSecretDeleted", message)]);
             }
             return Ok(());
         }
@@ -102,6 +111,11 @@ impl Bootstraps {
             "dataSecretName": name, "ready": true, "initialization": {"dataSecretCreated": true},
         });
         self.writer.apply_status(&status_of(rke::API_VERSION, "RKEBootstrap", &key, status)).await?;
+        if bootstrap.status.as_ref().is_none_or(|status| status.data_secret_name.is_empty()) {
+            let message =
+                format!("Secret {name} holds the script that makes a server a machine of the cluster");
+            self.context.events.tell(bootstrap, [&Note::normal("BootstrapSecretCreated", message)]);
+        }
         Ok(())
     }
 
@@ -171,6 +185,8 @@ impl Bootstraps {
             hook::Decision::Release(why) => {
                 tracing::info!(machine = %key, why, "etcd machine may go");
                 self.writer.merge(capi::API_VERSION, "Machine", &key, guard(json!(null))).await?;
+                let message = format!("The machine may go as far as etcd is concerned: {why}");
+                self.context.events.tell(machine.as_ref(), [&Note::normal("EtcdRemovalReleased", message)]);
                 Ok(Next::EVENT)
             }
             hook::Decision::AskRemoval => {
@@ -182,11 +198,15 @@ impl Bootstraps {
                         .patch_node(&management, &node_name, patch)
                         .await
                         .map_err(Error::other("ask etcd to remove a member"))?;
+                    let note =
+                        Note::normal("EtcdRemovalAsked", format!("Asked etcd to let Node {node_name} go"));
+                    self.context.events.tell(machine.as_ref(), [&note]);
                 }
                 Ok(Next::after(Duration::from_secs(5)))
             }
             hook::Decision::Hold(why, due) => {
-                self.context.events.normal(machine.as_ref(), "EtcdRemovalHeld", &why).await;
+                let note = Note::normal("EtcdRemovalHeld", why).standing();
+                self.context.events.tell(machine.as_ref(), [&note]);
                 Ok(due.map_or(Next::EVENT, |due| self.context.next(Some(due))))
             }
         }

@@ -4,7 +4,7 @@ use drover_api::rke::v1 as rke;
 use drover_runtime::{Error, Next, ObjectKey, Reconciler};
 use serde_json::json;
 
-use super::decide::{Decision, ENDPOINT, decide};
+use super::decide::{Decision, ENDPOINT, decide, events};
 use crate::context::Context;
 use crate::keys::annotations;
 use crate::owner::owner_name;
@@ -33,7 +33,7 @@ impl Reconciler for Clusters {
         let paused_here =
             cluster.metadata.annotations.as_ref().is_some_and(|a| a.contains_key(annotations::capi::PAUSED));
         let paused = owner.map(|owner| owner.spec.paused.unwrap_or(false) || paused_here);
-        match decide(&cluster, paused) {
+        match decide(&cluster, paused, self.context.now()) {
             Decision::Leave => {}
             Decision::SetEndpoint => {
                 let desired = json!({
@@ -44,8 +44,10 @@ impl Reconciler for Clusters {
                 self.writer.apply(&desired).await?;
             }
             Decision::SetStatus(status) => {
+                let notes = events(&cluster, &status);
                 let desired = status_of(rke::API_VERSION, "RKECluster", &key, json!(status));
                 self.writer.apply_status(&desired).await?;
+                self.context.events.tell(cluster.as_ref(), &notes);
             }
         }
         Ok(Next::EVENT)

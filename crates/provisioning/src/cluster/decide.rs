@@ -1,6 +1,11 @@
 //! Pure: what an RKECluster should look like.
 
 use drover_api::rke::v1::{RKECluster, RKEClusterStatus};
+use drover_runtime::events::Note;
+use jiff::Timestamp;
+
+use crate::conditions as generic;
+use crate::keys::conditions;
 
 /// What to do about an RKECluster.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,7 +23,7 @@ pub enum Decision {
 pub const ENDPOINT: (&str, i32) = ("localhost", 6443);
 
 /// Decides. `owner_paused` is none while the owning Cluster is unknown.
-pub fn decide(cluster: &RKECluster, owner_paused: Option<bool>) -> Decision {
+pub fn decide(cluster: &RKECluster, owner_paused: Option<bool>, now: Timestamp) -> Decision {
     if owner_paused != Some(false) || cluster.metadata.deletion_timestamp.is_some() {
         return Decision::Leave;
     }
@@ -27,11 +32,20 @@ pub fn decide(cluster: &RKECluster, owner_paused: Option<bool>) -> Decision {
     if !valid {
         return Decision::SetEndpoint;
     }
+    let mut list = cluster.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
+    generic::set(&mut list, conditions::READY, generic::TRUE, "", "", now);
     Decision::SetStatus(RKEClusterStatus {
-        conditions: vec![],
+        conditions: list,
         initialization: Some(drover_api::rke::v1::RKEClusterInitializationStatus { provisioned: Some(true) }),
         ready: true,
     })
+}
+
+/// What is told when the status changes to `next`.
+pub fn events(cluster: &RKECluster, next: &RKEClusterStatus) -> Vec<Note> {
+    let was = cluster.status.as_ref().is_some_and(|status| status.ready);
+    let message = "There is no infrastructure to make: the cluster is reached through its tunnel";
+    (next.ready && !was).then(|| Note::normal("InfrastructureReady", message)).into_iter().collect()
 }
 
 #[cfg(test)]
@@ -41,12 +55,17 @@ mod tests {
 
     #[test]
     fn endpoint_first_then_provisioned() {
+        let now = "2026-01-01T00:00:00Z".parse().unwrap();
         let mut cluster = RKECluster::default();
-        assert_eq!(decide(&cluster, None), Decision::Leave);
-        assert_eq!(decide(&cluster, Some(true)), Decision::Leave);
-        assert_eq!(decide(&cluster, Some(false)), Decision::SetEndpoint);
+        assert_eq!(decide(&cluster, None, now), Decision::Leave);
+        assert_eq!(decide(&cluster, Some(true), now), Decision::Leave);
+        assert_eq!(decide(&cluster, Some(false), now), Decision::SetEndpoint);
         cluster.spec.control_plane_endpoint = Some(APIEndpoint { host: ENDPOINT.0.into(), port: ENDPOINT.1 });
-        let Decision::SetStatus(status) = decide(&cluster, Some(false)) else { panic!() };
-        assert!(status.ready && status.initialization.unwrap().provisioned == Some(true));
+        let Decision::SetStatus(status) = decide(&cluster, Some(false), now) else { panic!() };
+        assert!(status.ready && status.initialization.as_ref().unwrap().provisioned == Some(true));
+        assert!(generic::is_true(&status.conditions, "Ready"));
+        assert_eq!(events(&cluster, &status)[0].reason, "InfrastructureReady");
+        cluster.status = Some(status.clone());
+        assert_eq!(events(&cluster, &status), [], "told once");
     }
 }

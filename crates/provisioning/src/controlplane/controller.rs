@@ -3,12 +3,15 @@
 use std::time::Duration;
 
 use drover_api::capi::v1beta2 as capi;
+use drover_api::conditions::{reasons, types};
 use drover_api::finalizers::cattle::RKE_CONTROL_PLANE;
 use drover_api::rke::v1::{self as rke, RKEControlPlane};
+use drover_runtime::events::Note;
 use drover_runtime::{Error, Next, ObjectKey, Reconciler};
 use serde_json::{Value, json};
 
 use super::observe::{self, state_secret_name};
+use super::planner::events;
 use super::planner::pass::{Action, End, decide};
 use super::planner::runtime::Runtime;
 use super::planner::status;
@@ -60,8 +63,13 @@ impl Reconciler for Planner {
             let desired = status_of(rke::API_VERSION, "RKEControlPlane", &key, json!(next));
             self.writer.apply_status(&desired).await?;
         }
+        self.context.events.tell(control_plane.as_ref(), &events::events(&scope, &decision));
+        if let Some(cluster) = self.context.store.clusters.get(&key) {
+            self.context.events.tell(cluster.as_ref(), &events::changes(&scope, &decision));
+        }
         for action in &decision.actions {
             self.carry_out(&control_plane, action).await?;
+            self.context.events.tell(control_plane.as_ref(), &events::done(&scope, action));
         }
         Ok(match &decision.end {
             End::Ready | End::Silent => Next::EVENT,
@@ -93,21 +101,35 @@ impl Planner {
                 let patch = json!({"spec": {"paused": false}});
                 self.writer.merge(capi::API_VERSION, "Cluster", &key, patch).await
             }
-            Action::MachineReconciled { machine, message } => {
-                let (value, reason) =
-                    if message.is_none() { ("True", "Reconciled") } else { ("Unknown", "Waiting") };
+            Action::MachineReconciled { machine, message, up_to_date } => {
                 let text = message.as_deref().unwrap_or_default();
+                let mut said = vec![match message {
+                    None => Said { type_: conditions::RECONCILED, value: "True", reason: "Reconciled", text },
+                    Some(_) => {
+                        Said { type_: conditions::RECONCILED, value: "Unknown", reason: "Waiting", text }
+                    }
+                }];
+                said.extend(up_to_date.map(|current| match current {
+                    true => Said {
+                        type_: types::UP_TO_DATE,
+                        value: "True",
+                        reason: reasons::UP_TO_DATE,
+                        text: "",
+                    },
+                    false => Said {
+                        type_: types::UP_TO_DATE,
+                        value: "False",
+                        reason: reasons::NOT_UP_TO_DATE,
+                        text,
+                    },
+                }));
+                set_machine_conditions(&self.context, &self.machines, &key.sibling(machine), &said).await
+            }
+            Action::MachineVersion { machine, version } => {
                 let machine = key.sibling(machine);
-                set_machine_condition(
-                    &self.context,
-                    &self.machines,
-                    &machine,
-                    conditions::RECONCILED,
-                    value,
-                    reason,
-                    text,
-                )
-                .await
+                let Some(live) = self.context.store.machines.get(&machine) else { return Ok(()) };
+                let patch = json!({"metadata": {"uid": live.metadata.uid}, "spec": {"version": version}});
+                self.writer.merge(capi::API_VERSION, "Machine", &machine, patch).await
             }
         }
     }
@@ -148,7 +170,10 @@ impl Planner {
             })
             .collect();
         if remaining.is_empty() {
-            self.writer.finalizer(&to_dynamic(control_plane)?, RKE_CONTROL_PLANE, false).await?;
+            if self.writer.finalizer(&to_dynamic(control_plane)?, RKE_CONTROL_PLANE, false).await? {
+                let note = Note::normal("Deleted", "No control plane machine is left");
+                self.context.events.tell(control_plane, [&note]);
+            }
             return Ok(Next::EVENT);
         }
         for machine in &remaining {
@@ -168,6 +193,11 @@ impl Planner {
             generic::set(&mut next.conditions, type_, generic::TRUE, "", "", now);
         }
         let message = machines_message(&blocks);
+        if generic::get(&next.conditions, conditions::REMOVED)
+            .is_none_or(|removed| removed.message != message)
+        {
+            self.context.events.tell(control_plane, [&Note::normal("Deleting", &message)]);
+        }
         generic::set(&mut next.conditions, conditions::REMOVED, generic::UNKNOWN, "Waiting", &message, now);
         let desired = status_of(rke::API_VERSION, "RKEControlPlane", &key, json!(next));
         self.writer.apply_status(&desired).await?;
@@ -212,50 +242,72 @@ impl Reconciler for PlanSecrets {
             self.writer.put_secret(next).await?;
         }
         let machine = key.sibling(label(labels::MACHINE_NAME));
-        match decision.plan_applied {
-            None => {}
-            Some(PlanApplied::True) => {
-                let (type_, reason) = (conditions::PLAN_APPLIED, "PlanApplied");
-                set_machine_condition(&self.context, &self.writer, &machine, type_, "True", reason, "")
-                    .await?;
-            }
-            Some(PlanApplied::False(message)) => {
-                let (type_, reason) = (conditions::PLAN_APPLIED, "Error");
-                set_machine_condition(
-                    &self.context,
-                    &self.writer,
-                    &machine,
-                    type_,
-                    "False",
-                    reason,
-                    &message,
-                )
-                .await?;
-            }
+        let type_ = conditions::PLAN_APPLIED;
+        let said = match &decision.plan_applied {
+            None => None,
+            Some(PlanApplied::True) => Some(Said { type_, value: "True", reason: "PlanApplied", text: "" }),
+            Some(PlanApplied::False(text)) => Some(Said { type_, value: "False", reason: "Error", text }),
+        };
+        if let Some(said) = said {
+            set_machine_conditions(&self.context, &self.writer, &machine, &[said]).await?;
         }
         Ok(self.context.next(decision.look_again))
     }
 }
 
-/// Applies one condition of a Machine under a manager of its own, so that Cluster API's conditions stay.
-async fn set_machine_condition(
+/// A condition of a Machine.
+#[derive(Clone, Copy)]
+struct Said<'a> {
+    type_: &'a str,
+    value: &'a str,
+    reason: &'a str,
+    text: &'a str,
+}
+
+impl Said<'_> {
+    /// What the Machine tells when the condition changes; what is only waited for is in the condition.
+    fn note(&self) -> Option<Note> {
+        match (self.type_, self.value) {
+            (conditions::PLAN_APPLIED, "True") => {
+                Some(Note::normal("PlanApplied", "The machine has applied its plan"))
+            }
+            (conditions::PLAN_APPLIED, "False") => Some(Note::warning("PlanFailed", self.text)),
+            (conditions::RECONCILED, "True") => {
+                Some(Note::normal("Reconciled", "The machine is configured as its control plane says"))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Applies conditions of a Machine under a manager of its own, so that Cluster API's conditions stay.
+async fn set_machine_conditions(
     context: &Context,
     writer: &Writer,
     key: &ObjectKey,
-    type_: &str,
-    value: &str,
-    reason: &str,
-    message: &str,
+    said: &[Said<'_>],
 ) -> Result<(), Error> {
     let Some(machine) = context.store.machines.get(key) else { return Ok(()) };
-    let live = machine.status.as_ref().and_then(|status| status.conditions.iter().find(|c| c.type_ == type_));
     let now = drover_runtime::conditions::whole_seconds(context.now());
-    let since = live.filter(|c| c.status == value).map_or(now, |c| c.last_transition_time.0);
-    let condition: Value = json!({
-        "type": type_, "status": value, "reason": reason, "message": message,
-        "lastTransitionTime": since.to_string(),
-    });
-    let desired = status_of(capi::API_VERSION, "Machine", key, json!({"conditions": [condition]}));
+    let live = |said: &Said<'_>| {
+        machine.status.as_ref().and_then(|status| status.conditions.iter().find(|c| c.type_ == said.type_))
+    };
+    let conditions: Vec<Value> = said
+        .iter()
+        .map(|said| {
+            let since =
+                live(said).filter(|c| c.status == said.value).map_or(now, |c| c.last_transition_time.0);
+            json!({
+                "type": said.type_, "status": said.value, "reason": said.reason, "message": said.text,
+                "lastTransitionTime": since.to_string(),
+            })
+        })
+        .collect();
+    let desired = status_of(capi::API_VERSION, "Machine", key, json!({"conditions": conditions}));
     writer.apply_status(&desired).await?;
+    let changed =
+        |said: &&Said<'_>| live(said).is_none_or(|c| c.status != said.value || c.message != said.text);
+    let notes: Vec<Note> = said.iter().filter(changed).filter_map(Said::note).collect();
+    context.events.tell(machine.as_ref(), &notes);
     Ok(())
 }

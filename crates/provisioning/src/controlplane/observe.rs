@@ -177,6 +177,8 @@ pub fn machine_view(machine: &capi::Machine) -> Option<MachineView> {
             .and_then(|deprecated| deprecated.v1beta1.as_ref()?.failure_message.clone())
             .map(|message| one_line(&message)),
         not_ready,
+        version: machine.spec.version.clone(),
+        up_to_date: condition("UpToDate").map(|c| c.status == "True"),
         reconciled: condition(conditions::RECONCILED).map(|c| (c.status.clone(), c.message.clone())),
     })
 }

@@ -12,7 +12,7 @@ use super::generate::{GenerateError, Generated, Surroundings, generate, owner_re
 use super::objectset::ObjectSet;
 use super::pools::{APPLIED_QUANTITY, deployment_name, quantity_text, scale, scaled_to};
 use super::template::{CONFIG_API_VERSION, MACHINE_API_VERSION};
-use super::{kubeconfig, log, schemas, status, twin};
+use super::{events, kubeconfig, log, schemas, status, twin};
 use crate::admission::credential_key;
 use crate::conditions as generic;
 use crate::context::Context;
@@ -61,11 +61,7 @@ impl Reconciler for Init {
         if self.follow_scale(&cluster).await? || self.record_schemas(&cluster).await? {
             return Ok(Next::EVENT);
         }
-        let surroundings = match self.check_version(&cluster) {
-            Ok(()) => self.surroundings(&cluster).await,
-            Err(error) => Err(error),
-        };
-        let mut generated = surroundings.and_then(|around| generate(&cluster, &around));
+        let mut generated = self.surroundings(&cluster).await.and_then(|around| generate(&cluster, &around));
         if let Ok(made) = &generated {
             match self.write(&cluster, made).await {
                 // What the API calls invalid stays so until somebody changes it.
@@ -108,19 +104,6 @@ impl Init {
         Ok(())
     }
 
-    /// A version that nobody knows stops the cluster here, with a word, instead of in the planner, which would wait.
-    fn check_version(&self, cluster: &Cluster) -> Result<(), GenerateError> {
-        let (version, releases) = (&cluster.spec.kubernetes_version, &self.context.releases);
-        if cluster.spec.rke_config.is_none() || version.is_empty() || releases.get(version).is_some() {
-            return Ok(());
-        }
-        let known: Vec<&str> = releases.versions().into_iter().collect();
-        Err(GenerateError::Invalid(format!(
-            "kubernetesVersion {version:?} is not known: set spec.kubernetesVersion to one of {}",
-            known.join(", ")
-        )))
-    }
-
     async fn write(&self, cluster: &Cluster, generated: &Generated) -> Result<(), Error> {
         self.adopt(cluster, generated).await?;
         for object in &generated.objects {
@@ -135,18 +118,25 @@ impl Init {
         let live = self.context.store.deployments.get(&key.sibling(name));
         let pools = cluster.spec.rke_config.iter().flat_map(|config| &config.machine_pools);
         let pool = pools.into_iter().find(|pool| deployment_name(&key.name, &pool.name) == name);
-        let (Some(live), Some(pool), true) = (live, pool, object["kind"] == "MachineDeployment") else {
+        let (Some(pool), true) = (pool, object["kind"] == "MachineDeployment") else {
             return self.writer.apply(object).await.map(|_| ());
         };
-        let applied = live.metadata.annotations.as_ref().and_then(|a| a.get(APPLIED_QUANTITY));
-        if applied != Some(&quantity_text(pool.quantity)) {
-            self.scale.apply(&scale(&key.namespace, &key.name, pool)).await?;
+        let note = events::of_pool(live.as_deref(), pool);
+        if let Some(live) = live {
+            let applied = live.metadata.annotations.as_ref().and_then(|a| a.get(APPLIED_QUANTITY));
+            if applied != Some(&quantity_text(pool.quantity)) {
+                self.scale.apply(&scale(&key.namespace, &key.name, pool)).await?;
+            }
+            let mut object = object.clone();
+            if let Some(spec) = object["spec"].as_object_mut() {
+                spec.remove("replicas");
+            }
+            self.writer.apply(&object).await?;
+        } else {
+            self.writer.apply(object).await?;
         }
-        let mut object = object.clone();
-        if let Some(spec) = object["spec"].as_object_mut() {
-            spec.remove("replicas");
-        }
-        self.writer.apply(&object).await.map(|_| ())
+        self.context.events.tell(cluster, &note);
+        Ok(())
     }
 
     /// A MachineDeployment that someone scaled: the pool follows, instead of being forced back.
@@ -168,6 +158,7 @@ impl Init {
                 "spec": {"rkeConfig": {"machinePools": pools}},
             });
             self.writer.merge(provisioning::API_VERSION, "Cluster", &key, patch).await?;
+            self.context.events.tell(cluster, [&events::followed(pool, quantity)]);
             return Ok(true);
         }
         Ok(false)
@@ -194,7 +185,11 @@ impl Init {
     async fn surroundings(&self, cluster: &Cluster) -> Result<Surroundings, GenerateError> {
         let store = &self.context.store;
         let namespace = cluster.metadata.namespace.as_deref().unwrap_or_default();
-        let mut around = Surroundings { management_name: twin::name_of(cluster), ..Surroundings::default() };
+        let mut around = Surroundings {
+            management_name: twin::name_of(cluster),
+            versions: self.context.releases.versions().into_iter().map(str::to_owned).collect(),
+            ..Surroundings::default()
+        };
         let pools = cluster.spec.rke_config.iter().flat_map(|config| &config.machine_pools);
         for pool in pools {
             let kind = pool.machine_config_ref.kind.clone().unwrap_or_default();
@@ -269,7 +264,10 @@ impl Init {
         for (kind, name, deleting) in names {
             let name = name.unwrap_or_default();
             if !deleting && !wanted.contains(&(kind, name.as_str())) {
-                self.writer.delete(capi::API_VERSION, kind, &key.sibling(name)).await?;
+                self.writer.delete(capi::API_VERSION, kind, &key.sibling(&name)).await?;
+                if kind == "MachineDeployment" {
+                    self.context.events.tell(cluster, [&events::pool_removed(&name)]);
+                }
             }
         }
         self.prune_templates(cluster, &hash, &wanted).await
@@ -346,14 +344,7 @@ impl Init {
         let next =
             status::of_cluster(cluster, generated, control_plane.as_deref(), connected, has_kubeconfig, now);
         self.status.apply_status(&status_of(provisioning::API_VERSION, "Cluster", &key, json!(next))).await?;
-        let ready =
-            |status: &provisioning::ClusterStatus| generic::is_true(&status.conditions, conditions::READY);
-        if ready(&next) && !cluster.status.as_ref().is_some_and(ready) {
-            self.context
-                .events
-                .normal(cluster, "Ready", "every machine is configured as the spec says")
-                .await;
-        }
+        self.context.events.tell(cluster, &events::of_status(cluster, &next));
         if let Some(twin) = &twin {
             let machines =
                 store.machines.by_label(labels::capi::CLUSTER_NAME, &key.namespace, &key.name).len();

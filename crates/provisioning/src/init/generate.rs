@@ -22,6 +22,8 @@ pub struct Surroundings {
     pub schemas: BTreeMap<String, Vec<String>>,
     /// Cloud credential secrets that exist, as they are referred to.
     pub credentials: BTreeSet<String>,
+    /// Versions that can be installed.
+    pub versions: BTreeSet<String>,
 }
 
 /// Why nothing is generated.
@@ -50,10 +52,9 @@ pub fn generate(cluster: &Cluster, around: &Surroundings) -> Result<Generated, G
     let namespace = cluster.metadata.namespace.as_deref().unwrap_or_default();
     let name = cluster.metadata.name.as_deref().unwrap_or_default();
     let Some(config) = &cluster.spec.rke_config else { return Ok(Generated::default()) };
-    if cluster.spec.kubernetes_version.is_empty() {
-        return Err(GenerateError::Invalid("spec.kubernetesVersion must not be empty".into()));
-    }
-    pools::validate(config).map_err(GenerateError::Invalid)?;
+    let mut problems = Vec::new();
+    problems.extend(version_problem(&cluster.spec.kubernetes_version, &around.versions));
+    problems.extend(pools::problems(config));
     let mut generated = Generated {
         unsupported: drover_api::provisioning::v1::unimplemented_fields(&cluster.spec),
         ..Generated::default()
@@ -76,17 +77,42 @@ pub fn generate(cluster: &Cluster, around: &Surroundings) -> Result<Generated, G
         }));
     }
     let hostname_limit = config.machine_pool_defaults.as_ref().map(|d| d.hostname_length_limit);
-    for pool in &config.machine_pools {
-        let (infrastructure, extra, adopt) = infrastructure(cluster, pool, around)?;
+    for (index, pool) in config.machine_pools.iter().enumerate() {
+        let (infrastructure, extra, adopt) = match infrastructure(cluster, pool, around) {
+            Ok(found) => found,
+            Err(why) => {
+                problems.extend(why.map(|why| format!("{}: {why}", pools::path(index, pool))));
+                continue;
+            }
+        };
         generated.adopt.extend(adopt);
         objects.extend(extra);
         let refs = References { infrastructure, bootstrap_template: bootstrap_template.clone() };
         objects.push(pools::machine_deployment(namespace, name, pool, hostname_limit, &refs));
         objects.extend(pools::health_check(namespace, name, pool));
     }
+    if !problems.is_empty() {
+        // All of them: who puts one right should not learn of the next only then.
+        return Err(GenerateError::Invalid(problems.join("; ")));
+    }
     let set = ObjectSet::cluster(namespace, name);
     objects.iter_mut().for_each(|object| set.mark(object));
     Ok(generated)
+}
+
+/// A version that nobody knows stops the cluster here, with a word, instead of in the planner, which would wait.
+fn version_problem(version: &str, known: &BTreeSet<String>) -> Option<String> {
+    if version.is_empty() {
+        return Some("spec.kubernetesVersion must not be empty".to_owned());
+    }
+    let wanted = if version.starts_with('v') { version.to_owned() } else { format!("v{version}") };
+    (!known.contains(&wanted)).then(|| {
+        let known: Vec<&str> = known.iter().map(String::as_str).collect();
+        format!(
+            "kubernetesVersion {version:?} is not known: set spec.kubernetesVersion to one of {}",
+            known.join(", ")
+        )
+    })
 }
 
 fn rke_cluster(cluster: &Cluster, namespace: &str, name: &str) -> Value {
@@ -215,11 +241,12 @@ pub fn owner_reference(cluster: &Cluster) -> Value {
 
 type Infrastructure = (Value, Option<Value>, Option<(String, String)>);
 
+/// Where a pool's machines come from, or why from nowhere; no reason if that is said already.
 fn infrastructure(
     cluster: &Cluster,
     pool: &RKEMachinePool,
     around: &Surroundings,
-) -> Result<Infrastructure, GenerateError> {
+) -> Result<Infrastructure, Option<String>> {
     let namespace = cluster.metadata.namespace.as_deref().unwrap_or_default();
     let name = cluster.metadata.name.as_deref().unwrap_or_default();
     let reference = &pool.machine_config_ref;
@@ -230,22 +257,24 @@ fn infrastructure(
         let group = group_of(api_version);
         return Ok((json!({"apiGroup": group, "kind": kind, "name": config_name}), None, None));
     }
-    let at = format!("machine pool {}", pool.name);
+    if kind.is_empty() || config_name.is_empty() {
+        return Err(None);
+    }
+    let refuse = |why: String| Some(format!("machineConfigRef: {why}"));
     let Some(fields) = recorded_fields(pool).or_else(|| around.schemas.get(&kind).cloned()) else {
-        return Err(GenerateError::Invalid(format!("{at}: no active node driver provides the kind {kind}")));
+        return Err(refuse(format!("no active node driver provides the kind {kind}")));
     };
     let Some(config) = around.configs.get(&(kind.clone(), config_name.clone())) else {
-        return Err(GenerateError::Invalid(format!("{at}: {kind} {namespace}/{config_name} does not exist")));
+        return Err(refuse(format!("{kind} {namespace}/{config_name} does not exist")));
     };
-    check_owner(cluster, config).map_err(|owner| {
-        GenerateError::Invalid(format!("{at}: {kind} {namespace}/{config_name} is already owned by {owner}"))
-    })?;
+    check_owner(cluster, config)
+        .map_err(|owner| refuse(format!("{kind} {namespace}/{config_name} is already owned by {owner}")))?;
     let credential = match pool.cloud_credential_secret_name.as_str() {
         "" => cluster.spec.cloud_credential_secret_name.as_str(),
         own => own,
     };
     if !credential.is_empty() && !around.credentials.contains(credential) {
-        return Err(GenerateError::Invalid(format!("{at}: cloud credential {credential} does not exist")));
+        return Err(Some(format!("cloudCredentialSecretName: Secret {credential} does not exist")));
     }
     let template = template::machine_template(&template::Input {
         namespace,

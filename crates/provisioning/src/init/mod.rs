@@ -1,6 +1,7 @@
 //! From a provisioning Cluster to its management twin and the Cluster API objects.
 
 pub mod controller;
+pub mod events;
 pub mod generate;
 pub mod kubeconfig;
 pub mod log;

@@ -18,48 +18,55 @@ pub fn deployment_name(cluster: &str, pool: &str) -> String {
     safe_concat_name(&[cluster, pool])
 }
 
-/// Refuses pools that cannot be worked with, naming the pool and the field.
-pub fn validate(config: &RKEConfig) -> Result<(), String> {
+/// Where a pool stands in the Cluster, for messages.
+pub fn path(index: usize, pool: &RKEMachinePool) -> String {
+    let path = format!("spec.rkeConfig.machinePools[{index}]");
+    if pool.name.is_empty() { path } else { format!("{path} ({})", pool.name) }
+}
+
+/// Everything that is wrong with the pools, each naming the pool and the field.
+pub fn problems(config: &RKEConfig) -> Vec<String> {
     let mut seen = BTreeSet::new();
+    let mut found = Vec::new();
     for (index, pool) in config.machine_pools.iter().enumerate() {
-        let path = format!("spec.rkeConfig.machinePools[{index}]");
+        let path = path(index, pool);
+        let mut refuse = |why: &str| found.push(format!("{path}: {why}"));
         if pool.name.is_empty() {
-            return Err(format!("{path}: name is missing"));
-        }
-        let path = format!("{path} ({})", pool.name);
-        if !seen.insert(&pool.name) {
-            return Err(format!("{path}: there is another pool of that name"));
+            refuse("name is missing");
+        } else if !seen.insert(&pool.name) {
+            refuse("there is another pool of that name");
         }
         if !pool.etcd_role && !pool.control_plane_role && !pool.worker_role {
-            return Err(format!(
-                "{path}: at least one of etcdRole, controlPlaneRole, workerRole must be true"
-            ));
+            refuse("at least one of etcdRole, controlPlaneRole, workerRole must be true");
         }
         let reference = &pool.machine_config_ref;
         let empty = |field: &Option<String>| field.as_deref().unwrap_or_default().is_empty();
         if empty(&reference.name) || empty(&reference.kind) {
-            return Err(format!("{path}: machineConfigRef must name a machine config (kind and name)"));
-        }
-        if let Some(label) = pool.labels.keys().find(|key| is_reserved(key)) {
-            return Err(format!("{path}: label {label} is set by Drover and cannot be set on a pool"));
+            refuse("machineConfigRef must name a machine config (kind and name)");
         }
         for (key, value) in &pool.labels {
-            nodemarks::check_label(key, value).map_err(|why| format!("{path}: {why}"))?;
+            if is_reserved(key) {
+                refuse(&format!("label {key} is set by Drover and cannot be set on a pool"));
+            } else if let Err(why) = nodemarks::check_label(key, value) {
+                refuse(&why);
+            }
         }
-        for taint in &pool.taints {
-            nodemarks::check_taint(taint).map_err(|why| format!("{path}: {why}"))?;
-        }
+        pool.taints
+            .iter()
+            .filter_map(|taint| nodemarks::check_taint(taint).err())
+            .for_each(|why| refuse(&why));
         for (field, value) in [
             ("drainBeforeDeleteTimeout", &pool.drain_before_delete_timeout),
             ("nodeStartupTimeout", &pool.node_startup_timeout),
             ("unhealthyNodeTimeout", &pool.unhealthy_node_timeout),
         ] {
-            if let Some(text) = value.as_deref().filter(|text| !text.is_empty()) {
-                parse_duration(text).ok_or_else(|| format!("{path}: {field} {text:?} is not a duration"))?;
+            let text = value.as_deref().unwrap_or_default();
+            if !text.is_empty() && parse_duration(text).is_none() {
+                refuse(&format!("{field} {text:?} is not a duration like 10m"));
             }
         }
     }
-    Ok(())
+    found
 }
 
 /// Labels that say what a machine is; a pool's own label must not change that.

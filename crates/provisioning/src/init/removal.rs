@@ -13,7 +13,7 @@ use super::controller::Init;
 use super::objectset::ObjectSet;
 use super::remove::{Existence, MachineBlock, Remaining, Step, next};
 use super::template::MACHINE_API_VERSION;
-use super::{kubeconfig, twin};
+use super::{events, kubeconfig, twin};
 use crate::conditions::{self as generic, TRUE, UNKNOWN};
 use crate::keys::{conditions, labels};
 use crate::store::{status_of, to_dynamic};
@@ -26,10 +26,17 @@ impl Init {
         let key = ObjectKey::of(cluster);
         let management_name = twin::name_of(cluster);
         let remaining = self.remaining(cluster, &management_name).await?;
-        match next(&key.name, &management_name, &remaining) {
-            Step::Done => return self.let_go(cluster).await,
+        let step = next(&key.name, &management_name, &remaining);
+        let note = events::of_removal(cluster, &step, &management_name);
+        match step {
+            Step::Done => {
+                let next = self.let_go(cluster).await?;
+                self.context.events.tell(cluster, &note);
+                return Ok(next);
+            }
             Step::Wait(message) => {
                 self.report_removal(cluster, &message).await?;
+                self.context.events.tell(cluster, &note);
                 return Ok(Next::after(AGAIN));
             }
             Step::DeleteTwin => {
@@ -57,6 +64,7 @@ impl Init {
                 self.writer.delete("v1", "Secret", &key.sibling(name)).await?;
             }
         }
+        self.context.events.tell(cluster, &note);
         Ok(Next::after(Duration::from_millis(50)))
     }
 

@@ -33,6 +33,7 @@ fn surroundings() -> Surroundings {
         configs: [config("nc-cp"), config("nc-w")].into(),
         schemas: [("LocalConfig".to_owned(), vec!["cpus".to_owned()])].into(),
         credentials: Default::default(),
+        versions: ["v1.34.1+k3s1".to_owned(), "v1.34.2+k3s1".to_owned()].into(),
     }
 }
 
@@ -127,7 +128,10 @@ fn provisioning_check_9_a_config_of_another_cluster_is_left_alone() {
     let owned = around.configs.get_mut(&("LocalConfig".to_owned(), "nc-w".to_owned())).unwrap();
     owned["metadata"]["ownerReferences"] = json!([{"kind": "Cluster", "name": "other", "uid": "uid-2"}]);
     let message = refusal(&cluster(), &around);
-    assert_eq!(message, "machine pool w: LocalConfig default/nc-w is already owned by Cluster other");
+    assert_eq!(
+        message,
+        "spec.rkeConfig.machinePools[1] (w): machineConfigRef: LocalConfig default/nc-w is already owned by Cluster other"
+    );
 }
 
 #[test]
@@ -140,13 +144,46 @@ fn provisioning_check_10_no_version_no_objects() {
 #[test]
 fn a_missing_config_or_driver_is_named() {
     let mut around = surroundings();
-    around.configs.clear();
-    assert_eq!(refusal(&cluster(), &around), "machine pool cp: LocalConfig default/nc-cp does not exist");
-    around.schemas.clear();
+    around.configs.remove(&("LocalConfig".to_owned(), "nc-cp".to_owned()));
     assert_eq!(
         refusal(&cluster(), &around),
-        "machine pool cp: no active node driver provides the kind LocalConfig"
+        "spec.rkeConfig.machinePools[0] (cp): machineConfigRef: LocalConfig default/nc-cp does not exist"
     );
+    around.schemas.clear();
+    let message = refusal(&cluster(), &around);
+    let driver = "machineConfigRef: no active node driver provides the kind LocalConfig";
+    assert_eq!(message.matches(driver).count(), 2, "{message}");
+}
+
+#[test]
+fn all_problems_are_told_at_once_each_with_its_field() {
+    let mut cluster = cluster();
+    cluster.spec.kubernetes_version = "v9".into();
+    let pools = &mut cluster.spec.rke_config.as_mut().unwrap().machine_pools;
+    pools[0].machine_config_ref.name = Some("none".into());
+    pools[1].worker_role = false;
+    pools[1].drain_before_delete_timeout = Some("soon".into());
+    pools[1].cloud_credential_secret_name = "keys".into();
+    let mut nameless = pools[1].clone();
+    (nameless.name, nameless.machine_config_ref.name) = (String::new(), None);
+    pools.push(nameless);
+    let message = refusal(&cluster, &surroundings());
+    let told: Vec<&str> = message.split("; ").collect();
+    assert_eq!(
+        told,
+        [
+            "kubernetesVersion \"v9\" is not known: set spec.kubernetesVersion to one of v1.34.1+k3s1, v1.34.2+k3s1",
+            "spec.rkeConfig.machinePools[1] (w): at least one of etcdRole, controlPlaneRole, workerRole must be true",
+            "spec.rkeConfig.machinePools[1] (w): drainBeforeDeleteTimeout \"soon\" is not a duration like 10m",
+            "spec.rkeConfig.machinePools[2]: name is missing",
+            "spec.rkeConfig.machinePools[2]: at least one of etcdRole, controlPlaneRole, workerRole must be true",
+            "spec.rkeConfig.machinePools[2]: machineConfigRef must name a machine config (kind and name)",
+            "spec.rkeConfig.machinePools[2]: drainBeforeDeleteTimeout \"soon\" is not a duration like 10m",
+            "spec.rkeConfig.machinePools[0] (cp): machineConfigRef: LocalConfig default/none does not exist",
+            "spec.rkeConfig.machinePools[1] (w): cloudCredentialSecretName: Secret keys does not exist",
+        ]
+    );
+    assert!(!message.contains('\n'));
 }
 
 #[test]
@@ -179,4 +216,86 @@ fn what_is_not_implemented_is_reported() {
     config.rotate_certificates = serde_json::from_value(json!({"generation": 1})).unwrap();
     let generated = generate(&cluster, &surroundings()).unwrap();
     assert_eq!(generated.unsupported, ["spec.rkeConfig.rotateCertificates"]);
+    cluster.spec.rke_config.as_mut().unwrap().machine_pools[1].machine_os = "windows".into();
+    let generated = generate(&cluster, &surroundings());
+    let now = "2026-01-01T00:00:00Z".parse().unwrap();
+    let status = super::status::of_cluster(&cluster, &generated, None, false, false, now);
+    let said = crate::conditions::get(&status.conditions, "ConfigAccepted").unwrap();
+    assert!(said.status == "False" && said.message.contains("machinePools[1].machineOS"), "{}", said.message);
+    let told = super::events::of_status(&cluster, &status);
+    assert!(told.iter().any(|note| note.reason == "NotInEffect" && note.message == said.message), "{told:?}");
+}
+
+#[test]
+fn a_cluster_tells_what_becomes_of_it_and_each_thing_once() {
+    let now = "2026-01-01T00:00:00Z".parse().unwrap();
+    let plane = |ready: &str, message: &str| -> drover_api::rke::v1::RKEControlPlane {
+        serde_json::from_value(json!({
+            "metadata": {"namespace": "default", "name": "demo"},
+            "spec": {"clusterName": "demo", "managementClusterName": "c-m-abcdefgh"},
+            "status": {"conditions": [{"type": "Ready", "status": ready, "message": message}]},
+        }))
+        .unwrap()
+    };
+    let mut cluster = cluster();
+    let mut step =
+        |version: &str, plane: Option<drover_api::rke::v1::RKEControlPlane>, connected, wanted: &[&str]| {
+            cluster.spec.kubernetes_version = version.into();
+            let generated = generate(&cluster, &surroundings());
+            let next =
+                super::status::of_cluster(&cluster, &generated, plane.as_ref(), connected, connected, now);
+            let told = super::events::of_status(&cluster, &next);
+            assert_eq!(told.iter().map(|note| note.reason).collect::<Vec<_>>(), wanted, "{told:?}");
+            cluster.status = Some(next.clone());
+            assert_eq!(super::events::of_status(&cluster, &next), [], "told once");
+            told
+        };
+    let told = step("v9", None, false, &["ManagementClusterCreated", "InvalidSpec"]);
+    assert!(told[1].message.contains("\"v9\" is not known") && told[1].type_ == "Warning", "{told:?}");
+    let good = "v1.34.1+k3s1";
+    step(good, None, false, &["Accepted"]);
+    step(good, Some(plane("Unknown", "waiting for viable init node")), false, &[]);
+    step(good, Some(plane("Unknown", "waiting for probes")), true, &["Connected"]);
+    step(good, Some(plane("True", "")), true, &["Ready"]);
+    step(good, Some(plane("Unknown", "configuring worker node(s) w")), true, &["Reconciling"]);
+    step(good, Some(plane("True", "")), true, &["Ready"]);
+    step(good, Some(plane("False", "the state secret is missing")), true, &["Error"]);
+}
+
+#[test]
+fn pools_that_come_change_and_go_are_told() {
+    use super::events::{followed, of_pool, pool_removed};
+    let pool = cluster().spec.rke_config.unwrap().machine_pools.remove(1);
+    let deployment = |applied: Option<&str>| -> drover_api::capi::v1beta2::MachineDeployment {
+        let notes = applied.map(|applied| json!({"drover.io/applied-quantity": applied}));
+        let mut object =
+            object(&generate(&cluster(), &surroundings()).unwrap(), "MachineDeployment", "demo-w").clone();
+        object["metadata"]["annotations"] = json!(notes);
+        serde_json::from_value(object).unwrap()
+    };
+    assert_eq!(of_pool(None, &pool).unwrap().message, "Pool w gets 2 machine(s)");
+    assert_eq!(of_pool(Some(&deployment(None)), &pool), None, "just made");
+    assert_eq!(of_pool(Some(&deployment(Some("2"))), &pool), None);
+    assert_eq!(of_pool(Some(&deployment(Some("4"))), &pool).unwrap().message, "Pool w: 4 -> 2 machine(s)");
+    assert!(followed(&pool, 5).message.ends_with("2 -> 5 machine(s)"));
+    assert_eq!(pool_removed("demo-x").reason, "PoolRemoved");
+}
+
+#[test]
+fn a_removal_tells_its_steps() {
+    use super::events::of_removal;
+    use super::remove::Step;
+    let mut cluster = cluster();
+    let waiting = Step::Wait("waiting for machine [m1] to delete".into());
+    assert_eq!(
+        of_removal(&cluster, &Step::DeleteTwin, "c-m-x").unwrap().message,
+        "deleting management cluster [c-m-x]"
+    );
+    assert_eq!(of_removal(&cluster, &waiting, "c-m-x").unwrap().reason, "Deleting");
+    cluster.status = serde_json::from_value(json!({"conditions": [
+        {"type": "Removed", "status": "Unknown", "message": "waiting for machine [m1] to delete"},
+    ]}))
+    .unwrap();
+    assert_eq!(of_removal(&cluster, &waiting, "c-m-x"), None, "told once");
+    assert_eq!(of_removal(&cluster, &Step::Done, "c-m-x").unwrap().reason, "Deleted");
 }

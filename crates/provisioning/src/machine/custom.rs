@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use drover_api::rke::v1 as rke;
+use drover_runtime::events::Note;
 use drover_runtime::{Error, Next, ObjectKey, Reconciler};
 use jiff::SignedDuration;
 use serde_json::json;
@@ -125,7 +126,42 @@ impl Reconciler for CustomMachines {
         let status = json!({
             "conditions": list, "ready": provisioned, "initialization": {"provisioned": provisioned},
         });
+        let notes = events(&machine);
         self.writer.apply_status(&status_of(rke::API_VERSION, "CustomMachine", &key, status)).await?;
+        self.context.events.tell(machine.as_ref(), &notes);
         Ok(Next::EVENT)
+    }
+}
+
+/// What a CustomMachine tells: that it came, and that its Node is known. Pure.
+fn events(machine: &rke::CustomMachine) -> Vec<Note> {
+    let mut notes = Vec::new();
+    if machine.status.is_none() {
+        let message = "A server registered itself with the cluster's registration command";
+        notes.push(Note::normal("Registered", message));
+    }
+    let id = &machine.spec.provider_id;
+    if !id.is_empty() && !machine.status.as_ref().is_some_and(|status| status.ready) {
+        notes.push(Note::normal("Provisioned", format!("The server has become a Node, known as {id}")));
+    }
+    notes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_custom_machine_tells_that_it_came_and_that_it_joined() {
+        let reasons =
+            |machine: &rke::CustomMachine| events(machine).iter().map(|n| n.reason).collect::<Vec<_>>();
+        let mut machine = rke::CustomMachine::default();
+        assert_eq!(reasons(&machine), ["Registered"]);
+        machine.status = Some(rke::CustomMachineStatus::default());
+        assert_eq!(reasons(&machine), Vec::<&str>::new());
+        machine.spec.provider_id = "k3s://mine".into();
+        assert_eq!(reasons(&machine), ["Provisioned"]);
+        machine.status = Some(rke::CustomMachineStatus { ready: true, ..Default::default() });
+        assert_eq!(reasons(&machine), Vec::<&str>::new());
     }
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use drover_api::capi::v1beta2 as capi;
 use drover_api::conditions::{reasons, types};
+use drover_runtime::events::Note;
 use drover_runtime::{Error, Next, ObjectKey, Reconciler};
 use jiff::{SignedDuration, Timestamp};
 
@@ -68,7 +69,7 @@ impl MissingNodes {
     }
 
     /// How long the Machine's cluster lets a Node be missing.
-    async fn patience(&self, machine: &capi::Machine) -> Option<SignedDuration> {
+    fn patience(&self, machine: &capi::Machine) -> Option<SignedDuration> {
         let key = ObjectKey::of(machine).sibling(&machine.spec.cluster_name);
         let cluster = self.context.store.rke_clusters.get(&key)?;
         let note = annotations::DELETE_MISSING_CUSTOM_MACHINES_AFTER;
@@ -77,7 +78,8 @@ impl MissingNodes {
         if parsed.is_none() {
             let message =
                 format!("annotation {note}: {text:?} is not a duration like 10m; nothing is deleted");
-            self.context.events.warning(cluster.as_ref(), "InvalidAnnotation", &message).await;
+            let note = Note::warning("InvalidAnnotation", message).standing();
+            self.context.events.tell(cluster.as_ref(), [&note]);
         }
         parsed
     }
@@ -90,7 +92,7 @@ impl Reconciler for MissingNodes {
         let store = &self.context.store;
         let machine = store.machines.get(&key).filter(|machine| missing(machine).is_some());
         let Some(machine) = machine else { return Ok(Next::EVENT) };
-        let Some(after) = self.patience(&machine).await else { return Ok(Next::EVENT) };
+        let Some(after) = self.patience(&machine) else { return Ok(Next::EVENT) };
         let node = match decide(&machine, after, self.context.now()) {
             Step::Nothing => return Ok(Next::EVENT),
             Step::At(due) => return Ok(self.context.next(Some(due))),

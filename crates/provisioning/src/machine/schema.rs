@@ -109,7 +109,8 @@ pub fn crds(driver: &str, schema: &DynamicSchemaSpec) -> Vec<Value> {
     let without = properties(&schema.resource_fields, false);
     let mut machine_fields = without.clone();
     machine_fields.insert("common".into(), common());
-    machine_fields.insert("providerID".into(), json!({"type": "string"}));
+    let id = "The infrastructure's name of the server, equal to the Node's spec.providerID.";
+    machine_fields.insert("providerID".into(), text(id));
     let required: Vec<&String> =
         schema.resource_fields.iter().filter(|(_, field)| field.required).map(|(name, _)| name).collect();
 
@@ -117,25 +118,48 @@ pub fn crds(driver: &str, schema: &DynamicSchemaSpec) -> Vec<Value> {
     for (key, shape) in [("apiVersion", "string"), ("kind", "string"), ("metadata", "object")] {
         config_root.insert(key.into(), json!({"type": shape}));
     }
-    let mut config_schema = json!({"type": "object", "properties": config_root});
+    let mut config_schema = json!({
+        "type": "object",
+        "description": format!(
+            "What the machine driver {driver} is told when it makes the machines of a pool; a pool refers to it by \
+             machineConfigRef. Its fields are the driver's flags."
+        ),
+        "properties": config_root,
+    });
     if !required.is_empty() {
         config_schema["required"] = json!(required);
     }
     let machine_schema = json!({
         "type": "object",
+        "description": format!("A server that the machine driver {driver} makes, by a Job, for one Machine."),
         "properties": {
-            "spec": {"type": "object", "properties": machine_fields},
+            "spec": {
+                "type": "object",
+                "description": format!("What the server is made with: the flags of {driver}, and what all drivers share."),
+                "properties": machine_fields,
+            },
             "status": machine_status(),
         },
     });
     let template_schema = json!({
         "type": "object",
-        "properties": {"spec": {"type": "object", "properties": {
-            "clusterName": {"type": "string"},
-            "template": {"type": "object", "properties": {
-                "metadata": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
-                "spec": {"type": "object", "properties": machine_fields},
-            }},
+        "description": format!("What each {prefix}Machine of a pool is made from."),
+        "properties": {"spec": {"type": "object", "description": "What is asked for.", "properties": {
+            "clusterName": text("Name of the Cluster."),
+            "template": {
+                "type": "object",
+                "description": format!("The {prefix}Machine to be."),
+                "properties": {
+                    "metadata": {
+                        "type": "object", "description": "Labels and annotations.",
+                        "x-kubernetes-preserve-unknown-fields": true,
+                    },
+                    "spec": {
+                        "type": "object", "description": "What each server is made with.",
+                        "properties": machine_fields,
+                    },
+                },
+            },
         }}},
     });
     let columns = json!([
@@ -214,30 +238,54 @@ fn properties(fields: &BTreeMap<String, Field>, defaults: bool) -> Map<String, V
         .collect()
 }
 
+fn text(description: &str) -> Value {
+    json!({"type": "string", "description": description})
+}
+
 fn common() -> Value {
-    json!({"type": "object", "properties": {
-        "cloudCredentialSecretName": {"type": "string"},
-        "labels": {"type": "object", "additionalProperties": {"type": "string"}},
-        "taints": {"type": "array", "items": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
+    json!({"type": "object", "description": "What all drivers share.", "properties": {
+        "cloudCredentialSecretName": text("Secret with the credential for the infrastructure."),
+        "labels": {
+            "type": "object", "description": "Labels of the Node.", "additionalProperties": {"type": "string"},
+        },
+        "taints": {
+            "type": "array", "description": "Taints of the Node.",
+            "items": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+        },
     }})
 }
 
 fn machine_status() -> Value {
-    let text = json!({"type": "string"});
-    json!({"type": "object", "properties": {
-        "addresses": {"type": "array", "items": {
-            "type": "object", "properties": {"type": text, "address": text},
+    json!({"type": "object", "description": "What has been observed.", "properties": {
+        "addresses": {"type": "array", "description": "Addresses of the server.", "items": {
+            "type": "object",
+            "properties": {
+                "type": text("InternalIP, ExternalIP or Hostname."), "address": text("The address."),
+            },
         }},
-        "conditions": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"],
+        "conditions": {
+            "type": "array", "description": "Conditions, one per type.",
+            "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"],
             "items": {"type": "object", "required": ["type", "status"], "properties": {
-                "type": text, "status": text, "reason": text, "message": text,
-                "lastTransitionTime": text, "lastUpdateTime": text,
+                "type": text("CreateJob, DeleteJob or Ready."), "status": text("True, False or Unknown."),
+                "reason": text("One word for programs."), "message": text("A sentence for people."),
+                "lastTransitionTime": text("When the status changed last."),
+                "lastUpdateTime": text("When anything of it changed last."),
             }},
         },
-        "initialization": {"type": "object", "properties": {"provisioned": {"type": "boolean"}}},
-        "cloudCredentialSecretName": text, "driverHash": text, "driverUrl": text, "jobName": text,
-        "attempt": {"type": "integer"}, "failureMessage": text, "failureReason": text, "failedAt": text,
-        "ready": {"type": "boolean"},
+        "initialization": {
+            "type": "object", "description": "Steps that happen once; each stays true.",
+            "properties": {"provisioned": {"type": "boolean", "description": "True once the server exists."}},
+        },
+        "cloudCredentialSecretName": text("Secret with the credential that was used."),
+        "driverHash": text("Checksum of the driver that made the server."),
+        "driverUrl": text("Where that driver came from."),
+        "jobName": text("Name of the Job that makes or removes the server."),
+        "attempt": {"type": "integer", "description": "Number of the last attempt; 0 before the first."},
+        "failureMessage": text("Why the last Job failed."),
+        "failureReason": text("CreateError or DeleteError."),
+        "failedAt": text("When the last Job failed."),
+        "ready": {"type": "boolean", "description": "True once the server exists."},
     }})
 }
 
@@ -250,7 +298,7 @@ mod tests {
             name: name.into(),
             kind,
             default: default.into(),
-            usage: String::new(),
+            usage: format!("Usage of {name}"),
         };
         vec![
             flag("local-cpu-count", FlagKind::Integer, "2"),
@@ -287,5 +335,32 @@ mod tests {
             root(&crds[2])["spec"]["properties"]["template"]["properties"]["spec"]["properties"]["mount"]
                 .is_object()
         );
+    }
+
+    #[test]
+    fn every_field_of_the_kinds_has_a_word_for_explain() {
+        fn check(path: &str, schema: &Value, missing: &mut Vec<String>) {
+            if schema["description"].as_str().is_none_or(str::is_empty) {
+                missing.push(path.to_owned());
+            }
+            for (name, field) in schema["properties"].as_object().into_iter().flatten() {
+                // Those of every object are described by the API server.
+                if path.contains('.') || !["apiVersion", "kind", "metadata"].contains(&name.as_str()) {
+                    check(&format!("{path}.{name}"), field, missing);
+                }
+            }
+            for (name, field) in schema["items"]["properties"].as_object().into_iter().flatten() {
+                check(&format!("{path}[].{name}"), field, missing);
+            }
+        }
+        let mut missing = Vec::new();
+        for crd in crds("local", &schema("local", &flags(), &[])) {
+            let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+            check(crd["spec"]["names"]["kind"].as_str().unwrap(), schema, &mut missing);
+        }
+        assert_eq!(missing, Vec::<String>::new());
+        let config = &crds("local", &schema("local", &flags(), &[]))[0]["spec"]["versions"][0]["schema"];
+        let field = &config["openAPIV3Schema"]["properties"]["cpuCount"];
+        assert_eq!(field["description"], "Usage of local-cpu-count");
     }
 }

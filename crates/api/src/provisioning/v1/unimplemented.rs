@@ -36,8 +36,23 @@ const UNIMPLEMENTED: &[&str] = &[
     "webhookDeploymentCustomization",
 ];
 
+/// The operating system that machines get.
+const LINUX: &str = "linux";
+
 /// The paths, with indexes, of fields that are set to something but that nothing acts on yet.
 pub fn unimplemented_fields(spec: &ClusterSpec) -> Vec<String> {
+    let mut found = unimplemented_paths(spec);
+    // Of this field only one value is implemented.
+    let pools = spec.rke_config.iter().flat_map(|config| config.machine_pools.iter().enumerate());
+    let other = pools.filter(|(_, pool)| !["", LINUX].contains(&pool.machine_os.as_str()));
+    found.extend(other.map(|(index, pool)| {
+        let os = &pool.machine_os;
+        format!("spec.rkeConfig.machinePools[{index}].machineOS ({os:?}: machines get {LINUX})")
+    }));
+    found
+}
+
+fn unimplemented_paths(spec: &ClusterSpec) -> Vec<String> {
     let Ok(spec) = serde_json::to_value(spec) else { return Vec::new() };
     let mut found = Vec::new();
     for path in UNIMPLEMENTED {
@@ -107,6 +122,22 @@ mod tests {
         assert_eq!(
             unimplemented_fields(&spec),
             ["spec.localClusterAuthEndpoint", "spec.rkeConfig.machinePools[1].unhealthyNodeTimeout"]
+        );
+    }
+
+    #[test]
+    fn a_pool_of_windows_machines_is_named() {
+        let pool = |os: &str| {
+            json!({
+                "name": os, "workerRole": true, "machineOS": os,
+                "machineConfigRef": { "kind": "LocalConfig", "name": "a" },
+            })
+        };
+        let spec =
+            spec(json!({ "rkeConfig": { "machinePools": [pool("linux"), pool(""), pool("windows")] } }));
+        assert_eq!(
+            unimplemented_fields(&spec),
+            ["spec.rkeConfig.machinePools[2].machineOS (\"windows\": machines get linux)"]
         );
     }
 

@@ -20,7 +20,9 @@ use serde::{Deserialize, Serialize};
     category = "cluster-api",
     label("auth.cattle.io/cluster-indexed", "true"),
     label("cluster.x-k8s.io/v1beta1", "v1"),
-    label("cluster.x-k8s.io/v1beta2", "v1")
+    label("cluster.x-k8s.io/v1beta2", "v1"),
+    printcolumn = r#"{"name": "Cluster", "type": "string", "jsonPath": ".spec.clusterName"}"#,
+    printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#
 )]
 #[serde(rename_all = "camelCase")]
 pub struct RKEBootstrapTemplateSpec {
@@ -46,7 +48,12 @@ pub struct RKEBootstrapTemplateSpec {
     category = "cluster-api",
     label("auth.cattle.io/cluster-indexed", "true"),
     label("cluster.x-k8s.io/v1beta1", "v1"),
-    label("cluster.x-k8s.io/v1beta2", "v1")
+    label("cluster.x-k8s.io/v1beta2", "v1"),
+    printcolumn = r#"{"name": "Cluster", "type": "string", "jsonPath": ".spec.clusterName"}"#,
+    printcolumn = r#"{"name": "Machine", "type": "string", "jsonPath": ".metadata.ownerReferences[?(@.kind==\"Machine\")].name"}"#,
+    printcolumn = r#"{"name": "Ready", "type": "boolean", "jsonPath": ".status.ready"}"#,
+    printcolumn = r#"{"name": "Data Secret", "type": "string", "jsonPath": ".status.dataSecretName"}"#,
+    printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#
 )]
 #[serde(rename_all = "camelCase")]
 pub struct RKEBootstrapSpec {

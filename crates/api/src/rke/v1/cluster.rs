@@ -20,7 +20,11 @@ use serde::{Deserialize, Serialize};
     category = "cluster-api",
     label("auth.cattle.io/cluster-indexed", "true"),
     label("cluster.x-k8s.io/v1beta1", "v1"),
-    label("cluster.x-k8s.io/v1beta2", "v1")
+    label("cluster.x-k8s.io/v1beta2", "v1"),
+    printcolumn = r#"{"name": "Cluster", "type": "string", "jsonPath": ".metadata.labels['cluster\\.x-k8s\\.io/cluster-name']"}"#,
+    printcolumn = r#"{"name": "Ready", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Ready\")].status"}"#,
+    printcolumn = r#"{"name": "Endpoint", "type": "string", "jsonPath": ".spec.controlPlaneEndpoint.host"}"#,
+    printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#
 )]
 #[serde(rename_all = "camelCase")]
 pub struct RKEClusterSpec {

@@ -24,10 +24,12 @@ use serde::{Deserialize, Serialize};
     label("cluster.x-k8s.io/v1beta1", "v1"),
     label("cluster.x-k8s.io/v1beta2", "v1"),
     printcolumn = r#"{"name": "Cluster", "type": "string", "jsonPath": ".metadata.labels['cluster\\.x-k8s\\.io/cluster-name']"}"#,
+    printcolumn = r#"{"name": "Ready", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Ready\")].status"}"#,
     printcolumn = r#"{"name": "Initialized", "type": "string", "jsonPath": ".status.initialized"}"#,
     printcolumn = r#"{"name": "API Server Available", "type": "boolean", "jsonPath": ".status.initialization.controlPlaneInitialized"}"#,
     printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#,
-    printcolumn = r#"{"name": "Version", "type": "string", "jsonPath": ".spec.kubernetesVersion"}"#
+    printcolumn = r#"{"name": "Version", "type": "string", "jsonPath": ".spec.kubernetesVersion"}"#,
+    printcolumn = r#"{"name": "Message", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Ready\")].message", "priority": 10}"#
 )]
 #[serde(rename_all = "camelCase")]
 pub struct RKEControlPlaneSpec {

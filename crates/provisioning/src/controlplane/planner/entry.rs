@@ -42,6 +42,10 @@ pub struct MachineView {
     pub failure: Option<String>,
     /// The Machine is not ready yet, and why; empty when it is.
     pub not_ready: Option<String>,
+    /// `spec.version`.
+    pub version: Option<String>,
+    /// Condition `UpToDate` as it stands.
+    pub up_to_date: Option<bool>,
     /// Condition `Reconciled` as it stands: status and message.
     pub reconciled: Option<(String, String)>,
 }

@@ -19,6 +19,9 @@ use super::tier::{self, Context, SecretWrite, Tier};
 use super::write::{FailurePolicy, with_annotation, with_label};
 use crate::settings::Settings;
 
+/// The kind of machines that people bring themselves.
+const CUSTOM_MACHINE: &str = "CustomMachine";
+
 /// Everything a pass looks at.
 #[derive(Clone, Debug)]
 pub struct Scope {
@@ -78,10 +81,17 @@ pub enum Action {
         bootstrap: String,
     },
     Unpause,
-    /// Condition `Reconciled` of a Machine; no message means True.
+    /// Condition `Reconciled` of a Machine; no message means True. For a Machine that no deployment speaks for also
+    /// `UpToDate`.
     MachineReconciled {
         machine: String,
         message: Option<String>,
+        up_to_date: Option<bool>,
+    },
+    /// The version that the Machine's plan has brought it to, for people to see.
+    MachineVersion {
+        machine: String,
+        version: String,
     },
 }
 
@@ -398,10 +408,21 @@ impl Pass<'_> {
         let outcome = tier::reconcile(context, tier).map_err(End::Error)?;
         self.refused.extend(outcome.refused);
         self.actions.extend(outcome.writes.into_iter().map(|write| Action::WriteSecret(Box::new(write))));
+        let version = &context.input.spec.kubernetes_version;
         for (machine, message) in outcome.machines {
-            let known = context.entries.iter().find(|entry| entry.name() == machine);
-            if known.is_some_and(|entry| entry.machine.infrastructure_ready && differs(entry, &message)) {
-                self.actions.push(Action::MachineReconciled { machine, message });
+            let Some(entry) = context.entries.iter().find(|entry| entry.name() == machine) else { continue };
+            let current = outcome.current.contains(&machine);
+            // Of a pool's Machines Cluster API itself says so.
+            let up_to_date = (entry.machine.infrastructure_kind == CUSTOM_MACHINE).then_some(current);
+            if entry.machine.infrastructure_ready && differs(entry, &message, up_to_date) {
+                self.actions.push(Action::MachineReconciled {
+                    machine: machine.clone(),
+                    message,
+                    up_to_date,
+                });
+            }
+            if current && !entry.is_deleting() && entry.machine.version.as_ref() != Some(version) {
+                self.actions.push(Action::MachineVersion { machine, version: version.clone() });
             }
         }
         outcome.waiting.map_or(Ok(outcome.ignored), waiting)
@@ -416,12 +437,13 @@ impl Pass<'_> {
     }
 }
 
-fn differs(entry: &Entry, message: &Option<String>) -> bool {
+fn differs(entry: &Entry, message: &Option<String>, up_to_date: Option<bool>) -> bool {
     let wanted = match message {
         None => ("True".to_owned(), String::new()),
         Some(message) => ("Unknown".to_owned(), message.clone()),
     };
     entry.machine.reconciled.as_ref() != Some(&wanted)
+        || (up_to_date.is_some() && entry.machine.up_to_date != up_to_date)
 }
 
 fn delivered_server(entry: &Entry, runtime: Runtime) -> Option<String> {

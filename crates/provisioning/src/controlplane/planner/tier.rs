@@ -55,6 +55,8 @@ pub struct Outcome {
     pub ignored: Option<String>,
     /// Message per machine; none when it is as it should be.
     pub machines: BTreeMap<String, Option<String>>,
+    /// Machines that have applied the plan that they should have.
+    pub current: BTreeSet<String>,
     pub refused: BTreeSet<String>,
 }
 
@@ -113,6 +115,9 @@ pub fn reconcile(context: &Context<'_>, tier: &Tier<'_>) -> Result<Outcome, Stri
     }
     let limit = concurrency::limit(tier.max_unavailable, planned.len())?;
     let mut unavailable = planned.iter().filter(|(entry, rendered)| is_unavailable(entry, rendered)).count();
+    let is_current =
+        |(entry, rendered): &&(&Entry, Rendered)| !is_changed(entry, rendered) && entry.node.in_sync;
+    outcome.current = planned.iter().filter(is_current).map(|(entry, _)| entry.name().to_owned()).collect();
     for (entry, rendered) in &planned {
         step(context, tier, entry, rendered, limit, &mut unavailable, &mut buckets, &mut outcome);
     }

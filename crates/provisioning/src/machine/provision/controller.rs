@@ -5,13 +5,16 @@ use std::time::Duration;
 
 use drover_api::capi::v1beta2 as capi;
 use drover_api::finalizers::cattle::MACHINE_PROVISION;
+use drover_runtime::events::Note;
 use drover_runtime::{Cache, Error, Next, ObjectKey, Reconciler};
 use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::ObjectReference;
 use kube::ResourceExt;
 use kube::api::DynamicObject;
 use serde_json::{Value, json};
 
 use super::decide::{JobView, Scope, Step, decide, status};
+use super::events;
 use super::objects::{self, Names};
 use super::state::Machine;
 use crate::context::Context;
@@ -65,8 +68,11 @@ impl Reconciler for MachineProvision {
             );
             self.writer.apply_status_over(&desired, &object).await?;
         }
+        let tell = |note: Note| self.context.events.record(self.reference(&object), note);
+        events::events(&scope, &decision).into_iter().for_each(tell);
         for step in &decision.steps {
             self.carry_out(&object, &infra, &scope, step).await?;
+            events::done(&scope, step, &Names::of(&key.name).provision).into_iter().for_each(tell);
         }
         let waiting = decision.progress.waiting.is_some();
         let next = self.context.next(decision.look_again);
@@ -177,15 +183,6 @@ impl MachineProvision {
             Step::DropFinalizer(leftover) => {
                 if let Some(left) = leftover {
                     tracing::warn!(machine = %key, left, "removal ended without proof");
-                    let reference = k8s_openapi::api::core::v1::ObjectReference {
-                        api_version: Some(MACHINE_API_VERSION.to_owned()),
-                        kind: Some(self.kind.clone()),
-                        namespace: Some(key.namespace.clone()),
-                        name: Some(key.name.clone()),
-                        uid: object.metadata.uid.clone(),
-                        ..Default::default()
-                    };
-                    self.context.events.record(reference, "Warning", "LeftBehind", left).await;
                 }
                 let mut typed = object.clone();
                 typed.types = Some(self.types());
@@ -239,6 +236,17 @@ impl MachineProvision {
         }
         self.writer.delete("v1", "ServiceAccount", &key.sibling(&names.provision)).await?;
         self.writer.delete("v1", "Secret", &key.sibling(&names.env_secret)).await
+    }
+
+    fn reference(&self, object: &DynamicObject) -> ObjectReference {
+        ObjectReference {
+            api_version: Some(MACHINE_API_VERSION.to_owned()),
+            kind: Some(self.kind.clone()),
+            namespace: object.metadata.namespace.clone(),
+            name: object.metadata.name.clone(),
+            uid: object.metadata.uid.clone(),
+            ..ObjectReference::default()
+        }
     }
 
     fn types(&self) -> kube::core::TypeMeta {

@@ -2,6 +2,7 @@
 
 pub mod controller;
 pub mod decide;
+pub mod events;
 pub mod objects;
 pub mod state;
 

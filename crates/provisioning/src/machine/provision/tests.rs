@@ -1,9 +1,11 @@
 //! A machine's life, and the ways it goes wrong.
 
+use drover_runtime::events::Note;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::decide::{JobView, Scope, Step, decide, status};
+use super::events;
 use super::state::Machine;
 
 /// An infra machine with its Job; steps are carried out on it.
@@ -15,6 +17,7 @@ struct World {
     leftover: Option<String>,
     started: Vec<bool>,
     replaced: bool,
+    told: Vec<Note>,
 }
 
 impl World {
@@ -30,15 +33,30 @@ impl World {
             ..Scope::default()
         };
         let now = "2026-01-01T00:00:00Z".parse().unwrap();
-        Self { object, scope, now, gone: false, leftover: None, started: vec![], replaced: false }
+        Self {
+            object,
+            scope,
+            now,
+            gone: false,
+            leftover: None,
+            started: vec![],
+            replaced: false,
+            told: vec![],
+        }
     }
 
     fn run(&mut self) -> &mut Self {
         for _ in 0..10 {
+            if self.gone {
+                break;
+            }
             self.scope.machine = Machine::read(&self.object);
             let decision = decide(&self.scope, self.now);
+            self.told.extend(events::events(&self.scope, &decision));
+            let done = decision.steps.iter().filter_map(|step| events::done(&self.scope, step, "m1-job"));
+            self.told.extend(done);
             self.object["status"] = status(&self.scope.machine, &decision.progress, self.now);
-            if decision.steps.is_empty() || self.gone {
+            if decision.steps.is_empty() {
                 break;
             }
             for step in decision.steps {
@@ -230,4 +248,38 @@ fn the_status_is_stable() {
     world.now += SignedDuration::from_hours(5);
     world.run();
     assert_eq!(world.object, before);
+}
+
+#[test]
+fn a_machine_tells_of_its_jobs_and_each_thing_once() {
+    let reasons = |world: &mut World| {
+        world.run();
+        let again = world.told.len();
+        world.run();
+        assert_eq!(world.told.len(), again, "told once: {:?}", world.told);
+        std::mem::take(&mut world.told).iter().map(|note| note.reason).collect::<Vec<_>>()
+    };
+    let mut world = World::new();
+    world.scope.blocked = Some("waiting for bootstrap data".into());
+    assert_eq!(reasons(&mut world), ["Waiting"]);
+    world.scope.blocked = None;
+    assert_eq!(reasons(&mut world), ["CreateJobStarted"]);
+    world.finish();
+    assert_eq!(reasons(&mut world), ["CreateJobSucceeded"]);
+    world.delete();
+    world.run();
+    assert_eq!(world.told.last().unwrap().reason, "DeleteJobStarted", "{:?}", world.told);
+    world.told.clear();
+    world.finish();
+    world.run();
+    let told: Vec<_> = world.told.iter().map(|note| note.reason).collect();
+    assert_eq!(told, ["DeleteJobSucceeded", "Deleted"]);
+
+    let mut world = World::new();
+    world.run();
+    world.told.clear();
+    world.fail("no such image");
+    world.run();
+    assert_eq!((world.told[0].type_, world.told[0].reason), ("Warning", "CreateError"));
+    assert!(world.told[0].message.contains("no such image"), "{:?}", world.told);
 }

@@ -3,4 +3,5 @@
 mod checks;
 mod rendering;
 mod scenarios;
+mod story;
 mod world;

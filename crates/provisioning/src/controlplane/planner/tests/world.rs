@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::Secret;
 use serde_json::json;
 
 use super::super::entry::{Entry, MachineView};
+use super::super::events;
 use super::super::pass::{Action, CapiCluster, Decision, End, Scope, StateSecret, decide};
 use super::super::releases::Releases;
 use super::super::render::Tokens;
@@ -24,6 +25,8 @@ pub(crate) struct World {
     pub(crate) now: Timestamp,
     /// What the control plane said, one line per change.
     pub(crate) log: Vec<String>,
+    /// What the control plane told.
+    pub(crate) told: Vec<String>,
     /// Machines whose agent is dead.
     pub(crate) dead: Vec<String>,
     pub(crate) decision: Option<Decision>,
@@ -65,7 +68,7 @@ impl World {
             connected: false,
         };
         let now = "2026-01-01T00:00:00Z".parse().unwrap();
-        let mut world = Self { scope, now, log: vec![], dead: vec![], decision: None };
+        let mut world = Self { scope, now, log: vec![], told: vec![], dead: vec![], decision: None };
         for (index, (name, roles)) in machines.iter().enumerate() {
             world.add(name, roles, index + 1);
         }
@@ -131,6 +134,9 @@ impl World {
         let decision = decide(&self.scope, self.now);
         assert_eq!(decision, decide(&self.scope, self.now), "decide is a function");
         let next = status::after(&self.scope, &decision, self.now);
+        let mut told = events::events(&self.scope, &decision);
+        told.extend(decision.actions.iter().filter_map(|action| events::done(&self.scope, action)));
+        self.told.extend(told.iter().map(|note| format!("{}: {}", note.reason, note.message)));
         for action in &decision.actions {
             self.apply(action);
         }
@@ -162,7 +168,11 @@ impl World {
             }
             Action::ForceEtcdRemoval { machine, .. } => self.say(format!("  force removal of {machine}")),
             Action::Unpause => self.say("  unpause"),
-            Action::MachineReconciled { machine, message } => {
+            Action::MachineVersion { machine, version } => {
+                self.entry_mut(machine).machine.version = Some(version.clone());
+            }
+            Action::MachineReconciled { machine, message, up_to_date } => {
+                self.entry_mut(machine).machine.up_to_date = *up_to_date;
                 let value = match message {
                     None => ("True".to_owned(), String::new()),
                     Some(message) => ("Unknown".to_owned(), message.clone()),

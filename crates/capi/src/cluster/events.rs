@@ -1,0 +1,63 @@
+//! The story of a Cluster: what changed between the status as it was and as it will be. Pure.
+
+use drover_api::capi::v1beta2::ClusterStatus;
+use drover_api::conditions::types;
+use drover_runtime::conditions::{TRUE, get};
+use drover_runtime::events::Note;
+use kube::ResourceExt;
+
+use super::decide::{Action, Decision, Stage};
+use super::scope::Scope;
+
+/// What a pass has to tell; `next` is the status that it writes.
+pub fn events(scope: &Scope, decision: &Decision, next: &ClusterStatus) -> Vec<Note> {
+    if decision.paused {
+        return Vec::new();
+    }
+    let live = scope.cluster.status.clone().unwrap_or_default();
+    let mut notes = Vec::new();
+    if decision.infrastructure_provisioned && !scope.was_provisioned() {
+        notes.push(Note::normal("InfrastructureReady", "The infrastructure is provisioned"));
+    }
+    if decision.control_plane_initialized && !scope.was_initialized() {
+        notes.push(Note::normal("ControlPlaneInitialized", "The control plane is initialized"));
+    }
+    if live.phase != next.phase
+        && let Some(reason) = next.phase.as_deref().and_then(phase)
+    {
+        let message = format!("Cluster {} is {}", scope.cluster.name_any(), reason.to_lowercase());
+        notes.push(Note::normal(reason, message));
+    }
+    if let Some(failure) = &decision.failure {
+        notes.push(Note::warning("InfrastructureLost", failure.clone()).standing());
+    }
+    if let Some(stage) = &decision.stage {
+        deletion(&live, next, stage, &mut notes);
+    }
+    notes
+}
+
+/// Upstream's reason of a phase is the phase.
+fn phase(phase: &str) -> Option<&'static str> {
+    ["Pending", "Provisioning", "Provisioned", "Deleting", "Failed"].into_iter().find(|known| *known == phase)
+}
+
+/// Each stage of a deletion is told when it begins.
+fn deletion(live: &ClusterStatus, next: &ClusterStatus, stage: &Stage, notes: &mut Vec<Note>) {
+    let before = get(&live.conditions, types::DELETING).filter(|c| c.status == TRUE);
+    if before.is_some_and(|condition| condition.reason == stage.reason()) {
+        return;
+    }
+    let message = get(&next.conditions, types::DELETING).map(|c| c.message.clone()).unwrap_or_default();
+    match stage {
+        Stage::Done => {}
+        Stage::Blocked(why) => notes.push(Note::warning("FailedDelete", why.clone()).standing()),
+        _ => notes.push(Note::normal(stage.reason(), message)),
+    }
+}
+
+/// A write that succeeded.
+pub fn done(scope: &Scope, action: &Action) -> Option<Note> {
+    let message = || format!("Cluster {} has been deleted", scope.cluster.name_any());
+    (*action == Action::RemoveFinalizer).then(|| Note::normal("Deleted", message()))
+}

@@ -1,0 +1,130 @@
+//! The story of a Machine: what changed between the status as it was and as it will be. Pure.
+
+use drover_api::capi::v1beta2::MachineStatus;
+use drover_api::conditions::{reasons, types};
+use drover_runtime::conditions::{TRUE, get, is_true};
+use drover_runtime::events::Note;
+use jiff::{SignedDuration, Timestamp};
+
+use super::decide::{Action, Decision};
+use super::deletion::Stage;
+use super::scope::Scope;
+
+/// What a pass has to tell; `next` is the status that it writes.
+pub fn events(scope: &Scope, decision: &Decision, next: &MachineStatus, now: Timestamp) -> Vec<Note> {
+    if decision.paused {
+        return Vec::new();
+    }
+    let live = scope.machine.status.clone().unwrap_or_default();
+    let mut notes = Vec::new();
+    if live.phase.is_none() && !scope.is_deleting() {
+        let message = "Waiting for bootstrap data, a server, and the Node that it becomes";
+        notes.push(Note::normal("Created", message));
+    }
+    if decision.data_secret_created && !scope.had_data_secret() {
+        let name = decision.data_secret_name.as_deref().unwrap_or_default();
+        notes.push(Note::normal("BootstrapReady", format!("Bootstrap data is in Secret {name}")));
+    }
+    if decision.infrastructure_provisioned && !scope.was_provisioned() {
+        let kind = &scope.machine.spec.infrastructure_ref.kind;
+        let id = decision.provider_id.as_deref().unwrap_or_default();
+        notes.push(Note::normal("InfrastructureReady", format!("{kind} is provisioned as {id}")));
+    }
+    if let (None, Some(node)) = (scope.node_name(), &decision.node_name) {
+        notes.push(Note::normal("SuccessfulSetNodeRef", node.clone()));
+    }
+    if let Some((reason, message)) = &decision.failure {
+        notes.push(Note::warning(reason, message.clone()).standing());
+    }
+    readiness(scope, &live, next, &mut notes);
+    if let Some(stage) = &decision.stage {
+        deletion(scope, &live, next, stage, now, &mut notes);
+    }
+    notes
+}
+
+fn readiness(scope: &Scope, live: &MachineStatus, next: &MachineStatus, notes: &mut Vec<Note>) {
+    let (was, is) = (is_true(&live.conditions, types::READY), is_true(&next.conditions, types::READY));
+    if is && !was {
+        notes.push(Note::normal("Ready", "The Machine and its Node are ready"));
+    } else if was && !is && !scope.is_deleting() {
+        let message = get(&next.conditions, types::READY).map(|ready| ready.message.clone());
+        notes.push(Note::warning("NotReady", message.unwrap_or_default()));
+    }
+}
+
+/// Each stage of a deletion is told when it begins, and the drain also when it ends.
+fn deletion(
+    scope: &Scope,
+    live: &MachineStatus,
+    next: &MachineStatus,
+    stage: &Stage,
+    now: Timestamp,
+    notes: &mut Vec<Note>,
+) {
+    let before = get(&live.conditions, types::DELETING).filter(|c| c.status == TRUE);
+    let before = before.map(|condition| condition.reason.as_str()).unwrap_or_default();
+    let message = get(&next.conditions, types::DELETING).map(|c| c.message.clone()).unwrap_or_default();
+    if let Stage::DrainBlocked(why) = stage {
+        notes.push(Note::warning("FailedDrainNode", why.clone()).standing());
+    }
+    if let Stage::InfrastructureBlocked(why) | Stage::BootstrapBlocked(why) = stage {
+        notes.push(Note::warning("FailedDelete", why.clone()).standing());
+    }
+    if before == stage.reason() {
+        return;
+    }
+    let node = live.node_ref.as_ref().map(|node| node.name.as_str()).unwrap_or_default();
+    if before == reasons::DRAINING_NODE {
+        notes.push(match drain_limit(scope, live).filter(|(due, _)| *due <= now) {
+            Some((_, limit)) => {
+                let message = format!("Node {node} was not drained within {limit} s; going on without");
+                Note::warning("FailedDrainNode", message)
+            }
+            None => Note::normal("SuccessfulDrainNode", format!("Drained Node {node}")),
+        });
+    }
+    if before == reasons::WAITING_FOR_VOLUME_DETACH {
+        notes.push(Note::normal("NodeVolumesDetached", format!("No volume of Node {node} is waited for")));
+    }
+    match stage {
+        Stage::DrainBlocked(_) | Stage::InfrastructureBlocked(_) | Stage::BootstrapBlocked(_) => {}
+        Stage::Draining { node, .. } => {
+            notes.push(Note::normal(stage.reason(), format!("Draining Node {node}")));
+        }
+        // Told when it is done.
+        Stage::Node(_) | Stage::Done => {}
+        _ => notes.push(Note::normal(stage.reason(), message)),
+    }
+}
+
+/// When the drain is given up, and after how many seconds.
+fn drain_limit(scope: &Scope, live: &MachineStatus) -> Option<(Timestamp, i32)> {
+    let limit =
+        scope.machine.spec.deletion.as_ref()?.node_drain_timeout_seconds.filter(|limit| *limit > 0)?;
+    let since = live.deletion.as_ref()?.node_drain_start_time.as_ref()?.0;
+    Some((since.checked_add(SignedDuration::from_secs(i64::from(limit))).ok()?, limit))
+}
+
+/// A write that succeeded.
+pub fn done(action: &Action) -> Option<Note> {
+    match action {
+        Action::DeleteNode(name) => {
+            Some(Note::normal("SuccessfulDeleteNode", format!("Deleted Node {name}")))
+        }
+        Action::RemoveFinalizer => Some(Note::normal("Deleted", "The Machine has been deleted")),
+        _ => None,
+    }
+}
+
+/// A write that failed; it is tried again, so this is a state.
+pub fn failed(action: &Action, error: &str) -> Option<Note> {
+    let (reason, doing) = match action {
+        Action::Cordon(name) => ("FailedDrainNode", format!("cordon Node {name}")),
+        Action::Evict { .. } => ("FailedDrainNode", "evict pods".to_owned()),
+        Action::DeleteNode(name) => ("FailedDeleteNode", format!("delete Node {name}")),
+        Action::Delete(part) => ("FailedDelete", format!("delete {part:?}").to_lowercase()),
+        _ => return None,
+    };
+    Some(Note::warning(reason, format!("Failed to {doing}: {error}")).standing())
+}

@@ -1,0 +1,42 @@
+//! What a MachineSet tells of its Machines, with upstream's reasons. Pure.
+
+use drover_runtime::events::Note;
+
+use super::decide::{Action, Decision};
+
+/// A write that succeeded.
+pub fn done(action: &Action) -> Option<Note> {
+    match action {
+        Action::Create(name) => Some(Note::normal("SuccessfulCreate", format!("Created Machine {name:?}"))),
+        Action::Delete { name, reason, .. } => {
+            Some(Note::normal("SuccessfulDelete", format!("Deleted Machine {name:?}, because {reason}")))
+        }
+        Action::Adopt(name) => Some(Note::normal("SuccessfulAdopt", format!("Adopted Machine {name:?}"))),
+        _ => None,
+    }
+}
+
+/// A write that failed; it is tried again, so this is a state.
+pub fn failed(action: &Action, error: &str) -> Option<Note> {
+    let (reason, doing) = match action {
+        // Every attempt has another name, and fails alike.
+        Action::Create(name) => {
+            let alike = error.replace(name.as_str(), "NAME");
+            return Some(
+                Note::warning("FailedCreate", format!("Failed to create a Machine: {alike}")).standing(),
+            );
+        }
+        Action::Delete { name, .. } => ("FailedDelete", format!("delete Machine {name:?}")),
+        Action::Adopt(name) => ("FailedAdopt", format!("adopt Machine {name:?}")),
+        _ => return None,
+    };
+    Some(Note::warning(reason, format!("Failed to {doing}: {error}")).standing())
+}
+
+/// What else a pass has to tell.
+pub fn events(decision: &Decision) -> Vec<Note> {
+    let blocked = decision.blocked.as_ref().map(|why| {
+        Note::normal("ScalingUpBlocked", format!("Machines are missing, but none is made: {why}")).standing()
+    });
+    blocked.into_iter().collect()
+}

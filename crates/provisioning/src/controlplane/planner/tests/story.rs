@@ -1,0 +1,105 @@
+//! What a person reads of a control plane: its events, and what its Machines show.
+
+use super::super::pass::End;
+use super::world::World;
+
+fn reasons(world: &mut World) -> Vec<String> {
+    let told = std::mem::take(&mut world.told);
+    let reason = |line: &String| line.split(": ").next().unwrap_or_default().to_owned();
+    told.iter().map(reason).filter(|reason| reason != "Waiting").collect()
+}
+
+#[test]
+fn the_way_to_ready_is_told_and_steady_state_tells_nothing() {
+    let mut world = World::new(&[("cp", "ec"), ("w", "w")]);
+    assert_eq!(world.settle(), End::Ready);
+    let told = world.told.clone();
+    let has = |line: &str| assert!(told.iter().any(|t| t == line), "{line}: {told:#?}");
+    has("InitNodeElected: Machine cp starts the cluster; the others join it");
+    has("PlanWritten: Wrote the plan of Machine cp for v1.34.1+k3s1: initial plan");
+    has("PlanWritten: Wrote the plan of Machine w for v1.34.1+k3s1: initial plan");
+    assert!(told.iter().any(|t| t.starts_with("Waiting: ")), "{told:#?}");
+    let mut order = reasons(&mut world);
+    order.dedup();
+    assert_eq!(
+        order,
+        [
+            "JoinTokensCreated",
+            "InitNodeElected",
+            "PlanWritten",
+            "ControlPlaneInitialized",
+            "PlanWritten",
+            "Ready"
+        ]
+    );
+    for _ in 0..3 {
+        world.pass();
+    }
+    assert_eq!(world.told, Vec::<String>::new(), "steady state");
+}
+
+#[test]
+fn an_upgrade_and_a_change_have_a_beginning_and_an_end() {
+    let mut world = World::new(&[("cp", "ec"), ("w", "w")]);
+    assert_eq!(world.settle(), End::Ready);
+    world.told.clear();
+    world.scope.spec.kubernetes_version = "v1.34.2+k3s1".into();
+    assert_eq!(world.settle(), End::Ready);
+    assert_eq!(
+        world.told[0],
+        "UpgradeStarted: Upgrading from v1.34.1+k3s1 to v1.34.2+k3s1, machine by machine"
+    );
+    assert!(
+        world.told.contains(&"UpgradeFinished: Every machine runs v1.34.2+k3s1".to_owned()),
+        "{:#?}",
+        world.told
+    );
+    assert_eq!(
+        reasons(&mut world),
+        ["UpgradeStarted", "PlanWritten", "PlanWritten", "UpgradeFinished", "Ready"]
+    );
+    let config = serde_json::json!({"kubelet-arg": ["max-pods=42"]});
+    world.scope.spec.config.machine_global_config = serde_json::from_value(config).unwrap();
+    assert_eq!(world.settle(), End::Ready);
+    assert_eq!(
+        reasons(&mut world),
+        ["UpdateStarted", "PlanWritten", "PlanWritten", "UpdateFinished", "Ready"]
+    );
+}
+
+#[test]
+fn a_machine_shows_the_version_it_was_brought_to() {
+    let mut world = World::new(&[("cp", "ec"), ("w", "w")]);
+    assert_eq!(world.settle(), End::Ready);
+    let version = |world: &World, name: &str| world.entry(name).machine.version.clone().unwrap_or_default();
+    assert_eq!((version(&world, "cp"), version(&world, "w")), ("v1.34.1+k3s1".into(), "v1.34.1+k3s1".into()));
+    world.dead.push("w".into());
+    world.scope.spec.kubernetes_version = "v1.34.2+k3s1".into();
+    world.settle();
+    assert_eq!((version(&world, "cp"), version(&world, "w")), ("v1.34.2+k3s1".into(), "v1.34.1+k3s1".into()));
+}
+
+#[test]
+fn of_a_custom_machine_the_control_plane_says_whether_it_is_up_to_date() {
+    let mut world = World::new(&[("cp", "ec"), ("mine", "w")]);
+    world.entry_mut("cp").machine.infrastructure_kind = "LocalMachine".into();
+    world.entry_mut("mine").machine.infrastructure_kind = "CustomMachine".into();
+    assert_eq!(world.settle(), End::Ready);
+    assert_eq!(world.entry("mine").machine.up_to_date, Some(true));
+    assert_eq!(world.entry("cp").machine.up_to_date, None, "Cluster API's business");
+    world.dead.push("mine".into());
+    world.scope.spec.kubernetes_version = "v1.34.2+k3s1".into();
+    world.settle();
+    assert_eq!(world.entry("mine").machine.up_to_date, Some(false));
+}
+
+#[test]
+fn what_stops_the_control_plane_is_told_once() {
+    let mut world = World::new(&[("cp", "ec"), ("w", "w")]);
+    world.scope.spec.kubernetes_version = "abc".into();
+    for _ in 0..3 {
+        world.pass();
+    }
+    let told = std::mem::take(&mut world.told);
+    assert!(told.len() == 1 && told[0].starts_with("Error: kubernetesVersion \"abc\""), "{told:#?}");
+}

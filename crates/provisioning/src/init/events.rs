@@ -1,0 +1,113 @@
+//! What a provisioning Cluster tells its owner. Pure; upgrades are told by the planner, which carries them out.
+
+use drover_api::capi::v1beta2::MachineDeployment;
+use drover_api::provisioning::v1::{Cluster, ClusterStatus, RKEMachinePool};
+use drover_runtime::events::Note;
+
+use super::pools::{APPLIED_QUANTITY, quantity_text};
+use super::remove::Step;
+use crate::conditions::{self as generic, FALSE, TRUE, UNKNOWN};
+use crate::keys::conditions as types;
+
+/// What changed between the status as it was and as it will be.
+pub fn of_status(cluster: &Cluster, next: &ClusterStatus) -> Vec<Note> {
+    let live = cluster.status.clone().unwrap_or_default();
+    let mut notes = Vec::new();
+    if live.cluster_name != next.cluster_name {
+        let message = format!("The cluster is known to the management plane as {}", next.cluster_name);
+        notes.push(Note::normal("ManagementClusterCreated", message));
+    }
+    let changed = |type_: &str| {
+        let (was, is) = (generic::get(&live.conditions, type_), generic::get(&next.conditions, type_)?);
+        let same = was.is_some_and(|was| was.status == is.status && was.message == is.message);
+        (!same).then(|| (was.map(|was| was.status.as_str()).unwrap_or_default(), is))
+    };
+    if let Some((was, made)) = changed(types::RKE_CLUSTER) {
+        match made.status.as_str() {
+            TRUE if was == FALSE => {
+                notes.push(Note::normal("Accepted", "The specification can be worked with now"))
+            }
+            TRUE => notes.push(Note::normal("Accepted", "Made the Cluster API objects of the cluster")),
+            FALSE => notes.push(Note::warning("InvalidSpec", &made.message)),
+            _ => notes.push(Note::normal("Waiting", &made.message)),
+        }
+    }
+    if let Some((_, accepted)) = changed(types::CONFIG_ACCEPTED).filter(|(_, c)| c.status == FALSE) {
+        notes.push(Note::warning("NotInEffect", &accepted.message));
+    }
+    if next.ready && !live.ready {
+        notes.push(Note::normal("Connected", "The cluster answers through its tunnel"));
+    }
+    let refused = generic::get(&next.conditions, types::RKE_CLUSTER).is_some_and(|c| c.status == FALSE);
+    match changed(types::READY) {
+        Some((was, ready)) if ready.status == TRUE && was != TRUE => {
+            notes.push(Note::normal("Ready", "Every machine is configured as the specification says"));
+        }
+        // A refused specification is told above.
+        Some((_, ready)) if ready.status == FALSE && !refused => {
+            notes.push(Note::warning("Error", &ready.message));
+        }
+        // What is waited for on the way is told by the RKEControlPlane, and in the provisioning log.
+        Some((TRUE, ready)) if ready.status == UNKNOWN => {
+            notes.push(Note::normal("Reconciling", &ready.message));
+        }
+        _ => {}
+    }
+    notes
+}
+
+/// A pool that came, or whose number of machines changed.
+pub fn of_pool(live: Option<&MachineDeployment>, pool: &RKEMachinePool) -> Option<Note> {
+    let name = &pool.name;
+    let Some(live) = live else {
+        let machines = pool.quantity.unwrap_or(1);
+        return Some(Note::normal("PoolAdded", format!("Pool {name} gets {machines} machine(s)")));
+    };
+    let applied = live.metadata.annotations.as_ref().and_then(|notes| notes.get(APPLIED_QUANTITY));
+    // Where nothing is noted the deployment was made just now.
+    let applied = applied.filter(|applied| **applied != quantity_text(pool.quantity))?;
+    let number = |text: &str| if text.is_empty() { "1".to_owned() } else { text.to_owned() };
+    let (old, new) = (number(applied), number(&quantity_text(pool.quantity)));
+    Some(Note::normal("PoolScaled", format!("Pool {name}: {old} -> {new} machine(s)")))
+}
+
+/// A pool that took over what somebody did to its MachineDeployment.
+pub fn followed(pool: &RKEMachinePool, quantity: i32) -> Note {
+    let (name, old) = (&pool.name, pool.quantity.unwrap_or(1));
+    Note::normal(
+        "PoolScaled",
+        format!(
+            "Pool {name} follows its MachineDeployment, which was scaled: {old} -> {quantity} machine(s)"
+        ),
+    )
+}
+
+/// A pool that is no longer there.
+pub fn pool_removed(deployment: &str) -> Note {
+    Note::normal(
+        "PoolRemoved",
+        format!("Deleted MachineDeployment {deployment}, whose pool is no longer there"),
+    )
+}
+
+/// A step of a removal, unless it is what the Cluster says already.
+pub fn of_removal(cluster: &Cluster, step: &Step, management_name: &str) -> Option<Note> {
+    let name = cluster.metadata.name.as_deref().unwrap_or_default();
+    let message = match step {
+        Step::Done => return Some(Note::normal("Deleted", "Nothing is left of the cluster")),
+        Step::Wait(message) => {
+            let status = cluster.status.as_ref();
+            let said = status.and_then(|status| generic::get(&status.conditions, types::REMOVED));
+            if said.is_some_and(|said| said.message == *message) {
+                return None;
+            }
+            message.clone()
+        }
+        Step::DeleteTwin => format!("deleting management cluster [{management_name}]"),
+        Step::DeleteCapiCluster => format!("deleting cluster-api cluster [{name}] with its machines"),
+        Step::DeleteGenerated => "deleting templates that are left".to_owned(),
+        Step::DeleteManagementNamespace => format!("deleting namespace [{management_name}]"),
+        Step::DeleteKubeconfig => "deleting the cluster's kubeconfig".to_owned(),
+    };
+    Some(Note::normal("Deleting", message))
+}
