@@ -101,6 +101,10 @@ impl Datacenter {
     async fn run_jobs(&self, objects: &Objects) -> Result<(), kube::Error> {
         let jobs: Api<Job> = Api::all(objects.client());
         for job in jobs.list(&ListParams::default()).await?.items {
+            // The list may be old by now: a Job that was taken away is not begun.
+            let own: Api<Job> = Api::namespaced(objects.client(), &job.namespace().unwrap());
+            let there = own.get_opt(&job.name_any()).await?.filter(|now| now.uid() == job.uid());
+            let Some(job) = there.filter(|job| job.metadata.deletion_timestamp.is_none()) else { continue };
             if job.status.as_ref().is_none_or(|status| status.completion_time.is_none()) {
                 self.run_job(objects, &job).await?;
             }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use drover_api::capi::v1beta2 as capi;
 use drover_api::finalizers::cattle::MACHINE_PROVISION;
 use drover_runtime::events::Note;
-use drover_runtime::{Cache, Error, Next, ObjectKey, Reconciler};
+use drover_runtime::{Cache, Error, Expectations, Next, ObjectKey, Reconciler};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::ResourceExt;
@@ -29,6 +29,8 @@ pub struct MachineProvision {
     kind: String,
     cache: Cache<DynamicObject>,
     writer: Writer,
+    /// Attempts that we noted and that the cache may not show yet.
+    noted: Expectations,
 }
 
 impl MachineProvision {
@@ -38,6 +40,7 @@ impl MachineProvision {
             kind: kind.to_owned(),
             cache: cache.clone(),
             writer: Writer::new(&context.store, "machineprovision", "machine"),
+            noted: Expectations::default(),
         }
     }
 }
@@ -46,6 +49,9 @@ impl Reconciler for MachineProvision {
     const NAME: &'static str = "machineprovision";
 
     async fn reconcile(&self, key: ObjectKey) -> Result<Next, Error> {
+        let Some(known) = self.cache.get(&key) else { return Ok(Next::EVENT) };
+        // An object that was deleted just when its attempt was noted looks as if nothing had been made for it.
+        self.noted.met(known.as_ref(), &self.cache).await?;
         let Some(object) = self.cache.get(&key) else { return Ok(Next::EVENT) };
         let mut infra = json!(object.as_ref());
         infra["apiVersion"] = json!(MACHINE_API_VERSION);
@@ -66,7 +72,9 @@ impl Reconciler for MachineProvision {
                 &key,
                 status(&scope.machine, &decision.progress, now),
             );
-            self.writer.apply_status_over(&desired, &object).await?;
+            if let Some(written) = self.writer.apply_status_over(&desired, &object).await? {
+                self.noted.expect(object.as_ref(), written.metadata.resource_version);
+            }
         }
         let tell = |note: Note| self.context.events.record(self.reference(&object), note);
         events::events(&scope, &decision).into_iter().for_each(tell);
