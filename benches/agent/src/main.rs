@@ -10,7 +10,8 @@
 //! API server in this process. Everything happens in a temporary directory.
 //!
 //! `DROVER_BENCH_ORIGINAL=/path/to/rancher-system-agent` names a build of the original, which is then measured in the
-//! same way (in its own dialect, that of checksums) and stands beside ours, with ratios. No module offers it as a
+//! same way and stands beside ours, with ratios. It knows only the dialect of checksums, in which nothing is committed
+//! before a plan starts, so ours is measured in that one too. No module offers it as a
 //! dependency, so it is not built here: whoever wants the comparison builds it by hand.
 
 mod agent;
@@ -60,8 +61,9 @@ async fn measure(program: Option<&String>) -> anyhow::Result<()> {
         return Ok(());
     };
     println!("original: {}", original.display());
+    let alike = rows(&program, Dialect::Checksum).await?;
     match rows(&original, Dialect::Checksum).await {
-        Ok(theirs) => println!("\n{}", table::beside(&ours, &theirs)),
+        Ok(theirs) => println!("\n{}", table::beside(&ours, &alike, &theirs)),
         Err(error) => {
             println!("\n{}", table::alone(&ours));
             println!("*** ONLY OURS: the original could not be measured: {error:#} ***");

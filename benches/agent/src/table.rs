@@ -51,16 +51,26 @@ pub(crate) fn alone(ours: &[Row]) -> String {
     table
 }
 
-/// Ours and the original's, where both have it.
-pub(crate) fn beside(ours: &[Row], theirs: &[Row]) -> String {
-    let mut table = "| what | aim | ours | original | original ÷ ours |\n|---|---|---|---|---|\n".to_owned();
+/// Ours in its own dialect and in the original's (`alike`), and the original's, where they have it.
+pub(crate) fn beside(ours: &[Row], alike: &[Row], theirs: &[Row]) -> String {
+    let mut table = "| what | aim | ours | ours, by checksums | original | original ÷ ours, by checksums |\n\
+                     |---|---|---|---|---|---|\n"
+        .to_owned();
     for row in ours {
-        let other = theirs.iter().find(|other| other.what == row.what);
-        let text = other.map_or_else(|| "–".to_owned(), |other| other.amount.text());
-        let ratio = other.map(|other| other.amount.number() / row.amount.number());
+        let find = |rows: &[Row]| rows.iter().find(|other| other.what == row.what).map(|other| other.amount);
+        let text = |amount: Option<Amount>| amount.map_or_else(|| "–".to_owned(), Amount::text);
+        let (alike, theirs) = (find(alike), find(theirs));
+        let ratio = alike.zip(theirs).map(|(alike, theirs)| theirs.number() / alike.number());
         let ratio =
             ratio.filter(|ratio| ratio.is_finite()).map_or_else(|| "–".to_owned(), |r| format!("{r:.1}"));
-        table += &format!("| {} | {} | {} | {text} | {ratio} |\n", row.what, row.aim, row.amount.text());
+        table += &format!(
+            "| {} | {} | {} | {} | {} | {ratio} |\n",
+            row.what,
+            row.aim,
+            row.amount.text(),
+            text(alike),
+            text(theirs)
+        );
     }
     table
 }
