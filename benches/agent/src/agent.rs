@@ -11,29 +11,39 @@ use std::{
 use anyhow::{Context, bail};
 use serde_json::Value;
 
-use crate::api::{FakeApi, TOKEN, connection, sum};
+use crate::api::{Api, sum};
+
+/// How the server speaks to an agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Dialect {
+    /// With `plan-state`.
+    State,
+    /// By checksums only, as agents up to v0.14 know it.
+    Checksum,
+}
 
 pub(crate) struct Agent {
-    pub(crate) api: FakeApi,
+    pub(crate) api: Api,
+    dialect: Dialect,
     dir: tempfile::TempDir,
     child: Child,
 }
 
 impl Agent {
     /// Started and waiting for a plan.
-    pub(crate) async fn start(program: &Path) -> anyhow::Result<Self> {
-        let api = FakeApi::new();
-        let (config, ca) = certificate()?;
-        let address = api.listen_tls(config).await;
+    pub(crate) async fn start(program: &Path, dialect: Dialect) -> anyhow::Result<Self> {
+        let api = Api::new();
+        let address = api.listen().await;
         let dir = tempfile::tempdir()?;
         let private = |name: &str, text: &str| -> anyhow::Result<()> {
             let path = dir.path().join(name);
             std::fs::write(&path, text)?;
             Ok(std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?)
         };
-        std::fs::create_dir(dir.path().join("var"))?;
+        // The original does not make the directory of the interlock; its installer does.
+        std::fs::create_dir_all(dir.path().join("var/interlock"))?;
         let at = dir.path().display();
-        private("connection.json", &connection(&format!("https://{address}"), TOKEN, Some(&ca)))?;
+        private("connection.json", &api.connection(&format!("https://{address}")))?;
         private(
             "config.yaml",
             &format!(
@@ -49,17 +59,18 @@ impl Agent {
             command.args(["--map-root-user", "--"]).arg(program);
             command
         };
+        let log = std::fs::File::create(dir.path().join("log"))?;
         let child = command
             .arg("sentinel")
             .env("CATTLE_AGENT_CONFIG", dir.path().join("config.yaml"))
             .env("CATTLE_AGENT_ADMIN_KUBECONFIG", dir.path().join("none"))
             .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
             .spawn()
             .context("the agent cannot be started")?;
         api.create(&[]);
-        Ok(Self { api, dir, child })
+        Ok(Self { api, dialect, dir, child })
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -70,12 +81,12 @@ impl Agent {
     pub(crate) async fn apply(&self, plan: &Value) -> anyhow::Result<()> {
         let text = plan.to_string();
         let sum = sum(&text);
-        self.api.plan(&text, Some("pending"));
+        self.api.plan(&text, (self.dialect == Dialect::State).then_some("pending"));
         self.until("the plan is applied", |api| api.text("applied-checksum") == sum).await
     }
 
-    pub(crate) async fn until(&self, what: &str, condition: impl Fn(&FakeApi) -> bool) -> anyhow::Result<()> {
-        let deadline = Instant::now() + Duration::from_secs(60);
+    pub(crate) async fn until(&self, what: &str, condition: impl Fn(&Api) -> bool) -> anyhow::Result<()> {
+        let deadline = Instant::now() + Duration::from_secs(180);
         while !condition(&self.api) {
             if Instant::now() > deadline {
                 bail!("waited in vain: {what}; the secret is {}", self.api.describe());
@@ -88,7 +99,11 @@ impl Agent {
     /// A line of `/proc/<pid>/status`, in bytes.
     pub(crate) fn memory(&self, name: &str) -> anyhow::Result<u64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
-        let line = status.lines().find_map(|line| line.strip_prefix(name)).context("no such line")?;
+        let Some(line) = status.lines().find_map(|line| line.strip_prefix(name)) else {
+            let log = std::fs::read_to_string(self.path("log")).unwrap_or_default();
+            let last: Vec<&str> = log.lines().rev().take(5).collect();
+            bail!("the agent has ended by itself; its last words, backwards: {last:#?}");
+        };
         let kibibytes: u64 = line.trim_matches(|c: char| !c.is_ascii_digit()).parse()?;
         Ok(kibibytes * 1024)
     }

@@ -1,4 +1,4 @@
-//! The real binary against an API server over real HTTP. Numbers are those of the agent's Checks.
+//! The real binary against the embedded API over TLS. Numbers are those of the agent's Checks.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // helpers outside #[test] functions
 
@@ -7,7 +7,8 @@ mod common;
 use std::{os::unix::fs::PermissionsExt as _, time::Duration};
 
 use common::{
-    FakeApi, TOKEN, connection,
+    Api, Call, Fault,
+    account::connection,
     machine::{Machine, count},
     sum,
 };
@@ -51,12 +52,16 @@ async fn agent_check_1_2_3_files_that_cannot_be_used_are_refused_by_name() {
     assert!(failure(machine.command(&validate).output().unwrap()).contains("connection.json"));
     machine.private("var/connection.json", r#"{"kubeConfig":"a","namespace":"b"}"#);
     assert!(failure(machine.command(&validate).output().unwrap()).contains("secretName"));
-    machine.private("var/connection.json", &connection("https://x", "t", None));
+    machine.private("var/connection.json", &connection("https://x", "t", None, "plan"));
     assert!(machine.command(&validate).output().unwrap().status.success());
     machine.private("off.yaml", "remoteEnabled: false\n");
     let error = failure(
         machine.command(&["validate-config", machine.path("off.yaml").to_str().unwrap()]).output().unwrap(),
     );
+    assert!(error.contains("neither localEnabled nor remoteEnabled"), "{error}");
+    let started =
+        machine.command(&["sentinel"]).env("CATTLE_AGENT_CONFIG", machine.path("off.yaml")).output();
+    let error = failure(started.unwrap());
     assert!(error.contains("neither localEnabled nor remoteEnabled"), "{error}");
     let error = failure(machine.command(&["sentinel"]).env("CATTLE_LOGLEVEL", "loud").output().unwrap());
     assert!(error.contains("CATTLE_LOGLEVEL"), "{error}");
@@ -65,52 +70,14 @@ async fn agent_check_1_2_3_files_that_cannot_be_used_are_refused_by_name() {
     assert!(machine.command(&["--help"]).output().unwrap().status.success());
 }
 
-struct Authority {
-    pem: String,
-    key: rcgen::KeyPair,
-    certificate: rcgen::Certificate,
-}
-
-fn authority() -> Authority {
-    let mut params = rcgen::CertificateParams::new(vec![]).unwrap();
-    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-    params.distinguished_name.push(rcgen::DnType::CommonName, format!("test authority {}", rand_name()));
-    let key = rcgen::KeyPair::generate().unwrap();
-    let certificate = params.self_signed(&key).unwrap();
-    Authority { pem: certificate.pem(), key, certificate }
-}
-
-fn rand_name() -> u64 {
-    use std::hash::{BuildHasher as _, Hasher as _};
-    std::hash::RandomState::new().build_hasher().finish()
-}
-
-fn server_config(authority: &Authority) -> std::sync::Arc<rustls::ServerConfig> {
-    let key = rcgen::KeyPair::generate().unwrap();
-    let issuer = rcgen::Issuer::from_ca_cert_der(authority.certificate.der(), &authority.key).unwrap();
-    let leaf =
-        rcgen::CertificateParams::new(vec!["127.0.0.1".into()]).unwrap().signed_by(&key, &issuer).unwrap();
-    let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
-    let config = rustls::ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_no_client_auth()
-        .with_single_cert(
-            vec![leaf.der().clone()],
-            rustls::pki_types::PrivateKeyDer::Pkcs8(key.serialize_der().into()),
-        )
-        .unwrap();
-    std::sync::Arc::new(config)
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn agent_check_4_another_authority_is_accepted_only_from_the_system_and_never_when_strict() {
-    let (right, wrong) = (authority(), authority());
-    let api = FakeApi::new();
+    let api = Api::new();
     api.create(&[("plan", "{}"), ("plan-state", "pending")]);
-    let server = format!("https://{}", api.listen_tls(server_config(&right)).await);
+    let server = format!("https://{}", api.listen().await);
+    let wrong = drover_testkit::tls::Authority::new("another authority").pem;
 
-    let mut machine = Machine::with_connection(&connection(&server, TOKEN, Some(&right.pem)));
+    let mut machine = Machine::with_connection(&api.connection(&server));
     machine.env.push(("CATTLE_AGENT_STRICT_VERIFY".into(), "true".into()));
     machine.start();
     api.until_text("plan-state", "succeeded").await;
@@ -118,8 +85,8 @@ async fn agent_check_4_another_authority_is_accepted_only_from_the_system_and_ne
 
     // The system's roots hold the right authority, the kubeconfig a wrong one.
     api.plan("{}", Some("pending"));
-    let mut machine = Machine::with_connection(&connection(&server, TOKEN, Some(&wrong.pem)));
-    machine.private("system-roots.pem", &right.pem);
+    let mut machine = Machine::with_connection(&api.connection_with(&server, Some(&wrong)));
+    machine.private("system-roots.pem", api.ca());
     let roots = machine.path("system-roots.pem").to_str().unwrap().to_owned();
     machine.env.push(("SSL_CERT_FILE".into(), roots));
     machine.env.push(("CATTLE_AGENT_STRICT_VERIFY".into(), "TRUE".into()));
@@ -141,7 +108,7 @@ async fn agent_check_4_another_authority_is_accepted_only_from_the_system_and_ne
 
 #[tokio::test(flavor = "multi_thread")]
 async fn agent_check_5_strict_without_an_authority_is_refused() {
-    let machine = Machine::with_connection(&connection("https://127.0.0.1:1", TOKEN, None));
+    let machine = Machine::with_connection(&connection("https://127.0.0.1:1", "t", None, "plan"));
     let error =
         failure(machine.command(&["sentinel"]).env("CATTLE_AGENT_STRICT_VERIFY", "true").output().unwrap());
     assert!(error.contains("CATTLE_AGENT_STRICT_VERIFY"), "{error}");
@@ -149,7 +116,7 @@ async fn agent_check_5_strict_without_an_authority_is_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn agent_check_6_checksum_mode_runs_once_more_after_a_restart() {
-    let api = FakeApi::new();
+    let api = Api::new();
     let mut machine = Machine::new(&api).await;
     let plan = shell(&format!("echo ran >> {}", machine.path("ran").display()));
     api.create(&[("plan", &plan)]);
@@ -165,16 +132,16 @@ async fn agent_check_6_checksum_mode_runs_once_more_after_a_restart() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn agent_check_7_8_pending_is_committed_before_anything_runs_and_a_restart_changes_nothing() {
-    let api = FakeApi::new();
+    let api = Api::new();
     let mut machine = Machine::new(&api).await;
     let dir = machine.dir.path().display().to_string();
     let plan = shell(&format!("touch {dir}/ran; while ! test -e {dir}/go; do sleep 0.05; done"));
     api.create(&[("plan", &plan), ("plan-state", "pending"), ("plan-revision", "4")]);
-    api.refuse_puts(Some(500));
+    api.faults().fail(Call::Put, Fault::Status(500), usize::MAX);
     machine.start();
     until("it cannot commit", || machine.log().contains("so it is not started")).await;
     assert!(!machine.path("ran").exists());
-    api.refuse_puts(None);
+    api.faults().heal();
     until("it runs", || machine.path("ran").exists()).await;
     assert_eq!((api.text("plan-state").as_str(), api.text("plan-revision").as_str()), ("in-progress", "5"));
     let first = &api.written()[0];
@@ -191,7 +158,7 @@ async fn agent_check_7_8_pending_is_committed_before_anything_runs_and_a_restart
 
 #[tokio::test(flavor = "multi_thread")]
 async fn agent_check_9_killed_in_an_instruction_it_runs_the_plan_again_with_the_same_attempt() {
-    let api = FakeApi::new();
+    let api = Api::new();
     let mut machine = Machine::new(&api).await;
     let dir = machine.dir.path().display();
     let plan = shell(&format!(
@@ -211,7 +178,7 @@ async fn agent_check_9_killed_in_an_instruction_it_runs_the_plan_again_with_the_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_result_that_could_not_be_reported_survives_kill_9_and_the_plan_is_not_run_twice() {
-    let api = FakeApi::new();
+    let api = Api::new();
     let mut machine = Machine::new(&api).await;
     let dir = machine.dir.path().display();
     let plan = shell(&format!("echo ran >> {dir}/ran; while ! test -e {dir}/go; do sleep 0.05; done"));
@@ -231,7 +198,7 @@ async fn a_result_that_could_not_be_reported_survives_kill_9_and_the_plan_is_not
 
 #[tokio::test(flavor = "multi_thread")]
 async fn agent_check_13_14_the_first_failure_stops_and_both_streams_are_saved() {
-    let api = FakeApi::new();
+    let api = Api::new();
     let mut machine = Machine::new(&api).await;
     let second = machine.path("second");
     let plan = json!({"instructions": [
@@ -263,7 +230,7 @@ async fn agent_check_13_14_the_first_failure_stops_and_both_streams_are_saved() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn agent_check_15_16_long_lines_and_much_output() {
-    let api = FakeApi::new();
+    let api = Api::new();
     let mut machine = Machine::new(&api).await;
     let plan = shell(
         "head -c 1048576 /dev/zero | tr '\\0' x; head -c 5242880 /dev/urandom | od -An -v -tx1; echo the end",
@@ -278,7 +245,7 @@ async fn agent_check_15_16_long_lines_and_much_output() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn agent_check_17_18_31_an_image_from_a_tarball_runs_in_its_folder() {
-    let api = FakeApi::new();
+    let api = Api::new();
     let mut machine = Machine::new(&api).await;
     std::fs::create_dir_all(machine.path("var/images")).unwrap();
     let script = "#!/bin/sh\necho \"pwd=$(pwd) execution=$CATTLE_AGENT_EXECUTION_PWD path=$PATH stamp=$RESTART_STAMP\"\n";
@@ -317,7 +284,7 @@ fn append(archive: &mut tar::Builder<Vec<u8>>, name: &str, content: &[u8], mode:
 
 #[tokio::test(flavor = "multi_thread")]
 async fn agent_check_21_files_that_cannot_be_written_are_a_failure_with_a_reason() {
-    let api = FakeApi::new();
+    let api = Api::new();
     let mut machine = Machine::new(&api).await;
     let path = machine.path("f");
     let plan = json!({"files": [{"path": path, "content": "AA==", "permissions": "9x"}]}).to_string();
@@ -329,6 +296,11 @@ async fn agent_check_21_files_that_cannot_be_written_are_a_failure_with_a_reason
     api.plan("{not json", None);
     api.until("the failure of the other", |api| api.text("failed-checksum") == sum("{not json")).await;
     assert!(api.output("failed-output", "drover-agent/error").contains("not valid JSON"));
+    let broken = json!({"files": [{"path": path, "content": "%%%"}]}).to_string();
+    api.plan(&broken, None);
+    api.until("the failure of the third", |api| api.text("failed-checksum") == sum(&broken)).await;
+    let why = api.output("failed-output", "drover-agent/error");
+    assert!(why.contains("base64") && why.contains(path.to_str().unwrap()), "{why}");
     let plan = json!({"files": [{"path": path, "content": "aGk=", "permissions": "0640"}]}).to_string();
     api.plan(&plan, None);
     api.until_text("applied-checksum", &sum(&plan)).await;
@@ -338,7 +310,7 @@ async fn agent_check_21_files_that_cannot_be_written_are_a_failure_with_a_reason
 
 #[tokio::test(flavor = "multi_thread")]
 async fn agent_check_28_concurrent_writes_are_merged_and_a_new_plan_wins() {
-    let api = FakeApi::new();
+    let api = Api::new();
     let mut machine = Machine::new(&api).await;
     let dir = machine.dir.path().display().to_string();
     let plan = shell(&format!("echo started >> {dir}/log1; while ! test -e {dir}/go; do sleep 0.05; done"));
@@ -369,7 +341,7 @@ async fn agent_check_28_concurrent_writes_are_merged_and_a_new_plan_wins() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn agent_check_29_the_process_outlives_the_api_and_reports_afterwards() {
-    let api = FakeApi::new();
+    let api = Api::new();
     let mut machine = Machine::new(&api).await;
     let health = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = health.local_addr().unwrap();
@@ -403,7 +375,7 @@ async fn agent_check_29_the_process_outlives_the_api_and_reports_afterwards() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn agent_check_30_a_secret_that_is_made_anew_is_applied() {
-    let api = FakeApi::new();
+    let api = Api::new();
     let mut machine = Machine::new(&api).await;
     let plan = shell(&format!("echo ran >> {}", machine.path("ran").display()));
     api.create(&[("plan", &plan)]);
@@ -418,7 +390,7 @@ async fn agent_check_30_a_secret_that_is_made_anew_is_applied() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_renewed_token_is_taken_from_the_file_and_secrets_stay_out_of_the_log() {
-    let api = FakeApi::new();
+    let api = Api::new();
     let mut machine = Machine::new(&api).await;
     machine.env.push(("CATTLE_LOGLEVEL".into(), "trace".into()));
     let plan = json!({
@@ -429,14 +401,16 @@ async fn a_renewed_token_is_taken_from_the_file_and_secrets_stay_out_of_the_log(
     api.create(&[("plan", &plan), ("plan-state", "pending")]);
     machine.start();
     api.until_text("plan-state", "succeeded").await;
-    api.set_token("another-token");
-    until("it is refused", || machine.log().contains("401")).await;
-    let renewed = machine.read("var/connection.json").unwrap().replace(TOKEN, "another-token");
-    machine.private("var/connection.json", &renewed);
+    // Its watch goes on, as a watch does; the next call is refused.
+    let old = api.token();
+    api.renew_token();
     api.plan("{}", Some("pending"));
+    until("it is refused", || machine.log().contains("401")).await;
+    let renewed = machine.read("var/connection.json").unwrap().replace(&old, &api.token());
+    machine.private("var/connection.json", &renewed);
     api.until_text("plan-state", "succeeded").await;
     let log = machine.log();
-    for secret in [TOKEN, "another-token", "env-secret-value", "content-secret", "Y29udGVudC1zZWNyZXQ"] {
+    for secret in [old.as_str(), &api.token(), "env-secret-value", "content-secret", "Y29udGVudC1zZWNyZXQ"] {
         assert!(!log.contains(secret), "{secret} is in the log");
     }
     assert!(log.contains("my [redacted] is here"));
@@ -444,7 +418,7 @@ async fn a_renewed_token_is_taken_from_the_file_and_secrets_stay_out_of_the_log(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn stopping_the_agent_ends_the_instruction_and_its_children() {
-    let api = FakeApi::new();
+    let api = Api::new();
     let mut machine = Machine::new(&api).await;
     let plan =
         shell(&format!("sleep 600 & echo $! > {0}/pid; echo >> {0}/pid; wait", machine.dir.path().display()));
@@ -467,7 +441,7 @@ async fn stopping_the_agent_ends_the_instruction_and_its_children() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_daemon_left_behind_does_not_hold_up_the_plan() {
-    let api = FakeApi::new();
+    let api = Api::new();
     let mut machine = Machine::new(&api).await;
     let plan = shell(&format!("sleep 600 & echo $! > {}/pid; echo done", machine.dir.path().display()));
     api.create(&[("plan", &plan), ("plan-state", "pending")]);

@@ -7,6 +7,7 @@ mod common;
 use std::{path::Path, time::Duration};
 
 use common::{
+    Api,
     node::{LONG, Node, Run, plan},
     sum,
 };
@@ -201,10 +202,10 @@ async fn a_server_that_fails_in_every_way_delays_but_never_confuses() {
         })
         .to_string();
         node.api().create(&[("plan", &text), ("plan-state", "pending")]);
-        node.api().set_chaos(seed);
+        node.api().faults().chaos(seed);
         node.start();
         sleep(Duration::from_secs(600)).await;
-        node.api().set_chaos(0);
+        node.api().faults().heal();
         node.api().until_within(LONG, "healthy", |api| api.text("probe-statuses").contains("true")).await;
         assert_eq!(node.api().text("plan-state"), "succeeded", "seed {seed}");
         assert_eq!(node.runs("i").len(), 1, "seed {seed}: what was done is never done again");
@@ -220,13 +221,13 @@ async fn killed_again_and_again_by_a_bad_server_and_a_bad_machine_it_still_gets_
     for seed in 1..=25 {
         let mut node = Node::new(seed);
         node.api().create(&[("plan", &plan(&["a 3", "b 2"])), ("plan-state", "pending")]);
-        node.api().set_chaos(seed);
+        node.api().faults().chaos(seed);
         for round in 0..6 {
             node.start();
             sleep(Duration::from_millis(seed * 131 + round * 977)).await;
             node.stop().await;
         }
-        node.api().set_chaos(0);
+        node.api().faults().heal();
         node.start();
         node.api().until_within(LONG, "succeeded", |api| api.text("plan-state") == "succeeded").await;
         assert_eq!(node.api().text("plan-revision"), "1", "seed {seed}");
@@ -240,8 +241,10 @@ async fn killed_again_and_again_by_a_bad_server_and_a_bad_machine_it_still_gets_
 }
 
 #[tokio::test(start_paused = true)]
-async fn hundreds_of_machines_live_in_one_process() {
-    let mut nodes: Vec<Node> = (0..300).map(Node::new).collect();
+async fn hundreds_of_machines_live_in_one_process_and_on_one_api_server() {
+    let api = Api::new();
+    let machine = |seed| Node::on(api.beside(&format!("machine-{seed}-plan")), seed, |host| host);
+    let mut nodes: Vec<Node> = (0..300).map(machine).collect();
     for node in &mut nodes {
         node.api().create(&[("plan", &plan(&["a 5", "b 1"])), ("plan-state", "pending")]);
         node.start();

@@ -6,7 +6,7 @@ mod common;
 
 use std::{fs, path::Path};
 
-use common::{FakeApi, manager::Server, nspawn::Container, sum};
+use common::{Api, manager::Server, nspawn::Container, sum};
 use serde_json::json;
 
 const UNIT: &str = "rancher-system-agent.service";
@@ -19,7 +19,7 @@ fn shell(script: &str) -> String {
 struct Host {
     container: Container,
     server: Server,
-    api: FakeApi,
+    api: Api,
 }
 
 impl Host {
@@ -40,7 +40,7 @@ impl Host {
             return None;
         }
         fs::remove_file(binary).unwrap();
-        let api = FakeApi::new();
+        let api = Api::new();
         let server = Server::on(tokio::net::TcpListener::from_std(listener).unwrap(), api.clone());
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/system-agent-install.sh");
         fs::copy(script, container.root().join("srv/install.sh")).unwrap();

@@ -7,7 +7,7 @@ mod common;
 use std::{path::Path, time::Duration};
 
 use common::{
-    FakeApi,
+    Api,
     machine::{Machine, count},
     node::{LONG, Node, plan},
     sum,
@@ -137,7 +137,7 @@ async fn a_plan_that_is_replaced_or_whose_secret_goes_while_it_runs_is_not_taken
 #[tokio::test(flavor = "multi_thread")]
 async fn agent_check_9_killed_in_any_instruction_all_of_them_run_again_with_the_same_attempt() {
     for victim in 0..3 {
-        let api = FakeApi::new();
+        let api = Api::new();
         let mut machine = Machine::new(&api).await;
         let dir = machine.dir.path().display().to_string();
         let instructions: Vec<Value> = (0..3)
@@ -185,7 +185,7 @@ fn small_disk(machine: &mut Machine, then: &str) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_disk_is_told_and_plans_go_on_when_there_is_room() {
-    let api = FakeApi::new();
+    let api = Api::new();
     let mut machine = Machine::new(&api).await;
     let filler = machine.path("var/filler").display().to_string();
     if !small_disk(&mut machine, &format!("head -c 1000000 /dev/zero > {filler} 2>/dev/null || true")) {
@@ -210,7 +210,7 @@ async fn a_full_disk_is_told_and_plans_go_on_when_there_is_room() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_read_only_root_is_told_and_the_agent_goes_on() {
-    let api = FakeApi::new();
+    let api = Api::new();
     let mut machine = Machine::new(&api).await;
     let var = machine.path("var").display().to_string();
     if !small_disk(&mut machine, &format!("mount -o remount,ro {var}")) {
@@ -232,7 +232,7 @@ async fn a_read_only_root_is_told_and_the_agent_goes_on() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn thousands_of_files_are_written_and_verified() {
-    let api = FakeApi::new();
+    let api = Api::new();
     let mut machine = Machine::new(&api).await;
     // Each is synced; in memory that is quick.
     let fast =

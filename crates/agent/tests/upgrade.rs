@@ -7,7 +7,7 @@ mod common;
 use std::{os::unix::fs::PermissionsExt as _, path::Path, time::Duration};
 
 use common::{
-    FakeApi,
+    Api, Call, Fault,
     machine::{Machine, count},
     node::{LONG, Node, plan},
     sum,
@@ -134,12 +134,12 @@ async fn results_that_cannot_be_published_and_installers_hold_the_change_up() {
     node.start();
     node.api().until("it runs", |_| node.runs("a").len() == 1).await;
     node.api().offer(b"new");
-    node.api().refuse_puts(Some(503));
+    node.api().faults().fail(Call::Put, Fault::Status(503), usize::MAX);
     sleep(Duration::from_secs(300)).await;
     assert_eq!(node.host.became(), 0, "the report first");
     let attr = drover_agent::host::Attr { mode: 0o600, owner: None };
     node.host.replace(Path::new("/v/interlock/restart-pending"), b"", attr).unwrap();
-    node.api().refuse_puts(None);
+    node.api().faults().heal();
     node.api().until_text("plan-state", "succeeded").await;
     sleep(Duration::from_secs(60)).await;
     assert_eq!(node.host.became(), 0, "the installer first");
@@ -202,7 +202,7 @@ fn versions(machine: &mut Machine) -> Vec<u8> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_real_agent_changes_after_the_plan_that_was_running_in_the_same_process() {
-    let api = FakeApi::new();
+    let api = Api::new();
     let mut machine = Machine::new(&api).await;
     let new = versions(&mut machine);
     let dir = machine.dir.path().display();
@@ -245,7 +245,7 @@ async fn the_real_agent_changes_after_the_plan_that_was_running_in_the_same_proc
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_on_a_read_only_file_system_says_so_and_goes_on() {
-    let api = FakeApi::new();
+    let api = Api::new();
     let mut machine = Machine::new(&api).await;
     let new = versions(&mut machine);
     let folder = machine.path("bin").display().to_string();

@@ -53,6 +53,9 @@ pub enum Error {
     /// An answer of another kind.
     #[error("{0}")]
     Secret(#[from] NotASecret),
+    /// Something else than a list. Taken for an empty one, it would say that the secret was deleted.
+    #[error("the API server's answer is not a list of secrets")]
+    NotAList,
     /// An answer that is not JSON.
     #[error("the API server's answer is not JSON")]
     Json,
@@ -67,6 +70,11 @@ impl Error {
     /// Someone else wrote in between.
     pub fn is_conflict(&self) -> bool {
         matches!(self, Self::Status { code: 409, .. })
+    }
+
+    /// The credential is not good, or no longer.
+    pub fn is_unauthorized(&self) -> bool {
+        matches!(self, Self::Status { code: 401, .. })
     }
 
     /// The configuration is wrong; waiting does not help.
@@ -134,6 +142,9 @@ impl Api {
     pub async fn list(&self) -> Result<(Option<Secret>, String), Error> {
         let answer = self.client.send(self.request(Method::GET, &self.selector(), Bytes::new())?).await?;
         let mut list = self.value(answer).await?;
+        if list["kind"] != "SecretList" {
+            return Err(Error::NotAList);
+        }
         let revision = list["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned();
         let found = match list["items"].as_array_mut().filter(|items| !items.is_empty()) {
             None => None,

@@ -43,6 +43,8 @@ pub struct Link {
     shared: Mutex<Shared>,
     /// Woken when there is a word, or when the connection is up again.
     pub news: Notify,
+    /// Woken when the credential was refused.
+    refused: Notify,
 }
 
 #[derive(Default)]
@@ -59,7 +61,14 @@ impl Link {
         let connection = Connection::load(&*host, &file)?;
         let api = Api::new(host.clone(), &connection, strict, false)?;
         let shared = Shared { api: Some(Arc::new(api)), ..Shared::default() };
-        Ok(Self { host, file, strict, shared: Mutex::new(shared), news: Notify::new() })
+        Ok(Self {
+            host,
+            file,
+            strict,
+            shared: Mutex::new(shared),
+            news: Notify::new(),
+            refused: Notify::new(),
+        })
     }
 
     fn shared(&self) -> std::sync::MutexGuard<'_, Shared> {
@@ -83,6 +92,14 @@ impl Link {
         (shared.connected, shared.trouble.clone(), shared.api.as_ref().map(|api| api.server()))
     }
 
+    /// Looks at a call that failed. A refused credential ends the session, although its watch may go on for minutes: the
+    /// next one reads the connection file anew, where a renewed token may be.
+    pub fn heed(&self, error: &Error) {
+        if error.is_unauthorized() {
+            self.refused.notify_one();
+        }
+    }
+
     fn tell(&self, word: Word) {
         self.shared().word = Some(word);
         self.news.notify_one();
@@ -92,11 +109,10 @@ impl Link {
     pub async fn run(&self) {
         let mut backoff = FIRST_BACKOFF;
         loop {
-            let error = match self.session(&mut backoff).await {
-                Ok(()) => continue,
-                Err(error) => error,
-            };
-            self.down(&error);
+            // A watch that is too old is no trouble, but who says so again and again gets the same rests.
+            if let Err(error) = self.session(&mut backoff).await {
+                self.down(&error);
+            }
             // Half fixed, half random: many agents must not come back in one wave.
             let half = backoff / 2;
             time::sleep(half + half.mul_f64(self.host.random() as f64 / u64::MAX as f64)).await;
@@ -109,6 +125,8 @@ impl Link {
         // Read anew each time: the token may have been renewed.
         let connection = Connection::load(&*self.host, &self.file)?;
         let api = Arc::new(self.connect(&connection).await?);
+        // What was refused before was refused to another credential.
+        let _ = tokio::time::timeout(Duration::ZERO, self.refused.notified()).await;
         self.shared().api = Some(api.clone());
         let (secret, mut revision) = api.list().await?;
         self.tell(match secret {
@@ -124,7 +142,11 @@ impl Link {
             };
             let started = time::Instant::now();
             loop {
-                match watch.next().await {
+                let next = tokio::select! {
+                    next = watch.next() => next,
+                    () = self.refused.notified() => return Err(LinkError::Refused),
+                };
+                match next {
                     Ok(Some(Event::Changed(secret))) => {
                         *backoff = FIRST_BACKOFF;
                         self.tell(Word::Secret { secret: Box::new(secret), authoritative: false });
@@ -203,4 +225,7 @@ pub enum LinkError {
     /// A request.
     #[error("{0}")]
     Api(#[from] Error),
+    /// A request of somebody else on this connection.
+    #[error("the API server answers 401: the credential is not accepted")]
+    Refused,
 }

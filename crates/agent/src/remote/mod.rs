@@ -47,8 +47,8 @@ const LAST_RETRY: Duration = Duration::from_secs(15);
 const BLOCKED_POLL: Duration = Duration::from_secs(1);
 /// A timer that only guards against lost events.
 const IDLE: Duration = Duration::from_secs(600);
-/// Conflicts in a row before taking a breath.
-const CONFLICTS: usize = 5;
+/// Conflicts in a row before taking a rest.
+const CONFLICTS: usize = 4;
 
 /// See the module.
 pub struct Remote {
@@ -282,6 +282,7 @@ impl Remote {
                 match self.publish().await {
                     Ok(()) => self.retry.reset(),
                     Err(error) => {
+                        self.link.heed(&error);
                         if self.retry.pause == FIRST_RETRY {
                             tracing::warn!("cannot report yet, keeping the results: {error}");
                         }
@@ -385,8 +386,13 @@ impl Remote {
         if commit {
             match self.commit(&uid, &checksum).await {
                 Ok(true) => {}
-                Ok(false) => return Some(Duration::from_millis(10)),
+                Ok(false) => {
+                    // The watch tells what came in between, and ends the rest.
+                    self.retry.later();
+                    return Some(self.retry.at.saturating_duration_since(Instant::now()));
+                }
                 Err(error) => {
+                    self.link.heed(&error);
                     tracing::warn!("cannot mark the plan as in progress, so it is not started: {error}");
                     self.retry.later();
                     return Some(self.retry.at.saturating_duration_since(Instant::now()));

@@ -30,7 +30,8 @@ impl Remote {
     /// Reads the secret, lays everything unsaid onto it, writes it back; again if someone else wrote in between.
     pub(super) async fn publish(&mut self) -> Result<(), api::Error> {
         let Some(api) = self.link.api() else { return Ok(()) };
-        for _ in 0..CONFLICTS {
+        let mut conflicts = 0;
+        loop {
             let mut secret = api.get().await?;
             if self.seen.as_ref().is_none_or(|seen| seen.uid != secret.uid) {
                 // Another secret than the results are about. The watch will tell.
@@ -47,7 +48,7 @@ impl Remote {
             }
             let written = if secret.data == before { Ok(secret) } else { api.put(&secret).await };
             match written {
-                Err(error) if error.is_conflict() => continue,
+                Err(error) if error.is_conflict() && conflicts < CONFLICTS => conflicts += 1,
                 Err(error) => return Err(error),
                 Ok(secret) => {
                     self.forget_pending();
@@ -56,7 +57,6 @@ impl Remote {
                 }
             }
         }
-        Ok(())
     }
 
     fn forget_pending(&mut self) {

@@ -6,7 +6,7 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use super::{FakeApi, TOKEN, connection};
+use super::Api;
 
 pub struct Machine {
     pub dir: tempfile::TempDir,
@@ -20,9 +20,9 @@ pub struct Machine {
 
 impl Machine {
     /// Configured for the API, not started.
-    pub async fn new(api: &FakeApi) -> Self {
-        let server = format!("http://{}", api.listen().await);
-        Self::with_connection(&connection(&server, TOKEN, None))
+    pub async fn new(api: &Api) -> Self {
+        let server = format!("https://{}", api.listen().await);
+        Self::with_connection(&api.connection(&server))
     }
 
     pub fn with_connection(connection: &str) -> Self {

@@ -2,17 +2,16 @@
 
 use std::{
     collections::BTreeMap,
-    convert::Infallible,
     sync::{Arc, Mutex},
 };
 
 use bytes::Bytes;
 use http::{Request, Response};
-use http_body_util::{BodyExt as _, Full, combinators::BoxBody};
+use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 
-use super::{FakeApi, TOKEN, connection, status};
+use super::{Api, Body, status};
 
 pub type Headers = BTreeMap<String, String>;
 
@@ -22,18 +21,18 @@ pub struct Server {
     pub url: String,
     ca: String,
     /// Answers what is not about registration.
-    api: FakeApi,
+    api: Api,
     pub requests: Arc<Mutex<Vec<(String, Headers)>>>,
 }
 
 impl Server {
     pub async fn start() -> Self {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        Self::on(listener, FakeApi::new())
+        Self::on(listener, Api::new())
     }
 
     /// With the plan secret of `api`.
-    pub fn on(listener: tokio::net::TcpListener, api: FakeApi) -> Self {
+    pub fn on(listener: tokio::net::TcpListener, api: Api) -> Self {
         let key = rcgen::KeyPair::generate().unwrap();
         let mut params = rcgen::CertificateParams::new(vec![]).unwrap();
         params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
@@ -76,10 +75,7 @@ impl Server {
         server
     }
 
-    async fn answer(
-        &self,
-        request: Request<Incoming>,
-    ) -> Result<Response<BoxBody<Bytes, Infallible>>, std::io::Error> {
+    async fn answer(&self, request: Request<Incoming>) -> Result<Response<Body>, std::io::Error> {
         let headers = request
             .headers()
             .iter()
@@ -99,12 +95,12 @@ impl Server {
                     .get("authorization")
                     .is_some_and(|value| value == "Bearer the \"token\"") =>
             {
-                connection(&self.url, TOKEN, Some(&self.ca)).into()
+                self.api.connection_with(&self.url, Some(&self.ca)).into()
             }
             "/v3/connect/agent" => return Ok(status(401, "Unauthorized")),
             _ => return self.api.answer(request).await,
         };
-        Ok(Response::new(Full::new(body).boxed()))
+        Ok(Response::new(Full::new(body).map_err(|never| match never {}).boxed_unsync()))
     }
 
     pub fn checksum(&self) -> String {

@@ -16,12 +16,12 @@ use drover_agent::{
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use super::{FakeApi, TOKEN, connection};
+use super::Api;
 
 /// Runs `x CODE SECONDS` as a program, notes when, and answers probes on port 80.
 #[derive(Clone)]
 pub struct World {
-    api: FakeApi,
+    api: Api,
     start: Instant,
     runs: Arc<Mutex<Vec<Run>>>,
     pub healthy: Arc<Mutex<bool>>,
@@ -64,7 +64,8 @@ impl Program for World {
             let api = self.api.clone();
             tokio::spawn(async move {
                 if port != 80 {
-                    return api.serve(there).await;
+                    let _ = api.serve(there).await;
+                    return;
                 }
                 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
                 let mut buffer = [0; 2048];
@@ -90,8 +91,13 @@ impl Node {
 
     /// On a machine that is prepared before anything lies on it.
     pub fn with(seed: u64, prepare: impl FnOnce(MemoryHost) -> MemoryHost) -> Self {
+        Self::on(Api::new(), seed, prepare)
+    }
+
+    /// At an API server that others use too.
+    pub fn on(api: Api, seed: u64, prepare: impl FnOnce(MemoryHost) -> MemoryHost) -> Self {
         let world = World {
-            api: FakeApi::new(),
+            api,
             start: Instant::now(),
             runs: Arc::default(),
             healthy: Arc::new(Mutex::new(true)),
@@ -100,7 +106,7 @@ impl Node {
         let epoch = "2026-01-01T00:00:00Z".parse().unwrap();
         let host = Arc::new(prepare(MemoryHost::new(epoch, seed, world.clone())));
         host.make_dirs(Path::new("/v"), 0o700).unwrap();
-        let text = connection("http://manager:8080", TOKEN, None);
+        let text = world.api.connection("http://manager:8080");
         host.replace(Path::new("/v/connection.json"), text.as_bytes(), Attr { mode: 0o600, owner: None })
             .unwrap();
         Self { world, host, task: None, pinned: false }
@@ -127,7 +133,7 @@ impl Node {
         }
     }
 
-    pub fn api(&self) -> &FakeApi {
+    pub fn api(&self) -> &Api {
         &self.world.api
     }
 

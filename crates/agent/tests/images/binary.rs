@@ -6,7 +6,8 @@ use drover_testkit::{images, tls::Authority};
 use serde_json::json;
 
 use crate::{
-    common::{FakeApi, machine::Machine},
+    common::{Api, machine::Machine},
+    fake::{Door, Fake},
     manager::Manager,
 };
 
@@ -29,7 +30,7 @@ async fn a_plan_installs_from_a_registry_and_again_without_it() {
         images::layer(&[("run.sh", b"#!/bin/sh\necho \"stamp=$RESTART_STAMP size=$(wc -c <k3s)\"\n", 0o755)]),
     ];
     manager.archive("k3s.tar", &images::docker_save(&[IMAGE], &layers));
-    let api = FakeApi::new();
+    let api = Api::new();
     let mut machine = Machine::new(&api).await;
     let config = machine.read("config.yaml").unwrap();
     let file = machine.path("registries.yaml");
@@ -68,10 +69,9 @@ async fn the_server_of_the_plan_is_the_registry() {
     let layers = [images::layer(&[("run.sh", b"#!/bin/sh\necho from the server\n", 0o755)])];
     manager.archive("k3s.tar", &images::docker_save(&[IMAGE], &layers));
     // One port for plan and images, as the management plane has it.
-    let api = FakeApi::new();
+    let api = Api::new();
     let front = front(api.clone(), manager.dir.path(), authority.identity().server(None)).await;
-    let connection =
-        crate::common::connection(&format!("https://{front}"), crate::common::TOKEN, Some(&authority.pem));
+    let connection = api.connection_with(&format!("https://{front}"), Some(&authority.pem));
     let mut machine = Machine::with_connection(&connection);
     let config = machine.read("config.yaml").unwrap();
     let empty = machine.path("registries.yaml");
@@ -86,7 +86,94 @@ async fn the_server_of_the_plan_is_the_registry() {
     assert_eq!(api.output("applied-output", "install"), "from the server\n");
 }
 
-async fn front(api: FakeApi, dir: &std::path::Path, tls: Arc<rustls::ServerConfig>) -> std::net::SocketAddr {
+/// A plan that runs what an image holds.
+fn run(image: &str) -> String {
+    json!({"instructions": [{
+        "name": "install", "image": image, "command": "sh", "args": ["-c", "run.sh"], "saveOutput": true,
+    }]})
+    .to_string()
+}
+
+fn saying(text: &str) -> images::Image {
+    let script = format!("#!/bin/sh\necho {text}\n");
+    let layers = [images::layer(&[("run.sh", script.as_bytes(), 0o755)])];
+    images::image(&layers, "linux", images::architecture())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn agent_check_32_33_34_mirrors_digests_and_images_that_want_out_with_the_real_agent() {
+    let (mirror, original) = (Fake::plain().await, Fake::plain().await);
+    mirror.image("/v2/mirrored/x-k3s", Some("v1"), &saying("from the mirror"));
+    mirror.guard(Door::Basic("u", "p"));
+    original.image("/v2/rancher/x-k3s", Some("v1"), &saying("from the original"));
+    original.image("/v2/rancher/x-k3s", Some("v2"), &saying("from the original"));
+    let api = Api::new();
+    let mut machine = Machine::new(&api).await;
+    let config = machine.read("config.yaml").unwrap();
+    let file = machine.path("registries.yaml");
+    machine.private("config.yaml", &format!("{config}agentRegistriesFile: {}\n", file.display()));
+    machine.private(
+        "registries.yaml",
+        &format!(
+            "mirrors:\n  \"{original}\":\n    endpoint: [\"http://{mirror}\"]\n    \
+             rewrite: {{\"^rancher/(.*)\": \"mirrored/$1\"}}\n\
+             configs:\n  \"{mirror}\": {{auth: {{username: u, password: p}}}}\n",
+            original = original.address,
+            mirror = mirror.address,
+        ),
+    );
+    let first = run(&format!("{}/rancher/x-k3s:v1", original.address));
+    api.create(&[("plan", &first), ("plan-state", "pending"), ("max-failures", "1")]);
+    machine.start();
+    api.until_text("plan-state", "succeeded").await;
+    assert_eq!(api.output("applied-output", "install"), "from the mirror\n");
+    let host = format!("ns=127.0.0.1%3A{}", original.address.port());
+    let asked: Vec<String> = mirror.seen().into_iter().map(|seen| seen.line).collect();
+    let right = |line: &String| line.contains("/v2/mirrored/x-k3s/") && line.contains(&host);
+    assert!(!asked.is_empty() && asked.iter().all(right), "{asked:?}");
+    assert!(original.seen().is_empty());
+    // The mirror does not have it.
+    api.plan(&run(&format!("{}/rancher/x-k3s:v2", original.address)), Some("pending"));
+    api.until_text("plan-state", "succeeded").await;
+    assert_eq!(api.output("applied-output", "install"), "from the original\n");
+    assert!(original.seen().iter().all(|seen| seen.authorization.is_none()), "the login is the mirror's");
+
+    // By digest; then somebody puts another manifest in its place.
+    let image = saying("by digest");
+    original.image("/v2/a/b", None, &image);
+    let digest = images::digest(&image.manifest);
+    let named = format!("{}/a/b@{digest}", original.address);
+    api.plan(&run(&named), Some("pending"));
+    api.until_text("plan-state", "succeeded").await;
+    assert_eq!(api.output("applied-output", "install"), "by digest\n");
+    original.put(&format!("/v2/a/b/manifests/{digest}"), "x", &saying("evil").manifest);
+    let again = json!({"error": "again", "instructions": serde_json::from_str::<serde_json::Value>(&run(&named)).unwrap()["instructions"]});
+    api.plan(&again.to_string(), Some("pending"));
+    api.until_text("plan-state", "failed").await;
+    let error = api.output("failed-output", "drover-agent/error");
+    assert!(error.contains("should have digest"), "{error}");
+
+    // A layer that wants to write outside of its folder.
+    let mut header = tar::Header::new_ustar();
+    let evil = b"../../../../evil";
+    header.as_old_mut().name[..evil.len()].copy_from_slice(evil);
+    header.set_size(4);
+    header.set_mode(0o644);
+    header.set_cksum();
+    let mut layer = tar::Builder::new(Vec::new());
+    layer.append(&header, &b"evil"[..]).unwrap();
+    let image = images::image(&[layer.into_inner().unwrap()], "linux", images::architecture());
+    original.image("/v2/a/evil", Some("1"), &image);
+    api.plan(&run(&format!("{}/a/evil:1", original.address)), Some("pending"));
+    api.until_text("plan-state", "failed").await;
+    let error = api.output("failed-output", "drover-agent/error");
+    assert!(error.contains("outside of the staging directory"), "{error}");
+    for folder in ["", "var", "var/work"] {
+        assert!(!machine.path(folder).join("evil").exists(), "in {folder:?}");
+    }
+}
+
+async fn front(api: Api, dir: &std::path::Path, tls: Arc<rustls::ServerConfig>) -> std::net::SocketAddr {
     use http_body_util::BodyExt as _;
     let registry = drover_registry::Registry::new(dir.join("images"), dir.join("scratch"));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -99,7 +186,7 @@ async fn front(api: FakeApi, dir: &std::path::Path, tls: Arc<rustls::ServerConfi
                 answer.map(|body| body.map_err(|error| error.to_string()).boxed_unsync())
             } else {
                 let answer = api.answer(request).await.unwrap();
-                answer.map(|body| body.map_err(|never| match never {}).boxed_unsync())
+                answer.map(|body| body.map_err(|error| error.to_string()).boxed_unsync())
             }
         }
     };

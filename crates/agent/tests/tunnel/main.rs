@@ -15,7 +15,7 @@ use std::{
 };
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use common::{FakeApi, TOKEN, connection, machine::Machine};
+use common::{Api, machine::Machine};
 use downstream::Downstream;
 use drover_agent::{
     cluster_agent::{ADMIN_KUBECONFIGS, ClusterAgent},
@@ -280,10 +280,10 @@ async fn an_agent_that_ends_closes_its_tunnel_and_what_is_in_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_binary_keeps_a_tunnel_and_shows_it() {
-    let (manager, cluster, api) = (Manager::start().await, Downstream::start().await, FakeApi::new());
+    let (manager, cluster, api) = (Manager::start().await, Downstream::start().await, Api::new());
     api.create(&[("plan", "{}"), ("plan-state", "pending")]);
     let server = format!("https://{}", api.listen_tls(manager.authority.acceptor().config().clone()).await);
-    let mut machine = Machine::with_connection(&connection(&server, TOKEN, Some(&manager.authority.pem)));
+    let mut machine = Machine::with_connection(&api.connection_with(&server, Some(&manager.authority.pem)));
     cluster.make_account();
     cluster.put_credentials("cattle-credentials-1", OLD, &manager.url(), "registration-1");
     machine.start();

@@ -85,6 +85,7 @@ async fn provisioning_check_17_18_20_21_tokens_and_custom_machines() {
     let headers = [("id", "my-server"), ("role-worker", "true"), ("labels", "zone=a"), ("node-name", "mine")];
     let answer = manager.connect.agent(&call(&token, &headers)).await;
     assert_eq!(answer.status, 200, "{answer:?}");
+    // Installed twice, it is still one Machine (agent#39).
     let again = manager.connect.agent(&call(&token, &headers)).await;
     assert_eq!(again.body, answer.body, "the same server gets the same answer");
     let custom: Vec<Value> = demo::machines(&world.objects)
@@ -172,7 +173,7 @@ async fn control_plane_check_34_bootstrap_tokens_end_after_use_and_unused() {
     let status =
         async |which: usize| manager.connect.agent(&call(&tokens[which].1, &[("id", "x")])).await.status;
 
-    // Used once: good for another thirty seconds. What nobody used stays good.
+    // Used once: good for another thirty seconds (agent#38). What nobody used stays good.
     assert_eq!(status(0).await, 200);
     world.clock.advance(31);
     assert_eq!(status(0).await, 401);

@@ -1,0 +1,327 @@
+//! The Checks about files, probes, periodic and local plans: the real binary against the embedded API.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)] // helpers outside #[test] functions
+
+mod common;
+
+use std::{
+    collections::BTreeMap,
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use common::{
+    Api,
+    machine::{Machine, count},
+    sum,
+};
+use drover_agent::{remote::gzip_json, unix_date};
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    time::sleep,
+};
+
+async fn until(what: &str, condition: impl Fn() -> bool) {
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(90);
+    while !condition() {
+        assert!(tokio::time::Instant::now() < deadline, "waited in vain: {what}");
+        sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// Seconds at which a script ran, as it wrote them down.
+fn times(machine: &Machine, name: &str) -> Vec<u64> {
+    machine.read(name).unwrap_or_default().lines().map(|line| line.parse().unwrap()).collect()
+}
+
+fn note(machine: &Machine, name: &str) -> String {
+    format!("date +%s >> {}", machine.path(name).display())
+}
+
+fn shell(script: &str) -> Value {
+    json!({"name": "i", "command": "sh", "args": ["-c", script], "saveOutput": true})
+}
+
+/// Half a minute of cooling down, with everything that can be seen meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn agent_check_10_the_real_agent_cools_down_stops_at_the_limit_and_does_not_start_over() {
+    let api = Api::new();
+    let mut machine = Machine::new(&api).await;
+    let script = format!("{}; exit 1", note(&machine, "tries"));
+    let plan = json!({"instructions": [shell(&script)]}).to_string();
+    api.create(&[("plan", &plan), ("max-failures", "2")]);
+    machine.start();
+    let long = Duration::from_secs(120);
+    api.until_within(long, "two failures", |api| api.text("failure-count") == "2").await;
+    let tries = times(&machine, "tries");
+    // Whole seconds of two readings may hide up to one of them.
+    assert!(tries.len() == 2 && tries[1] - tries[0] >= 29, "{tries:?}");
+    machine.kill();
+    machine.start();
+    until("it knows", || machine.log().matches("the plan failed as often as it may").count() == 2).await;
+    assert_eq!((count(&machine.path("tries")), api.text("failure-count").as_str()), (2, "2"));
+    assert_eq!(api.text("failed-checksum"), sum(&plan));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn agent_check_11_25_a_failure_stays_told_and_a_minute_of_nothing_writes_nothing() {
+    let failing = Api::new();
+    let mut first = Machine::new(&failing).await;
+    let plan = json!({"instructions": [shell("echo why; exit 1")]}).to_string();
+    failing.create(&[("plan", &plan), ("plan-state", "pending"), ("max-failures", "1")]);
+    first.start();
+    let healthy = Api::new();
+    let mut second = Machine::new(&healthy).await;
+    let address = answer("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await;
+    let probes = json!({"p": {"httpGet": {"url": format!("http://{address}/")}}});
+    let good = json!({"instructions": [shell("echo hi")], "probes": probes,
+        "periodicInstructions": [{"name": "n", "command": "true", "periodSeconds": 600}]})
+    .to_string();
+    healthy.create(&[("plan", &good), ("plan-state", "pending"), ("probe-period-seconds", "1")]);
+    second.start();
+    failing.until_text("plan-state", "failed").await;
+    healthy.until("healthy", |api| api.text("probe-statuses").contains("true")).await;
+    healthy.until_text("plan-state", "succeeded").await;
+    let (failed, quiet) = (failing.revision(), healthy.revision());
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!((failing.revision(), healthy.revision()), (failed, quiet));
+    assert_eq!(failing.text("failed-checksum"), sum(&plan));
+    assert!(failing.output("failed-output", "i").contains("why"));
+    assert_eq!(
+        (failing.text("failure-count").as_str(), failing.text("plan-state").as_str()),
+        ("1", "failed")
+    );
+    assert_ne!(failing.text("applied-checksum"), sum(&plan));
+    assert!(first.is_running() && second.is_running());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn agent_check_19_20_files_are_repaired_without_rewriting_and_deleted_whatever_they_are() {
+    let api = Api::new();
+    let mut machine = Machine::new(&api).await;
+    let (file, full, missing) = (machine.path("file"), machine.path("full"), machine.path("missing"));
+    std::fs::write(&file, "same").unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o777)).unwrap();
+    std::fs::create_dir_all(full.join("deep/er")).unwrap();
+    std::fs::write(full.join("deep/er/x"), "x").unwrap();
+    // Only root has more than one owner to give.
+    let owner = if nix::unistd::getuid().is_root() { 1000 } else { 0 };
+    let before = std::fs::metadata(&file).unwrap();
+    let plan = json!({"files": [
+        {"path": file, "content": "c2FtZQ==", "permissions": "0640", "uid": owner, "gid": owner},
+        {"path": missing, "action": "delete"},
+        {"path": full, "directory": true, "action": "delete"},
+    ]})
+    .to_string();
+    api.create(&[("plan", &plan), ("plan-state", "pending"), ("max-failures", "1")]);
+    machine.start();
+    api.until_text("plan-state", "succeeded").await;
+    let after = std::fs::metadata(&file).unwrap();
+    assert_eq!(after.permissions().mode() & 0o7777, 0o640);
+    if owner != 0 {
+        assert_eq!((after.uid(), after.gid()), (owner, owner));
+    }
+    assert_eq!((after.ino(), after.mtime_nsec()), (before.ino(), before.mtime_nsec()), "not written again");
+    assert!(!missing.exists() && !full.exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn agent_check_22_killed_while_it_writes_a_file_the_path_holds_the_old_or_the_new() {
+    let api = Api::new();
+    let mut machine = Machine::new(&api).await;
+    let path = machine.path("file");
+    let content = |letter: &str| letter.repeat(600_000);
+    std::fs::write(&path, content("A")).unwrap();
+    let mut kinds = BTreeMap::new();
+    api.create(&[]);
+    for round in 0..24_u32 {
+        let (old, new) = if round % 2 == 0 { ("A", "B") } else { ("B", "A") };
+        std::fs::write(&path, content(old)).unwrap();
+        let base64 = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, content(new));
+        let files = json!([{"path": path, "content": base64}]);
+        api.plan(&json!({"error": round.to_string(), "files": files}).to_string(), Some("pending"));
+        machine.start();
+        api.until("it began", |api| api.text("plan-state") != "pending").await;
+        // A little later in each round, so that the blow falls on different steps.
+        sleep(Duration::from_micros(u64::from(round) * 400)).await;
+        machine.kill();
+        let found = std::fs::read_to_string(&path).unwrap();
+        assert!(found == content(old) || found == content(new), "round {round}: {} bytes", found.len());
+        *kinds.entry(found == content(new)).or_insert(0) += 1;
+    }
+    println!("old and new after the blow: {kinds:?}");
+    machine.start();
+    api.until_text("plan-state", "succeeded").await;
+    let names: Vec<String> = std::fs::read_dir(machine.dir.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name.contains("file"))
+        .collect();
+    assert_eq!(names, ["file"], "nothing is left beside it");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn agent_check_23_24_periods_and_rests_hold_across_restarts_of_the_real_agent() {
+    let api = Api::new();
+    let mut machine = Machine::new(&api).await;
+    let periodic = |name: &str, script: &str, period: u32| json!({"name": name, "command": "sh", "args": ["-c", script], "periodSeconds": period});
+    let bad = format!("{}; exit 7", note(&machine, "bad"));
+    let all = json!([periodic("good", &note(&machine, "good"), 600), periodic("bad", &bad, 5)]);
+    let plan = json!({"periodicInstructions": all}).to_string();
+    // A life before this process: one that succeeded, and one that has failed nine times, the last 172 s ago.
+    let now = Timestamp::now();
+    let ago = |seconds| unix_date::format(now - SignedDuration::from_secs(seconds));
+    let known: BTreeMap<&str, Value> = [
+        ("good", json!({"name": "good", "stdout": "", "exitCode": 0, "lastSuccessfulRunTime": ago(100)})),
+        (
+            "bad",
+            json!({"name": "bad", "stdout": "", "exitCode": 7, "failures": 9, "lastFailedRunTime": ago(172)}),
+        ),
+    ]
+    .into();
+    api.create(&[("plan", &plan), ("plan-state", "succeeded"), ("applied-checksum", &sum(&plan))]);
+    let packed = gzip_json::encode(&known);
+    api.change(|data| {
+        data.insert("applied-periodic-output".into(), packed.clone());
+    });
+    machine.start();
+    api.until("the tenth failure", |api| api.map("applied-periodic-output")["bad"]["failures"] == 10).await;
+    let ran = times(&machine, "bad");
+    let last = u64::try_from(now.as_second()).unwrap() - 172;
+    assert!(ran.len() == 1 && ran[0] >= last + 180, "180 s after {last}: {ran:?}");
+    assert_eq!(count(&machine.path("good")), 0, "its period is not over");
+    machine.kill();
+    machine.start();
+    until("it rests again", || machine.log().matches("the plan is applied").count() == 2).await;
+    // A pass with a new plan runs all of them, whatever they rest for.
+    let next = json!({"periodicInstructions": all, "error": "another"}).to_string();
+    api.plan(&next, Some("pending"));
+    api.until("the new plan", |api| api.text("applied-checksum") == sum(&next)).await;
+    assert_eq!((count(&machine.path("good")), count(&machine.path("bad"))), (1, 2));
+}
+
+/// A server that gives every caller the same answer.
+async fn answer(text: impl Into<String>) -> std::net::SocketAddr {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (address, text) = (listener.local_addr().unwrap(), text.into());
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let text = text.clone();
+            tokio::spawn(async move {
+                let _ = stream.read(&mut [0; 2048]).await;
+                if text.is_empty() {
+                    std::future::pending::<()>().await;
+                }
+                let _ = stream.write_all(text.as_bytes()).await;
+            });
+        }
+    });
+    address
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn agent_check_26_27_only_a_2xx_of_the_same_host_is_healthy_and_one_that_hangs_delays_nobody() {
+    let api = Api::new();
+    let mut machine = Machine::new(&api).await;
+    let good = answer("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await;
+    let missing = answer("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n").await;
+    let away = format!(
+        "HTTP/1.1 302 Found\r\nLocation: http://localhost:{}/\r\nContent-Length: 0\r\n\r\n",
+        good.port()
+    );
+    let (away, hanging) = (answer(away).await, answer("").await);
+    let probe = |address: std::net::SocketAddr| {
+        json!({"successThreshold": 2, "failureThreshold": 2, "timeoutSeconds": 0,
+               "httpGet": {"url": format!("http://{address}/")}})
+    };
+    let plan = json!({"probes": {
+        "good": probe(good), "missing": probe(missing), "away": probe(away), "hanging": probe(hanging),
+    }})
+    .to_string();
+    api.create(&[("plan", &plan), ("plan-state", "pending"), ("probe-period-seconds", "1")]);
+    machine.start();
+    let probes =
+        |api: &Api| -> Value { serde_json::from_str(&api.text("probe-statuses")).unwrap_or_default() };
+    let settled = |api: &Api| {
+        let seen = probes(api);
+        seen["good"] == json!({"healthy": true, "successCount": 2})
+            && seen["missing"] == json!({"failureCount": 2})
+            && seen["away"] == json!({"failureCount": 2})
+    };
+    api.until("three of them are known", settled).await;
+    assert_ne!(probes(&api)["hanging"]["healthy"], true);
+    api.until("the one that hangs fails in its time", |api| probes(api)["hanging"]["failureCount"] == 2)
+        .await;
+    assert!(settled(&api));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn agent_check_35_the_real_agent_waits_for_its_installer_but_not_for_ever() {
+    let api = Api::new();
+    let mut machine = Machine::new(&api).await;
+    std::fs::create_dir_all(machine.path("var/interlock")).unwrap();
+    // Four minutes and 54 seconds ago: six seconds are left.
+    let since = unix_date::format(Timestamp::now() - SignedDuration::from_secs(294));
+    machine.private("var/interlock/restart-pending", &since);
+    let plan = json!({"instructions": [shell(&note(&machine, "ran"))]}).to_string();
+    api.create(&[("plan", &plan), ("plan-state", "pending")]);
+    let begun = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    machine.start();
+    until("it says so", || machine.log().contains("about to be restarted by its installer")).await;
+    assert_eq!(api.text("plan-state"), "pending");
+    api.until_text("plan-state", "succeeded").await;
+    let ran = times(&machine, "ran");
+    assert!(ran[0] >= begun + 4, "not before its time: {ran:?}, begun at {begun}");
+    assert!(!machine.path("var/interlock/restart-pending").exists());
+    assert!(!machine.path("var/interlock/applyinator-active").exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn agent_check_36_of_100_plans_64_private_copies_remain() {
+    let api = Api::new();
+    let mut machine = Machine::new(&api).await;
+    api.create(&[]);
+    machine.start();
+    for number in 0..100 {
+        let plan = json!({"error": number.to_string()}).to_string();
+        api.plan(&plan, Some("pending"));
+        api.until("it is applied", |api| api.text("applied-checksum") == sum(&plan)).await;
+    }
+    let copies: Vec<_> = std::fs::read_dir(machine.path("var/applied")).unwrap().flatten().collect();
+    assert_eq!(copies.len(), 64);
+    for copy in &copies {
+        let name = copy.file_name().into_string().unwrap();
+        assert!(name.ends_with("-applied.plan"), "{name}");
+        assert_eq!(copy.metadata().unwrap().permissions().mode() & 0o7777, 0o600, "{name}");
+    }
+}
+
+/// Half a minute of cooling down, for local plans.
+#[tokio::test(flavor = "multi_thread")]
+async fn agent_check_37_local_plans_of_the_real_agent_are_skipped_applied_and_retried() {
+    let api = Api::new();
+    let mut machine = Machine::new(&api).await;
+    api.create(&[]);
+    let plans = machine.path("var/plans");
+    let config = machine.read("config.yaml").unwrap();
+    let local = format!("{config}localEnabled: true\nlocalPlanDirectory: {}\n", plans.display());
+    machine.private("config.yaml", &local);
+    machine.start();
+    until("the directory is there", || plans.exists()).await;
+    machine.private("var/plans/a.plan.skip", "");
+    let script = format!("{}; test $(wc -l < {}) = 2", note(&machine, "ran"), machine.path("ran").display());
+    machine.private("var/plans/a.plan", &json!({"instructions": [shell(&script)]}).to_string());
+    // Another one is seen in a later round, so that the skipped one had its chance.
+    machine
+        .private("var/plans/b.plan", &json!({"instructions": [shell(&note(&machine, "other"))]}).to_string());
+    until("the other runs", || count(&machine.path("other")) == 1).await;
+    assert_eq!(count(&machine.path("ran")), 0);
+    std::fs::remove_file(machine.path("var/plans/a.plan.skip")).unwrap();
+    until("it runs and fails", || count(&machine.path("ran")) == 1).await;
+    until("it is tried again", || count(&machine.path("ran")) == 2).await;
+    let kept = || machine.read("var/plans/a.pos").is_some_and(|text| text.contains("appliedChecksum"));
+    until("its state is kept", kept).await;
+    assert_eq!(count(&machine.path("other")), 1);
+}

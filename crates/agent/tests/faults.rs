@@ -1,0 +1,222 @@
+//! Each call of the agent failing in each way, in front of the embedded API: it waits, and neither loses nor repeats
+//! anything. In virtual time on machines in memory, where hanging costs nothing, and with the real binary over TLS.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)] // helpers outside #[test] functions
+
+mod common;
+
+use std::{path::Path, time::Duration};
+
+use common::{
+    Api, Call, Fault,
+    machine::{Machine, count},
+    node::{LONG, Node},
+    sum,
+};
+use drover_agent::host::Host as _;
+use serde_json::json;
+use tokio::time::sleep;
+
+/// How long a call fails. A watch that hangs is noticed after ten minutes.
+const TROUBLE: Duration = Duration::from_secs(120);
+
+/// Far more than rests allow, far less than a loop without any.
+const MANY: usize = 1000;
+
+async fn each_way(call: Call) {
+    let server = Api::new();
+    for (seed, fault) in Fault::of(call).into_iter().enumerate() {
+        let about = format!("{call:?} {fault:?}");
+        let mut node = Node::on(server.beside(&format!("machine-{seed}-plan")), seed as u64, |host| host);
+        let text = json!({
+            "instructions": [{"name": "i", "command": "x", "args": ["i", "3"], "saveOutput": true}],
+            "probes": {"p": {"httpGet": {"url": "http://127.0.0.1/"}}},
+        })
+        .to_string();
+        node.api().create(&[("plan", &text), ("plan-state", "pending")]);
+        node.api().faults().fail(call, fault, usize::MAX);
+        node.start();
+        sleep(TROUBLE).await;
+        assert!(node.api().faults().struck() > 0, "{about}: it was tried");
+        let requests = node.api().requests().len();
+        assert!(requests < MANY, "{about}: {requests} requests in two minutes");
+        // Of the first call only the fact counts that somebody answers.
+        let harmless = (call, fault) == (Call::Version, Fault::OtherKind);
+        if matches!(call, Call::Version | Call::List | Call::Get) && !harmless {
+            assert!(node.runs("i").is_empty(), "{about}: nothing starts that was not committed");
+        }
+        node.api().faults().heal();
+        node.api().set_down(false);
+        let settled =
+            |api: &Api| api.text("plan-state") == "succeeded" && api.text("probe-statuses").contains("true");
+        node.api().until_within(LONG, &about, settled).await;
+        assert_eq!(node.runs("i").len(), 1, "{about}: what was done is never done again");
+        assert_eq!(node.runs("i")[0].attempt, "1", "{about}");
+        assert_eq!(node.api().text("plan-revision"), "1", "{about}");
+        assert_eq!(node.api().text("success-count"), "1", "{about}");
+        assert_eq!(node.api().output("applied-output", "i"), "i ran\n", "{about}");
+        // The watch is back too: what is written now is heard of, without another list.
+        let next = json!({"instructions": [{"name": "n", "command": "x", "args": ["n"]}]}).to_string();
+        node.api().plan(&next, Some("pending"));
+        node.api().until_within(LONG, &about, |api| api.text("applied-checksum") == sum(&next)).await;
+        assert!(!node.task.as_ref().unwrap().is_finished(), "{about}: it never ends");
+        node.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_call_fails_in_each_way() {
+    each_way(Call::Version).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_list_fails_in_each_way() {
+    each_way(Call::List).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_watch_fails_in_each_way() {
+    each_way(Call::Watch).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn reading_the_secret_fails_in_each_way() {
+    each_way(Call::Get).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_update_fails_in_each_way() {
+    each_way(Call::Put).await;
+}
+
+/// What is fetched beside the plan fails too, and is never put in place by half.
+#[tokio::test(start_paused = true)]
+async fn the_offered_agent_fails_to_come_in_each_way() {
+    const AGENT: &str = "/usr/local/bin/rancher-system-agent";
+    let server = Api::new();
+    for (seed, fault) in Fault::of(Call::Asset).into_iter().enumerate() {
+        let about = format!("{fault:?}");
+        let api = server.beside(&format!("machine-{seed}-plan"));
+        let mut node = Node::on(api, seed as u64, |host| host.with_executable(AGENT, b"old").unwrap());
+        node.api().create(&[("plan", "{}"), ("plan-state", "pending")]);
+        node.api().faults().fail(Call::Asset, fault, 2);
+        node.api().offer(b"the new agent");
+        node.start();
+        if fault == Fault::Refused {
+            node.api().until_within(LONG, &about, Api::is_down).await;
+            sleep(TROUBLE).await;
+            assert_eq!(node.host.became(), 0, "{about}");
+            node.api().faults().heal();
+            node.api().set_down(false);
+        }
+        node.api().until_within(LONG, &about, |_| node.host.became() == 1).await;
+        assert!(node.api().faults().struck() > 0, "{about}: it was tried");
+        assert_eq!(node.host.read(Path::new(AGENT)).unwrap(), b"the new agent", "{about}");
+        assert_eq!(node.host.list(Path::new("/usr/local/bin")).unwrap(), ["rancher-system-agent"], "{about}");
+        node.stop().await;
+    }
+}
+
+fn watches(api: &Api) -> usize {
+    api.requests().iter().filter(|request| request.contains("watch=true")).count()
+}
+
+/// One process through all of it, a plan after each.
+async fn the_real_agent(call: Call) {
+    let api = Api::new();
+    let mut machine = Machine::new(&api).await;
+    let ran = machine.path("ran");
+    api.create(&[("plan", "{}"), ("plan-state", "pending")]);
+    machine.start();
+    api.until_text("plan-state", "succeeded").await;
+    let pid = machine.pid();
+    let faults: Vec<Fault> = Fault::of(call).into_iter().filter(|fault| !fault.hangs()).collect();
+    for (index, fault) in faults.iter().enumerate() {
+        let about = format!("{call:?} {fault:?}");
+        let watches = watches(&api);
+        api.faults().fail(call, *fault, 1);
+        if matches!(call, Call::Version | Call::List | Call::Watch) {
+            api.cut();
+        }
+        if call == Call::Watch && *fault != Fault::Refused {
+            // The plan shall come by the watch that follows; a list would have it before.
+            api.until(&about, |api| crate::watches(api) >= watches + 2).await;
+        }
+        let script = format!("echo {index} >> {}", ran.display());
+        let plan = json!({"instructions": [{"command": "sh", "args": ["-c", script]}]}).to_string();
+        api.plan(&plan, Some("pending"));
+        if *fault == Fault::Refused {
+            api.until(&about, Api::is_down).await;
+            api.set_down(false);
+        }
+        api.until(&about, |api| api.faults().struck() == 1 && api.text("applied-checksum") == sum(&plan))
+            .await;
+        assert_eq!(api.text("plan-state"), "succeeded", "{about}");
+        assert_eq!(api.text("plan-revision"), (index + 2).to_string(), "{about}");
+        assert_eq!(count(&ran), index + 1, "{about}: once");
+    }
+    assert!(machine.is_running() && machine.pid() == pid, "it never ends");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_real_agent_and_the_first_call() {
+    the_real_agent(Call::Version).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_real_agent_and_the_list() {
+    the_real_agent(Call::List).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_real_agent_and_the_watch() {
+    the_real_agent(Call::Watch).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_real_agent_and_reading_the_secret() {
+    the_real_agent(Call::Get).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_real_agent_and_the_update() {
+    the_real_agent(Call::Put).await;
+}
+
+/// The account can do what the agent does, and nothing else: what the agent must not need.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_agents_account_reads_and_updates_one_secret() {
+    let api = Api::new();
+    let mut machine = Machine::new(&api).await;
+    api.create(&[("plan", "{}"), ("plan-state", "pending")]);
+    machine.start();
+    api.until_text("plan-state", "succeeded").await;
+    for request in api.requests() {
+        let (method, path) = request.split_once(' ').unwrap();
+        let secrets = "/api/v1/namespaces/fleet-default/secrets";
+        let one = path == format!("{secrets}/the-machine-plan");
+        let all = path.starts_with(&format!("{secrets}?fieldSelector=metadata.name%3Dthe-machine-plan"));
+        let good = match method {
+            "GET" => path == "/version" || one || all,
+            "PUT" => one,
+            _ => false,
+        };
+        assert!(good, "{request}");
+    }
+    // Another machine's secret is none of its business.
+    let other = api.beside("another-machine-plan");
+    other.create(&[("plan", "{}"), ("plan-state", "pending")]);
+    let address = api.listen().await;
+    let foreign = api
+        .connection(&format!("https://{address}"))
+        .replace(r#""secretName":"the-machine-plan""#, r#""secretName":"another-machine-plan""#);
+    let mut thief = Machine::with_connection(&foreign);
+    thief.start();
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
+    while !thief.log().contains("403") {
+        assert!(tokio::time::Instant::now() < deadline, "it is refused: {}", thief.log());
+        sleep(Duration::from_millis(10)).await;
+    }
+    assert!(thief.is_running());
+    assert_eq!(other.text("plan-state"), "pending");
+}
