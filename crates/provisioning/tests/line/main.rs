@@ -6,6 +6,7 @@
 mod cluster;
 mod crash;
 mod custom;
+mod late;
 mod players;
 mod registration;
 mod upkeep;

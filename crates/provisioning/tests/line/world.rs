@@ -7,6 +7,7 @@ use drover_apiserver::auth::pki::Pki;
 use drover_apiserver::clock::SystemClock as ApiClock;
 use drover_apiserver::controllers::ControllerOptions;
 use drover_apiserver::embedded::{Embedded, EmbeddedOptions};
+use drover_apiserver::http::ApiService;
 use drover_apiserver::identity::UserInfo;
 use drover_apiserver::storage::MemoryStorage;
 use drover_capi::workload::{ClientCluster, Workload, WorkloadChange, WorkloadCluster};
@@ -140,7 +141,16 @@ impl World {
     pub(crate) fn manager(&self, plan: Option<Arc<Plan>>) -> Manager {
         let plan = plan.unwrap_or_else(|| Plan::new(Fault::Lost, 0));
         let service = Faulty::new(self.management.service(), plan);
-        let client = in_process_client(service, UserInfo::system_masters("manager"));
+        self.manager_with(in_process_client(service, UserInfo::system_masters("manager")))
+    }
+
+    /// The management plane's API itself.
+    pub(crate) fn service(&self) -> ApiService {
+        self.management.service()
+    }
+
+    /// Starts the controllers on a client of the test's own.
+    pub(crate) fn manager_with(&self, client: Client) -> Manager {
         let stop = CancellationToken::new();
         let caches = Caches::new(client, stop.clone());
         let below = Caches::new(self.downstream.clone(), stop.clone());
