@@ -12,6 +12,7 @@ use drover_apiserver::storage::{MemoryStorage, Storage};
 use drover_runtime::fault::{Fault, Faulty, Plan};
 use drover_runtime::in_process_client;
 use drover_server::DataDir;
+use drover_server::backend::Backing;
 use drover_server::drivers::Builtin;
 use drover_server::plane::{Plane, PlaneOptions};
 use drover_testkit::SOON;
@@ -75,7 +76,7 @@ impl Site {
         let url = format!("https://{}", self.address);
         let data_dir = DataDir::open(self.data_dir.path()).unwrap();
         let options = PlaneOptions {
-            storage: self.storage.clone(),
+            api: Backing::Embedded(self.storage.clone()),
             pki: self.pki.clone(),
             serving: ServingCertificate::new(&pair).unwrap(),
             url: url.clone(),

@@ -4,6 +4,7 @@
 //! * [`downstream`]: HTTP to a cluster's API through its tunnel; the only way there is.
 //! * [`connected`]: the `Connected` condition, from real answers.
 //! * [`proxy`][]: `/k8s/clusters/<id>/…`.
+//! * [`hop`]: headers and upgrades, as every proxy treats them.
 //! * [`tokens`]: the credentials this crate recognises, found by index.
 //!
 //! This crate knows clusters only as `management.cattle.io/v3` objects; it must not know how they are
@@ -11,6 +12,7 @@
 
 pub mod connected;
 pub mod downstream;
+pub mod hop;
 pub mod proxy;
 pub mod registration;
 pub mod tokens;

@@ -1,19 +1,21 @@
 //! `/k8s/clusters/<id>/…`: a cluster's API through Drover.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use drover_api::annotations::provisioning as annotations;
 use drover_api::management::v3::Cluster;
-use drover_apiserver::identity::UserInfo;
+use drover_apiserver::identity::{Attributes, Authorizer, UserInfo};
 use drover_apiserver::status::{GroupName, Status};
 use drover_runtime::{Cache, ObjectKey};
-use http::{HeaderMap, HeaderName, Request, Response, StatusCode, header};
+use http::{HeaderMap, Request, Response, StatusCode, header};
 use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::Incoming;
-use hyper_util::rt::TokioIo;
 use tower::BoxError;
 
 use crate::downstream::{Downstreams, RequestBody, Unavailable, boxed};
+use crate::hop;
 use crate::tokens::OWNER_GROUP_PREFIX;
 
 /// The path below which clusters are served.
@@ -26,6 +28,7 @@ const CLUSTERS: GroupName<'static> = GroupName { group: "management.cattle.io", 
 pub struct Proxy {
     clusters: Cache<Cluster>,
     downstreams: Downstreams,
+    authorizer: Option<Arc<dyn Authorizer>>,
 }
 
 /// The cluster and the path inside it that a request path names.
@@ -37,7 +40,32 @@ pub fn split_path(path: &str) -> Option<(&str, &str)> {
 
 impl Proxy {
     pub fn new(clusters: Cache<Cluster>, downstreams: Downstreams) -> Self {
-        Self { clusters, downstreams }
+        Self { clusters, downstreams, authorizer: None }
+    }
+
+    /// Lets in also whom `authorizer` allows every verb on the cluster's `management.cattle.io/v3` object: who may do
+    /// anything to a cluster's object may do anything to the cluster.
+    pub fn authorized_by(mut self, authorizer: Arc<dyn Authorizer>) -> Self {
+        self.authorizer = Some(authorizer);
+        self
+    }
+
+    async fn is_allowed(&self, user: &UserInfo, id: &str) -> Result<bool, Status> {
+        if may_use(user, self.clusters.get(&ObjectKey::cluster(id)).as_deref()) {
+            return Ok(true);
+        }
+        let Some(authorizer) = &self.authorizer else { return Ok(false) };
+        let attributes = Attributes {
+            user: user.clone(),
+            verb: "*".into(),
+            group: CLUSTERS.group.into(),
+            version: "v3".into(),
+            resource: CLUSTERS.name.into(),
+            name: id.to_owned(),
+            resource_request: true,
+            ..Attributes::default()
+        };
+        Ok(authorizer.authorize(&attributes).await?.allowed)
     }
 
     /// Answers for an authenticated caller. Nothing enters the tunnel before the caller may use the cluster.
@@ -55,8 +83,7 @@ impl Proxy {
     ) -> Result<Response<RequestBody>, Status> {
         let (id, path) = split_path(request.uri().path()).ok_or_else(Status::not_found_path)?;
         let (id, path) = (id.to_owned(), path.to_owned());
-        let cluster = self.clusters.get(&ObjectKey::cluster(&id));
-        if !may_use(user, cluster.as_deref()) {
+        if !self.is_allowed(user, &id).await? {
             let why = format!("User {:?} cannot reach cluster {id:?}", user.name);
             return Err(Status::forbidden(CLUSTERS, &id, &why));
         }
@@ -67,7 +94,7 @@ impl Proxy {
             None => path,
         };
         *request.uri_mut() = target.parse().map_err(|e| Status::bad_request(format!("bad path: {e}")))?;
-        let upgrade = wants_upgrade(request.headers());
+        let upgrade = hop::wants_upgrade(request.headers());
         let caller = upgrade.then(|| hyper::upgrade::on(&mut request));
         clean(request.headers_mut(), upgrade);
         let mut response = downstream.send(request).await.map_err(unavailable)?;
@@ -75,7 +102,7 @@ impl Proxy {
             && let Some(caller) = caller
         {
             let callee = hyper::upgrade::on(&mut response);
-            tokio::spawn(join(caller, callee));
+            tokio::spawn(hop::join(caller, callee));
         } else {
             clean(response.headers_mut(), false);
         }
@@ -108,7 +135,8 @@ fn unavailable(error: Unavailable) -> Status {
     }
 }
 
-fn root(error: &(dyn std::error::Error + 'static)) -> String {
+/// The innermost cause, which says most.
+pub fn root(error: &(dyn std::error::Error + 'static)) -> String {
     let mut last = error;
     while let Some(cause) = last.source() {
         last = cause;
@@ -116,41 +144,14 @@ fn root(error: &(dyn std::error::Error + 'static)) -> String {
     last.to_string()
 }
 
-fn wants_upgrade(headers: &HeaderMap) -> bool {
-    let connection = headers.get_all(header::CONNECTION).iter().filter_map(|v| v.to_str().ok());
-    headers.contains_key(header::UPGRADE)
-        && connection.flat_map(|v| v.split(',')).any(|token| token.trim().eq_ignore_ascii_case("upgrade"))
-}
-
-/// Headers that concern one hop only, and the caller's own credentials, do not travel on.
+/// What concerns one hop only, and the caller's own credentials, do not travel on.
 fn clean(headers: &mut HeaderMap, upgrade: bool) {
-    const HOP: [HeaderName; 6] = [
-        HeaderName::from_static("keep-alive"),
-        HeaderName::from_static("proxy-connection"),
-        header::PROXY_AUTHENTICATE,
-        header::PROXY_AUTHORIZATION,
-        header::TE,
-        header::TRAILER,
-    ];
-    for name in HOP.iter().chain([&header::TRANSFER_ENCODING, &header::COOKIE]) {
-        headers.remove(name);
-    }
-    if !upgrade {
-        headers.remove(header::CONNECTION);
-        headers.remove(header::UPGRADE);
-    }
+    hop::strip(headers, upgrade);
     let impersonation: Vec<_> =
         headers.keys().filter(|name| name.as_str().starts_with("impersonate-")).cloned().collect();
     for name in impersonation {
         headers.remove(name);
     }
-}
-
-async fn join(caller: hyper::upgrade::OnUpgrade, callee: hyper::upgrade::OnUpgrade) {
-    let Ok((caller, callee)) = futures::future::try_join(caller, callee).await else { return };
-    let (mut caller, mut callee) = (TokioIo::new(caller), TokioIo::new(callee));
-    // Either side's end is the other's; an error here is how such streams usually end.
-    let _ = tokio::io::copy_bidirectional(&mut caller, &mut callee).await;
 }
 
 /// A Status as the answer it stands for.
@@ -165,6 +166,7 @@ pub fn error_response(status: &Status) -> Response<RequestBody> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use http::HeaderName;
 
     #[test]
     fn paths_are_split_into_cluster_and_rest() {

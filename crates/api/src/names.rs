@@ -5,6 +5,9 @@
 
 use sha2::{Digest, Sha256};
 
+/// `spec.managedBy` of the Jobs that Drover's own runner runs: every other Job controller leaves them alone.
+pub const JOB_RUNNER: &str = "drover.io/job-runner";
+
 /// Joins parts with `-`; a result of 64 bytes or more is cut and ends in a hash of the whole.
 pub fn safe_concat_name(parts: &[&str]) -> String {
     safe_concat_name_max(63, parts)

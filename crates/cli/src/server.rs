@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::Args;
 use drover_server::front::Asset;
 use drover_server::{Manager, ManagerOptions};
@@ -26,16 +26,35 @@ pub(crate) struct Server {
     /// Where machines reach this server [default: the gateway of the local machines' own network].
     #[arg(long, value_name = "URL")]
     server_url: Option<String>,
+    /// Work on the Kubernetes API of this kubeconfig's current context (v1.32 or newer, with its
+    /// kube-controller-manager) instead of the embedded one. People's requests are passed on to it with their own
+    /// bearer tokens; of several servers on one API one acts and the others wait.
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
 }
 
 impl Server {
     pub(crate) async fn run(self, verbose: u8) -> anyhow::Result<i32> {
         logging::to_stderr(verbose);
-        let manager = start(&self.data_dir.path(), self.bind, self.server_url).await?;
-        let kubeconfig = manager.data_dir.kubeconfig();
+        let external = self.kubeconfig.is_some();
+        let kubeconfig = self.kubeconfig.clone();
+        let manager = start(&self.data_dir.path(), self.bind, self.server_url, self.kubeconfig).await?;
+        let kubeconfig = kubeconfig.unwrap_or_else(|| manager.data_dir.kubeconfig());
         eprintln!("drover is ready at {}", manager.url);
         eprintln!("  kubectl --kubeconfig {} get clusters.provisioning.cattle.io -A", kubeconfig.display());
-        until_told_to_stop().await?;
+        if external {
+            eprintln!(
+                "  the same with a bearer token at {}; client certificates are not passed on",
+                manager.url
+            );
+        }
+        tokio::select! {
+            told = until_told_to_stop() => told?,
+            () = manager.lost_leadership() => {
+                // Not even a clean stop: whoever leads now may already act.
+                bail!("another server may lead now, because the Lease could not be renewed in time; start again to wait for it");
+            }
+        }
         eprintln!("stopping; machines go on");
         manager.stop().await;
         Ok(0)
@@ -47,6 +66,7 @@ pub(crate) async fn start(
     data_dir: &Path,
     bind: SocketAddr,
     server_url: Option<String>,
+    kubeconfig: Option<PathBuf>,
 ) -> anyhow::Result<Manager> {
     let exe = own_executable()?;
     let arch = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
@@ -56,6 +76,7 @@ pub(crate) async fn start(
         data_dir: data_dir.to_owned(),
         bind,
         server_url,
+        kubeconfig,
         exe,
         install_script: include_str!(env!("DROVER_INSTALL_SCRIPT")).to_owned(),
         assets,

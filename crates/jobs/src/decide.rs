@@ -145,7 +145,7 @@ fn finished(
 ) -> JobStatus {
     let now = Time(whole(now));
     let succeeded = type_ == "Complete";
-    let condition = JobCondition {
+    let condition = |type_: &str| JobCondition {
         type_: type_.into(),
         status: "True".into(),
         reason: Some(reason.into()),
@@ -153,12 +153,14 @@ fn finished(
         last_probe_time: Some(now.clone()),
         last_transition_time: Some(now.clone()),
     };
+    // kube-apiserver takes the end of a Job only together with the reason for it.
+    let cause = if succeeded { "SuccessCriteriaMet" } else { "FailureTarget" };
     JobStatus {
         active: None,
         ready: Some(0),
         succeeded: (attempts.succeeded > 0).then_some(attempts.succeeded),
         completion_time: succeeded.then(|| now.clone()),
-        conditions: Some(vec![condition]),
+        conditions: Some(vec![condition(cause), condition(type_)]),
         ..active(job, Attempts { running: false, ..attempts }, now.0)
     }
 }

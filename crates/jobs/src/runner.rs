@@ -11,7 +11,8 @@ use jiff::Timestamp;
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::batch::v1::{Job, JobStatus};
 use k8s_openapi::api::core::v1::{
-    ContainerState, ContainerStateTerminated, ContainerStatus, Pod, PodStatus, Secret, ServiceAccount,
+    ContainerState, ContainerStateTerminated, ContainerStatus, Pod, PodSpec, PodStatus, Secret,
+    ServiceAccount,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use kube::api::{Api, Patch, PatchParams, PostParams};
@@ -33,6 +34,8 @@ const TOKEN_SECONDS: i64 = 24 * 3600;
 pub struct RunnerOptions {
     /// Only Jobs with this label are run.
     pub label: &'static str,
+    /// Only Jobs whose `managedBy` says this are run: where there is a Job controller, it leaves those alone.
+    pub managed_by: &'static str,
     /// The program, and what comes before a container's arguments.
     pub program: PathBuf,
     pub leading_args: Vec<String>,
@@ -117,6 +120,11 @@ impl Runner {
         }
     }
 
+    fn is_ours(&self, job: &Job) -> bool {
+        let managed_by = job.spec.as_ref().and_then(|spec| spec.managed_by.as_deref());
+        job.labels().contains_key(self.options.label) && managed_by == Some(self.options.managed_by)
+    }
+
     fn running(&self, key: &ObjectKey) -> bool {
         self.children.lock().contains_key(key)
     }
@@ -179,7 +187,7 @@ impl Reconciler for Runner {
     const NAME: &'static str = "jobs";
 
     async fn reconcile(&self, key: ObjectKey) -> Result<Next, Error> {
-        let job = self.jobs.get(&key).filter(|job| job.labels().contains_key(self.options.label));
+        let job = self.jobs.get(&key).filter(|job| self.is_ours(job));
         let Some(job) = job else {
             self.stop_child(&key);
             if !self.running(&key) {
@@ -360,6 +368,10 @@ impl AttemptRun {
             controller: Some(true),
             block_owner_deletion: Some(true),
         };
+        // A record, not something to be placed on a node: no scheduler goes by the runner's name.
+        let spec = template
+            .and_then(|t| t.spec.clone())
+            .map(|spec| PodSpec { scheduler_name: Some(self.options.managed_by.to_owned()), ..spec });
         let prefix: String = self.key.name.chars().take(57).collect();
         loop {
             let name = format!("{prefix}-{}", suffix());
@@ -371,7 +383,7 @@ impl AttemptRun {
                     owner_references: Some(vec![owner.clone()]),
                     ..ObjectMeta::default()
                 },
-                spec: template.and_then(|t| t.spec.clone()),
+                spec: spec.clone(),
                 ..Pod::default()
             };
             match api.create(&PostParams::default(), &pod).await {

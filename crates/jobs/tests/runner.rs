@@ -161,6 +161,7 @@ impl World {
     fn runner(&self) -> Running {
         let options = RunnerOptions {
             label: "run",
+            managed_by: "drover.io/test",
             program: "/bin/sh".into(),
             leading_args: vec!["-c".into()],
             env: vec![],
@@ -183,7 +184,7 @@ impl World {
     async fn job(&self, name: &str, script: &str, backoff_limit: i32) {
         let job: Job = serde_json::from_value(json!({
             "metadata": {"name": name, "labels": {"run": "yes"}},
-            "spec": {"backoffLimit": backoff_limit, "template": {"spec": {
+            "spec": {"backoffLimit": backoff_limit, "managedBy": "drover.io/test", "template": {"spec": {
                 "restartPolicy": "Never", "containers": [{"name": "shell", "image": "none", "args": [script]}],
             }}},
         }))

@@ -4,6 +4,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use anyhow::bail;
 use drover_registry::Registry;
 
 /// The data directory of one management plane. Everything in it belongs to one user.
@@ -44,6 +45,49 @@ impl DataDir {
     pub fn close_database(&self) -> io::Result<()> {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(self.database())?;
         std::fs::set_permissions(self.database(), std::fs::Permissions::from_mode(0o700))
+    }
+
+    /// Takes the directory for a server that works on another API: its store, if it has one, would be forgotten, and
+    /// what it says of machines and Jobs would be wrong. The directory is ours while the file is open.
+    pub fn claim_for_external(&self) -> anyhow::Result<(std::fs::File, String)> {
+        if self.database().exists() {
+            bail!(
+                "it holds the store of an embedded API; choose another with --data-dir, or leave --kubeconfig out"
+            );
+        }
+        let file =
+            std::fs::File::options().create(true).truncate(false).write(true).open(self.0.join("lock"))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(std::fs::TryLockError::WouldBlock) => {
+                bail!("it is in use by another server; stop it or choose another directory")
+            }
+            Err(std::fs::TryLockError::Error(error)) => return Err(error.into()),
+        }
+        let path = self.identity();
+        let own = match std::fs::read_to_string(&path) {
+            Ok(text) if !text.trim().is_empty() => text,
+            _ => {
+                let fresh = std::fs::read_to_string("/proc/sys/kernel/random/uuid")?;
+                write_private(&path, fresh.as_bytes())?;
+                fresh
+            }
+        };
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        Ok((file, format!("{}_{}", host.trim(), own.trim())))
+    }
+
+    /// Says no to a directory that a server on another API has used.
+    pub fn claim_for_embedded(&self) -> anyhow::Result<()> {
+        if self.identity().exists() {
+            bail!("it belongs to a server with --kubeconfig; give that, or choose another with --data-dir");
+        }
+        Ok(())
+    }
+
+    /// What a server on another API calls itself; the same after a restart.
+    fn identity(&self) -> PathBuf {
+        self.0.join("identity")
     }
 
     pub fn tls(&self) -> PathBuf {

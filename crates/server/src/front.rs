@@ -10,7 +10,6 @@ use drover_access::proxy::{self, Proxy};
 use drover_access::registration::{self, Registrar};
 use drover_access::tokens::Tokens;
 use drover_apiserver::PeerCertificates;
-use drover_apiserver::embedded::Embedded;
 use drover_apiserver::identity::PeerAddress;
 use drover_plan::AgentOffer;
 use drover_provisioning::registration::connect::{Call, Connect};
@@ -21,7 +20,8 @@ use http_body_util::{Empty, Full};
 use hyper::body::Incoming;
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
-use tower::ServiceExt;
+
+use crate::backend::Backend;
 
 /// Everything that answers requests. Clones share it.
 #[derive(Clone)]
@@ -31,7 +31,7 @@ pub struct Front {
 
 /// What a front is made of.
 pub struct Parts {
-    pub embedded: Arc<Embedded>,
+    pub backend: Backend,
     pub proxy: Proxy,
     pub tunnels: Registry,
     pub tokens: Tokens,
@@ -100,14 +100,7 @@ impl Front {
             "/v2" => self.images(&request).await,
             _ if path.starts_with("/v2/") => self.images(&request).await,
             _ if path.starts_with(proxy::PREFIX) => self.cluster(request).await,
-            _ => self.api(request).await,
-        }
-    }
-
-    async fn api(&self, request: Request<Incoming>) -> Response<RequestBody> {
-        match self.inner.embedded.service().oneshot(request).await {
-            Ok(response) => response.map(boxed),
-            Err(never) => match never {},
+            _ => self.inner.backend.answer(request).await,
         }
     }
 
@@ -117,7 +110,7 @@ impl Front {
 
     async fn cluster(&self, request: Request<Incoming>) -> Response<RequestBody> {
         let (parts, body) = request.into_parts();
-        match self.inner.embedded.authenticate(&parts).await {
+        match self.inner.backend.authenticate(&parts).await {
             Ok(user) => self.inner.proxy.serve(&user, Request::from_parts(parts, boxed(body))).await,
             Err(status) => proxy::error_response(&status),
         }
@@ -210,7 +203,7 @@ impl Front {
     }
 }
 
-fn text(status: StatusCode, body: impl Into<String>) -> Response<RequestBody> {
+pub(crate) fn text(status: StatusCode, body: impl Into<String>) -> Response<RequestBody> {
     let mut response = Response::new(boxed(Full::<Bytes>::from(body.into())));
     *response.status_mut() = status;
     response

@@ -2,6 +2,8 @@
 //!
 //! * [`manager`]: what is started, in which order, and how it is stopped. Start reading there.
 //! * [`plane`]: the management plane without data directory, local machines and child processes.
+//! * [`backend`]: the Kubernetes API: embedded, or [`external`].
+//! * `prepare`: what must exist in it before the first controller looks.
 //! * [`front`]: who answers which path.
 //! * [`clusters`]: downstream clusters as the controllers see them, over the tunnel.
 //! * [`admission`]: defaults and validation inside the embedded API.
@@ -11,13 +13,16 @@
 //! This crate puts things together; it decides nothing about clusters or machines.
 
 pub mod admission;
+pub mod backend;
 pub mod clusters;
 pub mod datadir;
 pub mod drivers;
+pub mod external;
 pub mod front;
 mod kubeconfigs;
 pub mod manager;
 pub mod plane;
+mod prepare;
 
 pub use datadir::DataDir;
 pub use manager::{Manager, ManagerOptions};

@@ -3,13 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use drover_api::labels::rke::INFRA_MACHINE_NAME;
-use drover_apiserver::auth::pki::{Credential, Pki, ServingCertificate, kubeconfig};
+use drover_api::names::JOB_RUNNER;
+use drover_apiserver::auth::pki::{Credential, Pki, ServingCertificate, kubeconfig, server_config};
 use drover_apiserver::storage::SqliteStorage;
 use drover_jobs::{Runner, RunnerOptions};
 use drover_machine::local::Local;
@@ -17,8 +18,12 @@ use jiff::Timestamp;
 use kube::Client;
 use tokio::net::TcpListener;
 
+use crate::backend::Backing;
 use crate::datadir::{DataDir, write_private};
 use crate::drivers::Builtin;
+use crate::external::leader::Leadership;
+use crate::external::standby::until_leader;
+use crate::external::{External, authority};
 use crate::front::Asset;
 use crate::plane::{Plane, PlaneOptions, Port};
 
@@ -33,6 +38,8 @@ pub struct ManagerOptions {
     pub bind: SocketAddr,
     /// Where machines reach this server. Without one they are local machines, on the gateway of their own network.
     pub server_url: Option<String>,
+    /// The Kubernetes API to work on; without one, the embedded one.
+    pub kubeconfig: Option<PathBuf>,
     /// This program: local machines and Jobs run it again.
     pub exe: PathBuf,
     pub install_script: String,
@@ -50,6 +57,9 @@ pub struct Manager {
     /// Local machines; `None` where this host cannot carry them.
     pub local: Option<Local>,
     plane: Plane,
+    /// Only where other servers may work on the same API.
+    leadership: Option<Leadership>,
+    _ground: Ground,
 }
 
 impl Manager {
@@ -57,13 +67,12 @@ impl Manager {
     pub async fn start(options: ManagerOptions) -> anyhow::Result<Self> {
         let unusable = || format!("data directory {} cannot be used", options.data_dir.display());
         let data_dir = DataDir::open(&options.data_dir).with_context(unusable)?;
-        data_dir.close_database().with_context(unusable)?;
-        let storage = SqliteStorage::open(&data_dir.database()).with_context(unusable)?;
+        let ground = Ground::open(&data_dir, options.kubeconfig.as_deref(), unusable).await?;
         let listener = listen(options.bind).await?;
         let bound = listener.local_addr()?;
         let url = format!("https://{}", reachable(bound));
         let now = Timestamp::now();
-        let pki = Arc::new(Pki::open(&data_dir.tls(), now).context("certificates cannot be made")?);
+        let pki = Arc::new(ground.authority(&data_dir, now).await?);
         let (local, gateway) = open_local(&data_dir, &options).await;
         let server_url = options
             .server_url
@@ -73,8 +82,18 @@ impl Manager {
         let names = serving_names(bound.ip(), gateway, &server_url);
         let serving = ServingCertificate::new(&pki.serving(&names, now)?)?;
 
+        let mut listener = listener;
+        let leadership = match &ground {
+            Ground::Embedded(_) => None,
+            Ground::External { api, name, .. } => {
+                let waiting;
+                (listener, waiting) = shared(listener)?;
+                let tls = Arc::new(server_config(&pki, serving.clone())?);
+                Some(until_leader(api, name, waiting, tls).await)
+            }
+        };
         let plane = Plane::start(PlaneOptions {
-            storage: Arc::new(storage),
+            api: ground.backing(),
             pki: pki.clone(),
             serving,
             url: url.clone(),
@@ -87,6 +106,7 @@ impl Manager {
         .await?;
         let jobs = RunnerOptions {
             label: INFRA_MACHINE_NAME,
+            managed_by: JOB_RUNNER,
             program: options.exe.clone(),
             leading_args: vec!["machine".into(), "--data-dir".into(), data_dir.path().display().to_string()],
             env: vec![],
@@ -101,21 +121,36 @@ impl Manager {
         let kept = data_dir.clone();
         plane.join(|parts| crate::kubeconfigs::run(kept, parts.caches.all(), parts.stop));
 
-        let admin = pki.admin(now)?;
-        let text = kubeconfig("drover", &url, pki.ca_pem(), "admin", Credential::ClientCertificate(&admin));
-        write_private(&data_dir.kubeconfig(), text.as_bytes()).context("the kubeconfig cannot be written")?;
+        if let Ground::Embedded(_) = ground {
+            let admin = pki.admin(now)?;
+            let text =
+                kubeconfig("drover", &url, pki.ca_pem(), "admin", Credential::ClientCertificate(&admin));
+            write_private(&data_dir.kubeconfig(), text.as_bytes())
+                .context("the kubeconfig cannot be written")?;
+        }
         plane.serve(listener);
         if let Some(local) = &local {
             let (local, port) = (local.clone(), plane.port());
             plane.join(|_| serve_gateway(local, port));
         }
         let client = plane.client.clone();
-        Ok(Self { data_dir, url, client, local, plane })
+        Ok(Self { data_dir, url, client, local, plane, leadership, _ground: ground })
+    }
+
+    /// Ends when another server may lead: this one must end, too. Never, on the embedded API.
+    pub async fn lost_leadership(&self) {
+        match &self.leadership {
+            Some(leadership) => leadership.lost().cancelled().await,
+            None => std::future::pending().await,
+        }
     }
 
     /// Stops: first what writes, then what answers. Machines go on.
     pub async fn stop(self) {
         self.plane.stop().await;
+        if let Some(leadership) = self.leadership {
+            leadership.release().await;
+        }
         // Without machines there is nothing to hold: no process is left behind.
         if let Some(local) = self.local.filter(|local| !local.has_machines()) {
             match tokio::task::spawn_blocking(move || local.destroy()).await {
@@ -126,6 +161,53 @@ impl Manager {
             }
         }
     }
+}
+
+/// What a management plane stands on.
+enum Ground {
+    Embedded(Arc<SqliteStorage>),
+    External { api: External, name: String, _claim: std::fs::File },
+}
+
+impl Ground {
+    async fn open(
+        data_dir: &DataDir,
+        kubeconfig: Option<&Path>,
+        unusable: impl Fn() -> String,
+    ) -> anyhow::Result<Self> {
+        let Some(kubeconfig) = kubeconfig else {
+            data_dir.claim_for_embedded().with_context(&unusable)?;
+            data_dir.close_database().with_context(&unusable)?;
+            let storage = SqliteStorage::open(&data_dir.database()).with_context(&unusable)?;
+            return Ok(Self::Embedded(Arc::new(storage)));
+        };
+        let (_claim, name) = data_dir.claim_for_external().with_context(&unusable)?;
+        let api = External::connect(kubeconfig).await?;
+        crate::prepare::system_namespace(api.client()).await?;
+        Ok(Self::External { api, name, _claim })
+    }
+
+    /// The authority behind the port.
+    async fn authority(&self, data_dir: &DataDir, now: Timestamp) -> anyhow::Result<Pki> {
+        match self {
+            Self::Embedded(_) => Pki::open(&data_dir.tls(), now).context("certificates cannot be made"),
+            Self::External { api, .. } => authority::open(api.client(), &data_dir.tls(), now).await,
+        }
+    }
+
+    fn backing(&self) -> Backing {
+        match self {
+            Self::Embedded(storage) => Backing::Embedded(storage.clone()),
+            Self::External { api, .. } => Backing::External(api.clone()),
+        }
+    }
+}
+
+/// One listening socket, for two that accept one after the other.
+fn shared(listener: TcpListener) -> anyhow::Result<(TcpListener, TcpListener)> {
+    let listener = listener.into_std()?;
+    let other = listener.try_clone()?;
+    Ok((TcpListener::from_std(listener)?, TcpListener::from_std(other)?))
 }
 
 async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {

@@ -8,13 +8,11 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use anyhow::Context;
 use drover_access::Downstreams;
 use drover_access::connected::Connectivity;
 use drover_access::proxy::Proxy;
-use drover_access::registration::{CREDENTIAL_NAMESPACE, Registrar};
+use drover_access::registration::Registrar;
 use drover_access::tokens::{KubeconfigAuthenticator, Tokens};
-use drover_api::management::v3::Setting;
 use drover_apiserver::UserInfo;
 use drover_apiserver::auth::pki::{Pki, ServingCertificate, server_config};
 use drover_apiserver::controllers::ControllerOptions;
@@ -32,28 +30,25 @@ use drover_provisioning::settings::Settings;
 use drover_runtime::{Cache, Caches, Clock, SystemClock};
 use drover_tunnel::Registry;
 use futures::future::BoxFuture;
-use k8s_openapi::api::core::v1::{Namespace, Secret};
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{Api, ApiResource, DynamicObject, ObjectMeta, Patch, PatchParams};
-use kube::{Client, ResourceExt};
-use serde_json::json;
+use k8s_openapi::api::core::v1::Secret;
+use kube::Client;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::backend::{Backend, Backing};
 use crate::clusters::Clusters;
+use crate::external::reviews::Authorized;
 use crate::front::{Asset, Front, Parts};
 
 /// The version of Kubernetes that the embedded API speaks.
 const KUBERNETES_VERSION: &str = "v1.36.3";
-/// Namespaces that Rancher's clients expect.
-const NAMESPACES: [&str; 4] = ["cattle-system", CREDENTIAL_NAMESPACE, "fleet-default", "fleet-local"];
 const STOP_LIMIT: Duration = Duration::from_secs(15);
 
 /// What a management plane is made of.
 pub struct PlaneOptions {
-    pub storage: Arc<dyn Storage>,
-    /// The authority behind the port, client certificates and tokens.
+    pub api: Backing,
+    /// The authority behind the port; of the embedded API also behind client certificates and tokens.
     pub pki: Arc<Pki>,
     /// The port's certificate.
     pub serving: Arc<ServingCertificate>,
@@ -77,7 +72,7 @@ pub struct Plane {
     caches: Caches,
     secrets: Cache<Secret>,
     clock: Arc<dyn Clock>,
-    embedded: Arc<Embedded>,
+    backend: Backend,
     port: Port,
     controllers: CancellationToken,
     tasks: TaskTracker,
@@ -123,26 +118,20 @@ impl Plane {
         options: PlaneOptions,
         connect: impl FnOnce(ApiService) -> Client,
     ) -> anyhow::Result<Self> {
-        let PlaneOptions { storage, pki, serving, url, server_url, drivers, install_script, assets, images } =
+        let PlaneOptions { api, pki, serving, url, server_url, drivers, install_script, assets, images } =
             options;
         let late = Arc::new(Late::default());
-        let embedded = Embedded::start(EmbeddedOptions {
-            storage,
-            clock: Arc::new(drover_apiserver::clock::SystemClock),
-            version: KUBERNETES_VERSION.into(),
-            pki: pki.clone(),
-            admission: crate::admission::hooks(),
-            authenticators: vec![late.clone()],
-            anonymous: true,
-            server_url: url.clone(),
-            controllers: ControllerOptions {
-                root_ca: Some(pki.ca_pem().to_owned()),
-                ..ControllerOptions::default()
-            },
-        })
-        .await?;
-        let embedded = Arc::new(embedded);
-        crate::admission::watch_over(&embedded);
+        let (backend, ours, client) = match api {
+            Backing::Embedded(storage) => {
+                let embedded = embed(storage, pki.clone(), url.clone(), late.clone()).await?;
+                let (own, given) = (client(embedded.service()), connect(embedded.service()));
+                (Backend::Embedded(embedded), own, given)
+            }
+            Backing::External(external) => {
+                let own = external.client().clone();
+                (Backend::External(external), own.clone(), own)
+            }
+        };
         let settings = Settings {
             server_url,
             internal_server_url: url,
@@ -150,9 +139,8 @@ impl Plane {
             agent_offer: crate::front::agent_offer(&assets).await,
             ..Settings::default()
         };
-        prepare(&client(embedded.service()), &settings).await?;
+        crate::prepare::run(&ours, &settings).await?;
 
-        let client = connect(embedded.service());
         let stop = CancellationToken::new();
         let controllers = stop.child_token();
         let caches = Caches::new(client.clone(), controllers.clone());
@@ -160,6 +148,9 @@ impl Plane {
         let (secrets, twins) = (caches.all::<Secret>(), caches.all());
         let tokens = Tokens::new(secrets.clone());
         late.set(Arc::new(KubeconfigAuthenticator::new(tokens.clone())));
+        if let Backend::External(external) = &backend {
+            external.recognise(KubeconfigAuthenticator::new(tokens.clone()));
+        }
         let tunnels = Registry::default();
         let downstreams = Downstreams::new(twins.clone(), secrets.clone(), tunnels.clone());
         let clusters =
@@ -174,9 +165,13 @@ impl Plane {
             drivers,
             install_script: install_script.clone(),
         });
+        let mut proxy = Proxy::new(twins.clone(), downstreams.clone());
+        if let Backend::External(external) = &backend {
+            proxy = proxy.authorized_by(Arc::new(Authorized(external.clone())));
+        }
         let front = Front::new(Parts {
-            embedded: embedded.clone(),
-            proxy: Proxy::new(twins.clone(), downstreams.clone()),
+            backend: backend.clone(),
+            proxy,
             tunnels,
             tokens,
             registrar: Registrar::new(client.clone(), twins.clone(), secrets.clone()),
@@ -200,7 +195,7 @@ impl Plane {
         let connectivity = Connectivity::new(client.clone(), twins, downstreams, clock.clone());
         tasks.spawn(connectivity.run(controllers.clone()));
         let port = Port { front, tls, stop };
-        Ok(Self { client, caches, secrets, clock, embedded, port, controllers, tasks })
+        Ok(Self { client, caches, secrets, clock, backend, port, controllers, tasks })
     }
 
     /// Answers on a listener until the plane stops.
@@ -228,7 +223,7 @@ impl Plane {
 
     /// Stops: first what writes, then what answers.
     pub async fn stop(self) {
-        self.embedded.shut_down();
+        self.backend.shut_down();
         self.controllers.cancel();
         self.port.stop.cancel();
         self.tasks.close();
@@ -242,6 +237,33 @@ impl Drop for Plane {
     fn drop(&mut self) {
         self.port.stop.cancel();
     }
+}
+
+/// The embedded API with everything that Drover adds to it.
+async fn embed(
+    storage: Arc<dyn Storage>,
+    pki: Arc<Pki>,
+    url: String,
+    late: Arc<Late>,
+) -> anyhow::Result<Arc<Embedded>> {
+    let embedded = Embedded::start(EmbeddedOptions {
+        storage,
+        clock: Arc::new(drover_apiserver::clock::SystemClock),
+        version: KUBERNETES_VERSION.into(),
+        pki: pki.clone(),
+        admission: crate::admission::hooks(),
+        authenticators: vec![late],
+        anonymous: true,
+        server_url: url,
+        controllers: ControllerOptions {
+            root_ca: Some(pki.ca_pem().to_owned()),
+            ..ControllerOptions::default()
+        },
+    })
+    .await?;
+    let embedded = Arc::new(embedded);
+    crate::admission::watch_over(&embedded);
+    Ok(embedded)
 }
 
 /// A client of the API in this process that may do everything.
@@ -270,44 +292,4 @@ impl Authenticator for Late {
             None => Box::pin(async { Ok(None) }),
         }
     }
-}
-
-/// What must exist before the first controller looks: kinds, namespaces, and the settings that clients read.
-async fn prepare(client: &Client, settings: &Settings) -> anyhow::Result<()> {
-    let params = PatchParams::apply("drover/server/prepare").force();
-    let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
-    for crd in drover_api::crds() {
-        let name = crd.name_any();
-        crds.patch(&name, &params, &Patch::Apply(&crd))
-            .await
-            .with_context(|| format!("CRD {name} cannot be installed"))?;
-    }
-    let namespaces: Api<Namespace> = Api::all(client.clone());
-    for name in NAMESPACES {
-        let namespace = Namespace {
-            metadata: ObjectMeta { name: Some(name.into()), ..ObjectMeta::default() },
-            ..Namespace::default()
-        };
-        namespaces
-            .patch(name, &params, &Patch::Apply(&namespace))
-            .await
-            .with_context(|| format!("namespace {name} cannot be made"))?;
-    }
-    let resource = ApiResource::erase::<Setting>(&());
-    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-    let values = [
-        ("server-url", settings.server_url.as_str()),
-        ("internal-server-url", settings.internal_server_url.as_str()),
-        // Trimmed: a stored newline at the end would change the checksum that agents compute.
-        ("cacerts", settings.cacerts.trim()),
-    ];
-    for (name, value) in values {
-        let setting = json!({
-            "apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": name}, "value": value,
-        });
-        api.patch(name, &params, &Patch::Apply(&setting))
-            .await
-            .with_context(|| format!("setting {name} cannot be written"))?;
-    }
-    Ok(())
 }

@@ -1,13 +1,9 @@
 //! The demo cluster.
 
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
 use drover_api::provisioning::v1::Cluster;
-use drover_provisioning::controlplane::planner::releases::Releases;
-use drover_provisioning::settings::Settings;
-use drover_server::DataDir;
 use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams, PostParams};
 use serde_json::json;
@@ -121,21 +117,4 @@ async fn config(client: &Client, name: &str) -> anyhow::Result<()> {
             Err(error) => return Err(error).context("the local driver's kinds are not served"),
         }
     }
-}
-
-/// Writes the installer images that machines install from, unless they are those of this very program.
-pub(super) fn write_images(data_dir: &DataDir, exe: &Path) -> anyhow::Result<()> {
-    let archive = data_dir.images().join("system-agent-installer-k3s.tar");
-    let stamp = data_dir.images().join("system-agent-installer-k3s.stamp");
-    let meta = std::fs::metadata(exe).context("this program's own file cannot be read")?;
-    let current = format!("{:?} {}", meta.modified().ok(), meta.len());
-    if archive.exists() && std::fs::read_to_string(&stamp).is_ok_and(|known| known == current) {
-        return Ok(());
-    }
-    let releases = Releases::builtin();
-    let versions: Vec<&str> = releases.versions().into_iter().collect();
-    let prefix = Settings::default().system_agent_installer_image;
-    drover_sim::install::write_image(&archive, exe, &prefix, &versions)
-        .context("the installer images cannot be written")?;
-    std::fs::write(&stamp, current).context("the installer images cannot be written")
 }

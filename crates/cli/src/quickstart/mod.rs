@@ -85,7 +85,7 @@ impl Quickstart {
     async fn foreground(self, data_dir: &DataDir) -> anyhow::Result<i32> {
         let begun = Instant::now();
         let instance = Instance::claim(data_dir)?;
-        let manager = start(data_dir.path(), self.bind, None).await?;
+        let manager = start(data_dir.path(), self.bind, None, None).await?;
         let Some(local) = manager.local.clone() else {
             let why = local_trouble(data_dir).await;
             manager.stop().await;
@@ -110,7 +110,7 @@ impl Quickstart {
 
     /// Brings the demo cluster up and keeps its machines powered. Returns early only with --exit-when-ready.
     async fn bring_up(&self, manager: &Manager, local: Local, begun: Instant) -> anyhow::Result<i32> {
-        demo::write_images(&manager.data_dir, &own_executable()?)?;
+        crate::sim::write_images(&manager.data_dir, &own_executable()?)?;
         let power = tokio::spawn(keep_powered(local));
         let _stops = AbortOnDrop(power);
         let demo = self.demo();

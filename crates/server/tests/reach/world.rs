@@ -44,6 +44,7 @@ impl World {
             data_dir: dir.path().to_owned(),
             bind: "127.0.0.1:0".parse().unwrap(),
             server_url: None,
+            kubeconfig: None,
             // No local machines here.
             exe: PathBuf::from("/nonexistent/drover"),
             install_script: "#!/bin/sh\necho install\n".into(),

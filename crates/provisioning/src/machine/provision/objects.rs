@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use drover_api::names::safe_concat_name;
+use drover_api::names::{JOB_RUNNER, safe_concat_name};
 use serde_json::{Map, Value, json};
 
 use crate::controlplane::planner::node::base64_encode;
@@ -167,6 +167,7 @@ pub fn job(input: &Input<'_>, remove: bool) -> Value {
             "annotations": {annotations::PROVISION_ATTEMPT: input.attempt.to_string()},
         },
         "spec": {
+            "managedBy": JOB_RUNNER,
             "backoffLimit": if remove { 3 } else { 0 },
             "activeDeadlineSeconds": input.settings.machine_job_deadline.as_secs(),
             "template": {"metadata": {"labels": marks}, "spec": pod},
@@ -214,6 +215,7 @@ mod tests {
             ])
         );
         assert_eq!(job["spec"]["backoffLimit"], 0);
+        assert_eq!(job["spec"]["managedBy"], "drover.io/job-runner");
         assert_eq!(job["metadata"]["labels"].as_object().unwrap().len(), 6);
         assert_eq!(job["spec"]["template"]["spec"]["containers"][0]["securityContext"]["runAsUser"], 1000);
         let remove = super::job(&input, true);

@@ -1,0 +1,57 @@
+//! The Kubernetes API that everything works on: in this process, or somebody else's.
+
+use std::sync::Arc;
+
+use drover_access::downstream::{RequestBody, boxed};
+use drover_apiserver::UserInfo;
+use drover_apiserver::embedded::Embedded;
+use drover_apiserver::status::Status;
+use drover_apiserver::storage::Storage;
+use http::request::Parts;
+use http::{Request, Response};
+use hyper::body::Incoming;
+use tower::ServiceExt as _;
+
+use crate::external::External;
+
+/// Which API a management plane is to work on.
+pub enum Backing {
+    /// The embedded one, on this storage.
+    Embedded(Arc<dyn Storage>),
+    External(External),
+}
+
+/// The API of a running management plane. Clones share it.
+#[derive(Clone)]
+pub enum Backend {
+    Embedded(Arc<Embedded>),
+    External(External),
+}
+
+impl Backend {
+    /// Answers a request for the API itself.
+    pub async fn answer(&self, request: Request<Incoming>) -> Response<RequestBody> {
+        match self {
+            Self::Embedded(embedded) => match embedded.service().oneshot(request).await {
+                Ok(response) => response.map(boxed),
+                Err(never) => match never {},
+            },
+            Self::External(external) => external.answer(request).await,
+        }
+    }
+
+    /// The caller of a request that is not for the API itself, found as the API would.
+    pub async fn authenticate(&self, request: &Parts) -> Result<UserInfo, Status> {
+        match self {
+            Self::Embedded(embedded) => embedded.authenticate(request).await,
+            Self::External(external) => external.authenticate(request).await,
+        }
+    }
+
+    /// Makes `/readyz` fail and ends watches, where that is ours to do.
+    pub fn shut_down(&self) {
+        if let Self::Embedded(embedded) = self {
+            embedded.shut_down();
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! A Kubernetes API that is somebody else's: kube-apiserver with etcd, reached by a kubeconfig.
+//!
+//! * [`External::connect`]: from the kubeconfig to an API that answers, is new enough and lets us work.
+//! * [`passthrough`]: people's requests go on to it with their own credentials, never with ours.
+//! * [`reviews`]: who a caller is and what they may, asked of it.
+//! * [`authority`]: the authority behind our port, kept in it, so that every server of it has the same.
+//! * [`leader`]: one server acts, the others wait; `standby` is what those answer.
+
+pub mod authority;
+pub mod leader;
+pub mod passthrough;
+pub mod reviews;
+pub(crate) mod standby;
+
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use drover_access::downstream::RequestBody;
+use drover_access::tokens::KubeconfigAuthenticator;
+use drover_apiserver::identity::{Authenticator as _, UserInfo};
+use drover_apiserver::status::Status;
+use http::request::Parts;
+use http::{Request, Response, Uri};
+use hyper::body::Incoming;
+use k8s_openapi::api::authorization::v1::{
+    ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
+};
+use kube::api::{Api, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::{Client, Config};
+
+use passthrough::Passthrough;
+use reviews::Reviews;
+
+const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+/// The first version in which `managedBy` of a Job counts without being switched on.
+const OLDEST: (u32, u32) = (1, 32);
+
+/// The API. Clones share it.
+#[derive(Clone)]
+pub struct External {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    url: Uri,
+    client: Client,
+    passthrough: Passthrough,
+    reviews: Reviews,
+    /// Tokens of cluster kubeconfigs, once the Secrets they lie in are followed.
+    kubeconfigs: OnceLock<KubeconfigAuthenticator>,
+}
+
+impl External {
+    /// Reads the kubeconfig, and sees that the API answers, is new enough, and lets us do our work.
+    pub async fn connect(path: &Path) -> anyhow::Result<Self> {
+        let config = read(path).await?;
+        let url = config.cluster_url.clone();
+        let passthrough = Passthrough::new(&config)
+            .with_context(|| format!("the kubeconfig {} cannot be used", path.display()))?;
+        let client = Client::try_from(config)
+            .with_context(|| format!("the kubeconfig {} cannot be used", path.display()))?;
+        check_version(&client, &url).await?;
+        check_rights(&client, &url, path).await?;
+        let reviews = Reviews::new(client.clone());
+        let inner = Inner { url, client, passthrough, reviews, kubeconfigs: OnceLock::new() };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Acts with the rights of the kubeconfig.
+    pub fn client(&self) -> &Client {
+        &self.inner.client
+    }
+
+    pub fn url(&self) -> &Uri {
+        &self.inner.url
+    }
+
+    /// Who may do what there.
+    pub fn reviews(&self) -> &Reviews {
+        &self.inner.reviews
+    }
+
+    /// From now on tokens of cluster kubeconfigs are known, too.
+    pub(crate) fn recognise(&self, kubeconfigs: KubeconfigAuthenticator) {
+        // Set once, at start.
+        let _ = self.inner.kubeconfigs.set(kubeconfigs);
+    }
+
+    /// The caller of a request that is not for the API itself.
+    pub async fn authenticate(&self, request: &Parts) -> Result<UserInfo, Status> {
+        if let Some(kubeconfigs) = self.inner.kubeconfigs.get()
+            && let Some(user) = kubeconfigs.authenticate(request).await?
+        {
+            return Ok(user);
+        }
+        self.inner.reviews.user(request).await
+    }
+
+    /// Answers what the API answers, and for our own health.
+    pub async fn answer(&self, request: Request<Incoming>) -> Response<RequestBody> {
+        match request.uri().path() {
+            "/healthz" | "/livez" => crate::front::text(http::StatusCode::OK, "ok"),
+            "/readyz" => self.readiness().await,
+            _ => self.inner.passthrough.answer(request).await,
+        }
+    }
+
+    /// Ready while the API is: without it nothing here works.
+    async fn readiness(&self) -> Response<RequestBody> {
+        let asked = tokio::time::timeout(ANSWER_LIMIT, self.inner.client.apiserver_version()).await;
+        let why = match asked {
+            Ok(Ok(_)) => return crate::front::text(http::StatusCode::OK, "ok"),
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "no answer in time".to_owned(),
+        };
+        let text = format!("the Kubernetes API at {} does not answer: {why}", self.inner.url);
+        crate::front::text(http::StatusCode::SERVICE_UNAVAILABLE, text)
+    }
+}
+
+async fn read(path: &Path) -> anyhow::Result<Config> {
+    let shown = path.display();
+    if let Err(error) = std::fs::metadata(path)
+        && error.kind() == std::io::ErrorKind::NotFound
+    {
+        bail!("there is no kubeconfig at {shown}");
+    }
+    let kubeconfig =
+        Kubeconfig::read_from(path).with_context(|| format!("the kubeconfig {shown} cannot be read"))?;
+    let context = kubeconfig.current_context.clone().unwrap_or_default();
+    match Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await {
+        Ok(config) => Ok(config),
+        Err(KubeconfigError::CurrentContextNotSet) => {
+            bail!(
+                "the kubeconfig {shown} has no current-context; choose one: kubectl config use-context NAME"
+            )
+        }
+        Err(KubeconfigError::LoadContext(_)) => {
+            bail!(
+                "the kubeconfig {shown} has no context {context:?}, which its current-context names; choose another: kubectl config use-context NAME"
+            )
+        }
+        Err(error) => Err(error).with_context(|| format!("the kubeconfig {shown} cannot be used")),
+    }
+}
+
+async fn check_version(client: &Client, url: &Uri) -> anyhow::Result<()> {
+    let version = match tokio::time::timeout(ANSWER_LIMIT, client.apiserver_version()).await {
+        Err(_) => bail!("the Kubernetes API at {url} does not answer"),
+        Ok(Err(kube::Error::Api(status))) if status.code == 401 => {
+            bail!("the Kubernetes API at {url} does not know the credentials of the kubeconfig")
+        }
+        Ok(Err(error)) => {
+            return Err(error).with_context(|| format!("the Kubernetes API at {url} does not answer"));
+        }
+        Ok(Ok(version)) => version,
+    };
+    let number = |text: &str| text.trim_end_matches('+').parse::<u32>().unwrap_or(u32::MAX);
+    let found = (number(&version.major), number(&version.minor));
+    if found < OLDEST {
+        let (major, minor) = OLDEST;
+        bail!(
+            "the Kubernetes API at {url} is {}; v{major}.{minor} or newer is needed, because older ones run Jobs that others manage",
+            version.git_version
+        );
+    }
+    Ok(())
+}
+
+/// What the controllers cannot do without, asked before anything is written.
+const NEEDED: [(&str, &str, &str); 9] = [
+    ("patch", "apiextensions.k8s.io", "customresourcedefinitions"),
+    ("patch", "", "namespaces"),
+    ("update", "", "secrets"),
+    ("create", "rbac.authorization.k8s.io", "roles"),
+    ("create", "batch", "jobs"),
+    ("create", "coordination.k8s.io", "leases"),
+    ("create", "authentication.k8s.io", "tokenreviews"),
+    ("create", "authorization.k8s.io", "subjectaccessreviews"),
+    ("patch", "cluster.x-k8s.io", "machines"),
+];
+
+async fn check_rights(client: &Client, url: &Uri, path: &Path) -> anyhow::Result<()> {
+    let api: Api<SelfSubjectAccessReview> = Api::all(client.clone());
+    let mut missing = vec![];
+    for (verb, group, resource) in NEEDED {
+        let attributes = ResourceAttributes {
+            verb: Some(verb.into()),
+            group: Some(group.into()),
+            resource: Some(resource.into()),
+            ..ResourceAttributes::default()
+        };
+        let review = SelfSubjectAccessReview {
+            spec: SelfSubjectAccessReviewSpec {
+                resource_attributes: Some(attributes),
+                ..SelfSubjectAccessReviewSpec::default()
+            },
+            ..SelfSubjectAccessReview::default()
+        };
+        let params = PostParams::default();
+        let answer = tokio::time::timeout(ANSWER_LIMIT, api.create(&params, &review)).await;
+        let answer = answer.with_context(|| format!("the Kubernetes API at {url} does not answer"))?;
+        let answer = answer.with_context(|| {
+            format!("what the user of the kubeconfig {} may do at {url} cannot be found out", path.display())
+        })?;
+        if !answer.status.is_some_and(|status| status.allowed) {
+            let dot = if group.is_empty() { "" } else { "." };
+            missing.push(format!("{verb} {resource}{dot}{group}"));
+        }
+    }
+    if !missing.is_empty() {
+        bail!(
+            "the user of the kubeconfig {} lacks rights at {url}: {}; bind it to the ClusterRole cluster-admin",
+            path.display(),
+            missing.join(", ")
+        );
+    }
+    Ok(())
+}

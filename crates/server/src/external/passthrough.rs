@@ -1,0 +1,164 @@
+//! Requests for the Kubernetes API go on to it as they came: with the caller's credentials and nobody else's.
+//!
+//! A bearer token travels on. A client certificate cannot: its key stays with the caller, and TLS ends at our port. We
+//! do not vouch for such callers, because then our own rights would stand behind every mistake made here.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use drover_access::downstream::{RequestBody, boxed};
+use drover_access::{hop, proxy};
+use drover_apiserver::status::Status;
+use futures::future::BoxFuture;
+use http::uri::PathAndQuery;
+use http::{HeaderMap, Request, Response, StatusCode, Uri, header};
+use hyper::body::Incoming;
+use hyper_util::client::legacy::{self, Client};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use kube::Config;
+use kube::client::ConfigExt as _;
+use kube::config::AuthInfo;
+
+/// An answer must have begun within this; kube-apiserver itself gives up a request after a minute.
+const ANSWER_LIMIT: Duration = Duration::from_secs(75);
+const IDLE_LIMIT: Duration = Duration::from_secs(60);
+/// What is the API's; other paths are not asked for.
+const PATHS: [&str; 6] = ["/api", "/apis", "/openapi", "/openid", "/version", "/.well-known"];
+
+type Send = dyn Fn(Request<RequestBody>) -> BoxFuture<'static, Result<Response<Incoming>, legacy::Error>>
+    + std::marker::Send
+    + Sync;
+
+/// The way to the API for everyone who is not us.
+pub struct Passthrough {
+    url: Uri,
+    send: Arc<Send>,
+}
+
+impl Passthrough {
+    /// Trusts the server that the kubeconfig trusts, and takes nothing else from it.
+    pub fn new(config: &Config) -> Result<Self, kube::Error> {
+        let mut config = config.clone();
+        config.auth_info = AuthInfo::default();
+        config.headers.clear();
+        let connector = config.rustls_https_connector()?;
+        let http: Client<_, RequestBody> = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE_LIMIT)
+            .build(connector);
+        let send = Arc::new(move |request| -> BoxFuture<'static, _> { Box::pin(http.request(request)) });
+        Ok(Self { url: config.cluster_url, send })
+    }
+
+    /// The API's answer; watches stream and upgrades are joined.
+    pub async fn answer(&self, request: Request<Incoming>) -> Response<RequestBody> {
+        match self.forward(request).await {
+            Ok(response) => response,
+            Err(status) => proxy::error_response(&status),
+        }
+    }
+
+    async fn forward(&self, mut request: Request<Incoming>) -> Result<Response<RequestBody>, Status> {
+        if !is_api(request.uri().path()) {
+            return Err(Status::not_found_path());
+        }
+        *request.uri_mut() = target(&self.url, request.uri())?;
+        *request.version_mut() = http::Version::HTTP_11;
+        let nameless = !request.headers().contains_key(header::AUTHORIZATION);
+        let upgrade = hop::wants_upgrade(request.headers());
+        let caller = upgrade.then(|| hyper::upgrade::on(&mut request));
+        clean(request.headers_mut(), upgrade);
+        let sent = tokio::time::timeout(ANSWER_LIMIT, (self.send)(request.map(boxed))).await;
+        let sent = sent.map_err(|_| Status::timeout("the Kubernetes API did not answer in time", 1))?;
+        let mut response = sent.map_err(|error| {
+            Status::service_unavailable(format!(
+                "the Kubernetes API at {} cannot be reached: {}",
+                self.url,
+                proxy::root(&error)
+            ))
+        })?;
+        let refused = [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN].contains(&response.status());
+        if refused && nameless {
+            return Err(no_token(&self.url));
+        }
+        match caller {
+            Some(caller) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
+                let callee = hyper::upgrade::on(&mut response);
+                tokio::spawn(hop::join(caller, callee));
+            }
+            _ => hop::strip(response.headers_mut(), false),
+        }
+        Ok(response.map(boxed))
+    }
+}
+
+/// Said to whoever comes without a token and is refused.
+pub fn no_token(url: &Uri) -> Status {
+    let mut status = Status::unauthorized();
+    status.message = format!(
+        "no bearer token was given: Drover passes tokens on to the Kubernetes API, but cannot pass on client certificates; use a token, or ask {url} itself"
+    );
+    status
+}
+
+fn is_api(path: &str) -> bool {
+    PATHS
+        .iter()
+        .any(|known| path.strip_prefix(known).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')))
+}
+
+/// Path and query of the request below the API's own address, which may have a path, too.
+fn target(api: &Uri, asked: &Uri) -> Result<Uri, Status> {
+    let bad = |error: &dyn std::fmt::Display| Status::bad_request(format!("bad path: {error}"));
+    let below = api.path().trim_end_matches('/');
+    let path = asked.path_and_query().map_or("/", PathAndQuery::as_str);
+    let mut parts = api.clone().into_parts();
+    parts.path_and_query = Some(format!("{below}{path}").parse().map_err(|error| bad(&error))?);
+    Uri::from_parts(parts).map_err(|error| bad(&error))
+}
+
+/// Nothing of one hop travels on, nor what only a trusted proxy may say of its caller.
+fn clean(headers: &mut HeaderMap, upgrade: bool) {
+    hop::strip(headers, upgrade);
+    headers.remove(header::HOST);
+    let said: Vec<_> =
+        headers.keys().filter(|name| name.as_str().starts_with("x-remote-")).cloned().collect();
+    for name in said {
+        headers.remove(name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_apis_own_paths_are_passed_through() {
+        for path in ["/api", "/api/v1/secrets", "/apis", "/version", "/openapi/v3", "/openid/v1/jwks"] {
+            assert!(is_api(path), "{path}");
+        }
+        for path in ["/", "/apix", "/metrics", "/debug/pprof", "/logs", "/versions"] {
+            assert!(!is_api(path), "{path}");
+        }
+    }
+
+    #[test]
+    fn paths_go_below_the_apis_own() {
+        let target = |api: &str, asked: &str| target(&api.parse().unwrap(), &asked.parse().unwrap()).unwrap();
+        assert_eq!(target("https://h:1/", "/api?watch=1"), "https://h:1/api?watch=1");
+        assert_eq!(target("https://h:1/k8s/", "https://drover/api"), "https://h:1/k8s/api");
+    }
+
+    #[test]
+    fn credentials_and_impersonation_are_the_callers_and_a_proxys_claims_are_dropped() {
+        let mut headers = HeaderMap::new();
+        for name in ["authorization", "impersonate-user", "x-remote-user", "x-remote-group", "host", "accept"]
+        {
+            headers.insert(http::HeaderName::from_static(name), "x".parse().unwrap());
+        }
+        clean(&mut headers, false);
+        let mut left: Vec<_> = headers.keys().map(http::HeaderName::as_str).collect();
+        left.sort_unstable();
+        assert_eq!(left, ["accept", "authorization", "impersonate-user"]);
+    }
+}

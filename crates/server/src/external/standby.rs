@@ -1,0 +1,56 @@
+//! What the port answers while another server leads: that we live, that we are not ready, and who is.
+
+use std::sync::Arc;
+
+use drover_access::downstream::RequestBody;
+use http::{Request, Response, StatusCode};
+use hyper::body::Incoming;
+use parking_lot::Mutex;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use super::External;
+use super::leader::{Candidate, Leadership, NAME, NAMESPACE};
+
+/// Waits until this server leads, and answers on `listener` meanwhile.
+pub(crate) async fn until_leader(
+    external: &External,
+    name: &str,
+    listener: TcpListener,
+    tls: Arc<rustls::ServerConfig>,
+) -> Leadership {
+    let holder = Arc::new(Mutex::new(String::new()));
+    // The listener is shared with the one that serves afterwards: no connection is refused in between.
+    let waiting = CancellationToken::new();
+    let _over = waiting.clone().drop_guard();
+    let known = holder.clone();
+    let handler = move |request| {
+        let holder = known.lock().clone();
+        std::future::ready(answer(&request, &holder))
+    };
+    tokio::spawn(drover_https::serve(listener, tls, handler, waiting));
+    let candidate = Candidate::new(external.client().clone(), name);
+    let leadership = candidate
+        .lead(|leader| {
+            let mut known = holder.lock();
+            if *known != leader {
+                tracing::warn!("waiting: the server {leader} leads (Lease {NAMESPACE}/{NAME})");
+                *known = leader.to_owned();
+            }
+        })
+        .await;
+    if !holder.lock().is_empty() {
+        tracing::warn!("this server leads now");
+    }
+    leadership
+}
+
+fn answer(request: &Request<Incoming>, leader: &str) -> Response<RequestBody> {
+    match request.uri().path() {
+        "/healthz" | "/livez" => crate::front::text(StatusCode::OK, "ok"),
+        _ => {
+            let text = format!("this server waits: {leader} leads (Lease {NAMESPACE}/{NAME})");
+            crate::front::text(StatusCode::SERVICE_UNAVAILABLE, text)
+        }
+    }
+}

@@ -1,0 +1,10 @@
+// The original etcd, for a real kube-apiserver to stand on.
+package main
+
+import (
+	"os"
+
+	"go.etcd.io/etcd/server/v3/etcdmain"
+)
+
+func main() { etcdmain.Main(os.Args) }
