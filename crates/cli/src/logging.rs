@@ -8,8 +8,9 @@ use tracing_subscriber::EnvFilter;
 
 fn filter(verbose: u8) -> EnvFilter {
     let default = match verbose {
-        0 => "warn,drover=info",
-        1 => "info,drover=debug",
+        // The client tells of every failed call; whoever made the call says it better.
+        0 => "warn,drover=info,kube_client=off",
+        1 => "info,drover=debug,kube_client=off",
         _ => "debug,hyper=info,h2=info,rustls=info,tower=info",
     };
     EnvFilter::try_from_env("DROVER_LOG").unwrap_or_else(|_| {

@@ -79,10 +79,15 @@ impl DataDir {
 
     /// Says no to a directory that a server on another API has used.
     pub fn claim_for_embedded(&self) -> anyhow::Result<()> {
-        if self.identity().exists() {
+        if self.is_external() {
             bail!("it belongs to a server with --kubeconfig; give that, or choose another with --data-dir");
         }
         Ok(())
+    }
+
+    /// Whether a server on another API has used the directory.
+    pub fn is_external(&self) -> bool {
+        self.identity().exists()
     }
 
     /// What a server on another API calls itself; the same after a restart.

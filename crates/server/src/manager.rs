@@ -73,6 +73,7 @@ impl Manager {
         let url = format!("https://{}", reachable(bound));
         let now = Timestamp::now();
         let pki = Arc::new(ground.authority(&data_dir, now).await?);
+        let (listener, leadership) = ground.lead(listener, &pki).await?;
         let (local, gateway) = open_local(&data_dir, &options).await;
         let server_url = options
             .server_url
@@ -82,16 +83,6 @@ impl Manager {
         let names = serving_names(bound.ip(), gateway, &server_url);
         let serving = ServingCertificate::new(&pki.serving(&names, now)?)?;
 
-        let mut listener = listener;
-        let leadership = match &ground {
-            Ground::Embedded(_) => None,
-            Ground::External { api, name, .. } => {
-                let waiting;
-                (listener, waiting) = shared(listener)?;
-                let tls = Arc::new(server_config(&pki, serving.clone())?);
-                Some(until_leader(api, name, waiting, tls).await)
-            }
-        };
         let plane = Plane::start(PlaneOptions {
             api: ground.backing(),
             pki: pki.clone(),
@@ -193,6 +184,21 @@ impl Ground {
             Self::Embedded(_) => Pki::open(&data_dir.tls(), now).context("certificates cannot be made"),
             Self::External { api, .. } => authority::open(api.client(), &data_dir.tls(), now).await,
         }
+    }
+
+    /// Waits until this server is the one that acts, where there may be others.
+    async fn lead(
+        &self,
+        listener: TcpListener,
+        pki: &Pki,
+    ) -> anyhow::Result<(TcpListener, Option<Leadership>)> {
+        let Self::External { api, name, .. } = self else { return Ok((listener, None)) };
+        // Nothing of this host is touched before: the machines' gateway is not in this certificate.
+        let names = serving_names(listener.local_addr()?.ip(), None, "");
+        let serving = ServingCertificate::new(&pki.unkept_serving(&names, Timestamp::now())?)?;
+        let tls = Arc::new(server_config(pki, serving)?);
+        let (listener, waiting) = shared(listener)?;
+        Ok((listener, Some(until_leader(api, name, waiting, tls).await)))
     }
 
     fn backing(&self) -> Backing {

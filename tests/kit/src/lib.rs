@@ -2,6 +2,7 @@
 //!
 //! * [`peer`]: a Go program of `tests/peers` or `tests/oracle`, built once into a cache outside the repository.
 //! * [`images`]: small images, in archives and as registries have them.
+//! * [`kubernetes`]: the original etcd, kube-apiserver and kube-controller-manager, running.
 //! * [`tls`]: an authority and servers that it vouches for.
 //! * [`eventually`]: waits for a condition with a deadline; the only way a test waits.
 //! * `objects` and `demo` (feature `objects`): objects of any kind as JSON, and the cluster that tests of the whole line make.
@@ -10,6 +11,7 @@
 #[cfg(feature = "objects")]
 pub mod demo;
 pub mod images;
+pub mod kubernetes;
 #[cfg(feature = "objects")]
 pub mod objects;
 pub mod tls;
@@ -43,8 +45,10 @@ pub fn peer(dir: &str) -> Option<PathBuf> {
     let _one = BUILDING.lock().unwrap_or_else(PoisonError::into_inner);
     if !program.exists() {
         let building = program.with_extension(format!("building-{}", std::process::id()));
-        let built = Command::new("go")
-            .args(["build", "-o"])
+        // What a program wants to be told by the linker, such as its version.
+        let flags = std::fs::read_to_string(source.join("ldflags")).unwrap_or_default();
+        let built = Command::new("nice")
+            .args(["-n", "5", "go", "build", "-ldflags", flags.trim(), "-o"])
             .arg(&building)
             .arg(".")
             .current_dir(&source)

@@ -32,3 +32,9 @@ impl FieldError {
         Self { path: path.into(), message: message.into() }
     }
 }
+
+/// All complaints in one line: an API without our hooks takes what they would refuse, and then the controllers say it.
+pub fn complaints(errors: &[FieldError]) -> Option<String> {
+    let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    (!lines.is_empty()).then(|| lines.join("; "))
+}

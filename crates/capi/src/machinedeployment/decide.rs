@@ -9,6 +9,7 @@ use kube::ResourceExt;
 use super::rollout::{self, Counts};
 use super::scope::{Scope, Strategy};
 use super::template::{SetPlan, revision, template_differences};
+use crate::admission::{complaints, validate_machine_deployment};
 use crate::external::External;
 use crate::meta;
 
@@ -50,7 +51,7 @@ pub struct Decision {
     pub paused: bool,
     /// Name of the newest set.
     pub newest: Option<String>,
-    /// Why no new set can be made.
+    /// Why no new set can be made, or nothing done at all.
     pub blocked: Option<String>,
 }
 
@@ -73,6 +74,10 @@ pub fn decide(scope: &Scope, now: Timestamp, random: &mut dyn FnMut() -> String)
         if scope.sets.is_empty() {
             decision.actions.push(Action::RemoveFinalizer);
         }
+        return decision;
+    }
+    if let Some(why) = complaints(&validate_machine_deployment(&scope.deployment, None)) {
+        decision.blocked = Some(why);
         return decision;
     }
     let orphans = scope.sets.iter().filter(|set| meta::controller_of(&set.metadata).is_none());

@@ -9,15 +9,19 @@ use kube::ResourceExt;
 
 use super::MachineDeploymentController;
 use super::scope::Scope;
+use crate::admission::default_machine_deployment;
 use crate::meta;
 
 impl MachineDeploymentController {
     pub(super) async fn observe(&self, deployment: &MachineDeployment) -> Scope {
+        // As the API would have filled it in, where it knows how.
+        let mut deployment = deployment.clone();
+        default_machine_deployment(&mut deployment, None);
         let namespace = deployment.namespace().unwrap_or_default();
         let cluster_name = &deployment.spec.cluster_name;
         let template = &deployment.spec.template.spec;
         let sets = sets_of(
-            deployment,
+            &deployment,
             self.caches.machine_sets.by_label(labels::CLUSTER_NAME, &namespace, cluster_name),
         );
         let machines = sets
@@ -25,12 +29,12 @@ impl MachineDeploymentController {
             .flat_map(|set| self.caches.machines.by_index("owner", &set.uid().unwrap_or_default()))
             .collect();
         Scope {
-            deployment: deployment.clone(),
             cluster: self.caches.clusters.get(&ObjectKey::new(&namespace, cluster_name)),
             machines,
             sets,
             bootstrap_template: self.externals.get(&namespace, template.bootstrap.config_ref.as_ref()).await,
             infra_template: self.externals.get(&namespace, Some(&template.infrastructure_ref)).await,
+            deployment,
         }
     }
 }

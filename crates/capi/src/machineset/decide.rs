@@ -15,6 +15,7 @@ use kube::ResourceExt;
 use super::naming;
 use super::preflight;
 use super::scope::Scope;
+use crate::admission::{complaints, validate_machine_set};
 use crate::external::External;
 use crate::meta;
 
@@ -78,6 +79,10 @@ pub fn decide(scope: &Scope, now: Timestamp, random: &mut dyn FnMut() -> String)
     }
     if scope.is_deleting() {
         decide_deletion(scope, &mut decision);
+        return decision;
+    }
+    if let Some(why) = complaints(&validate_machine_set(&scope.set, None)) {
+        decision.blocked = Some(why);
         return decision;
     }
     decision.actions.extend([Action::Label, Action::OwnTemplates]);

@@ -11,10 +11,14 @@ use kube::ResourceExt;
 use super::MachineSetController;
 use super::clone::cloned_kind;
 use super::scope::Scope;
+use crate::admission::default_machine_set;
 use crate::meta;
 
 impl MachineSetController {
     pub(super) async fn observe(&self, set: &MachineSet) -> Scope {
+        // As the API would have filled it in, where it knows how.
+        let mut set = set.clone();
+        default_machine_set(&mut set, None);
         let namespace = set.namespace().unwrap_or_default();
         let cluster = self.caches.clusters.get(&ObjectKey::new(&namespace, &set.spec.cluster_name));
         let control_plane = cluster.as_ref().and_then(|cluster| cluster.spec.control_plane_ref.clone());
@@ -23,12 +27,11 @@ impl MachineSetController {
             .and_then(|owner| self.caches.machine_deployments.get(&ObjectKey::new(&namespace, &owner.name)));
         let template = &set.spec.template.spec;
         let machines = members(
-            set,
+            &set,
             self.caches.machines.by_label(labels::CLUSTER_NAME, &namespace, &set.spec.cluster_name),
         );
-        let unfinished = self.unfinished(set, &namespace).await;
+        let unfinished = self.unfinished(&set, &namespace).await;
         Scope {
-            set: set.clone(),
             cluster,
             deployment,
             machines,
@@ -36,6 +39,7 @@ impl MachineSetController {
             infra_template: self.externals.get(&namespace, Some(&template.infrastructure_ref)).await,
             control_plane: self.externals.get(&namespace, control_plane.as_ref()).await,
             unfinished,
+            set,
         }
     }
 

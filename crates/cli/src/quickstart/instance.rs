@@ -163,6 +163,7 @@ pub(super) fn refuse_foreign(data_dir: &DataDir) -> anyhow::Result<()> {
     let empty = std::fs::read_dir(data_dir.path())?.next().is_none();
     if empty
         || data_dir.database().exists()
+        || data_dir.is_external()
         || pid_file(data_dir).exists()
         || data_dir.path().join("local").exists()
     {

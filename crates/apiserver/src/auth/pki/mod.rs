@@ -162,14 +162,13 @@ impl Pki {
             "serving",
             now,
             |cert| subject_alt_names(cert) == wanted.iter().map(|s| (*s).to_owned()).collect(),
-            || {
-                let mut params =
-                    CertificateParams::new(sans.to_vec()).map_err(|source| issue("the server", source))?;
-                params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-                params.distinguished_name = distinguished_name("kube-apiserver", None);
-                Ok(params)
-            },
+            || serving_params(sans),
         )
+    }
+
+    /// A fresh serving certificate, not kept: for a listener that serves only for a while.
+    pub fn unkept_serving(&self, sans: &[String], now: Timestamp) -> Result<Pair, PkiError> {
+        self.sign(serving_params(sans)?, "the server", now)
     }
 
     /// A client certificate for the administrator, `system:admin` in group `system:masters`.
@@ -233,6 +232,13 @@ impl Pki {
         let cert = params.signed_by(&key, &self.issuer).map_err(|source| issue(subject, source))?;
         Ok(Pair { cert_pem: cert.pem(), key_pem: key.serialize_pem() })
     }
+}
+
+fn serving_params(sans: &[String]) -> Result<CertificateParams, PkiError> {
+    let mut params = CertificateParams::new(sans.to_vec()).map_err(|source| issue("the server", source))?;
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    params.distinguished_name = distinguished_name("kube-apiserver", None);
+    Ok(params)
 }
 
 fn new_authority(now: Timestamp) -> Result<Pair, PkiError> {
