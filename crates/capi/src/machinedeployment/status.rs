@@ -116,7 +116,10 @@ fn rolling_out(scope: &Scope, decision: &Decision) -> Condition {
     if old.is_empty() || scope.is_deleting() {
         return new(types::ROLLING_OUT, FALSE, reasons::NOT_ROLLING_OUT, "");
     }
-    let message = format!("replacing the Machines of MachineSet {}", old.join(", "));
+    let mut message = format!("replacing the Machines of MachineSet {}", old.join(", "));
+    if let Some(why) = &decision.blocked {
+        message.push_str(&format!(" is blocked because:\n* {why}"));
+    }
     new(types::ROLLING_OUT, TRUE, reasons::ROLLING_OUT, message)
 }
 

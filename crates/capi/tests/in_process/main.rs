@@ -144,6 +144,46 @@ async fn capi_check_8_a_refused_server_leaves_nothing_behind() {
     assert!(told[0]["message"].as_str().unwrap().contains("spec.size"), "{told:#?}");
 }
 
+/// This world's API has no hooks, as a kube-apiserver without our webhook has none.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn where_nobody_fills_in_or_refuses_the_controllers_do() {
+    let world = World::start().await;
+    let _manager = world.manager(None);
+    let _provider = world.provider();
+    world.cluster("bare").await;
+    world.template("bare", "TestMachineTemplate", "infra", json!({ "size": 1 })).await;
+    let reference =
+        |kind: &str, name: &str| json!({ "apiGroup": "test.drover.io", "kind": kind, "name": name });
+    let template = json!({
+        "clusterName": "demo", "infrastructureRef": reference("TestMachineTemplate", "infra"),
+        "bootstrap": { "configRef": reference("TestConfigTemplate", "boot") },
+    });
+    world
+        .create(json!({
+            "apiVersion": CORE, "kind": "MachineDeployment", "metadata": { "name": "md", "namespace": "bare" },
+            "spec": { "clusterName": "demo", "selector": {}, "template": { "spec": template } },
+        }))
+        .await;
+    eventually("one Machine runs", || async {
+        let deployment = world.get(CORE, "MachineDeployment", "bare", "md").await.unwrap_or_default();
+        deployment["status"]["availableReplicas"] == 1
+    })
+    .await;
+    let machine = world.list(CORE, "Machine", "bare").await[0]["metadata"]["uid"].clone();
+
+    let change = json!({ "spec": { "template": { "spec": { "clusterName": "other" } } } });
+    world.merge(CORE, "MachineDeployment", "bare", "md", change).await;
+    eventually("the deployment says what is wrong", || async {
+        let deployment = world.get(CORE, "MachineDeployment", "bare", "md").await.unwrap_or_default();
+        condition(&deployment, "RollingOut").1.contains("spec.template.spec.clusterName")
+    })
+    .await;
+    world.idle().await;
+    let machines = world.list(CORE, "Machine", "bare").await;
+    assert_eq!((machines.len(), &machines[0]["metadata"]["uid"]), (1, &machine), "nothing is replaced");
+    assert_eq!(world.list(CORE, "MachineSet", "bare").await.len(), 1);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn capi_check_9_a_manager_killed_at_any_write_makes_no_machine_twice() {
     let world = World::start().await;

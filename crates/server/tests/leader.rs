@@ -1,0 +1,87 @@
+//! Of several servers on one API one leads: a real API in memory, and candidates for its Lease.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::sync::Arc;
+
+use drover_apiserver::UserInfo;
+use drover_apiserver::auth::pki::Pki;
+use drover_apiserver::clock::SystemClock;
+use drover_apiserver::controllers::ControllerOptions;
+use drover_apiserver::embedded::{Embedded, EmbeddedOptions};
+use drover_apiserver::storage::MemoryStorage;
+use drover_runtime::in_process_client;
+use drover_server::external::leader::{Candidate, NAME, NAMESPACE};
+use drover_testkit::SOON;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::Client;
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use serde_json::json;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+async fn api() -> (Embedded, Client) {
+    let embedded = Embedded::start(EmbeddedOptions {
+        storage: Arc::new(MemoryStorage::new()),
+        clock: Arc::new(SystemClock),
+        version: "v1.36.3".into(),
+        pki: Arc::new(Pki::in_memory(jiff::Timestamp::now()).unwrap()),
+        admission: vec![],
+        authenticators: vec![],
+        anonymous: false,
+        server_url: "https://127.0.0.1:8443".into(),
+        controllers: ControllerOptions::default(),
+    });
+    let embedded = embedded.await.unwrap();
+    let client = in_process_client(embedded.service(), UserInfo::system_masters("test"));
+    let namespace = serde_json::from_value(json!({"metadata": {"name": NAMESPACE}})).unwrap();
+    Api::<Namespace>::all(client.clone()).create(&PostParams::default(), &namespace).await.unwrap();
+    (embedded, client)
+}
+
+async fn holder(client: &Client) -> String {
+    let lease = Api::<Lease>::namespaced(client.clone(), NAMESPACE).get(NAME).await.unwrap();
+    lease.spec.unwrap().holder_identity.unwrap()
+}
+
+#[tokio::test]
+async fn one_leads_the_other_waits_and_says_for_whom_and_then_takes_over() {
+    let (_api, client) = api().await;
+    let alone = |holder: &str| panic!("nobody else is there: {holder}");
+    let first = timeout(SOON, Candidate::new(client.clone(), "first").lead(alone)).await.unwrap();
+    assert_eq!(holder(&client).await, "first");
+
+    let (told, mut heard) = mpsc::unbounded_channel();
+    let waiting = Candidate::new(client.clone(), "second");
+    let second = tokio::spawn(waiting.lead(move |holder| told.send(holder.to_owned()).unwrap()));
+    assert_eq!(timeout(SOON, heard.recv()).await.unwrap().unwrap(), "first");
+    assert!(!second.is_finished() && !first.lost().is_cancelled());
+
+    first.release().await;
+    let second = timeout(SOON, second).await.unwrap().unwrap();
+    assert_eq!(holder(&client).await, "second");
+    second.release().await;
+    assert_eq!(holder(&client).await, "");
+}
+
+#[tokio::test]
+async fn a_server_that_was_killed_leads_again_at_once() {
+    let (_api, client) = api().await;
+    let alone = |holder: &str| panic!("it need not wait for itself: {holder}");
+    let first = timeout(SOON, Candidate::new(client.clone(), "same").lead(alone)).await.unwrap();
+    // A kill releases nothing.
+    std::mem::forget(first);
+    timeout(SOON, Candidate::new(client.clone(), "same").lead(alone)).await.unwrap();
+}
+
+#[tokio::test]
+async fn who_sees_another_in_the_lease_has_lost() {
+    let (_api, client) = api().await;
+    let leader = Candidate::new(client.clone(), "first").lead(|_| {}).await;
+    let leases: Api<Lease> = Api::namespaced(client.clone(), NAMESPACE);
+    let taken = Patch::Merge(json!({"spec": {"holderIdentity": "second"}}));
+    leases.patch(NAME, &PatchParams::default(), &taken).await.unwrap();
+    timeout(SOON, leader.lost().cancelled()).await.unwrap();
+    leader.release().await;
+    assert_eq!(holder(&client).await, "second", "what is another's is not freed");
+}
