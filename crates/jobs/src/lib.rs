@@ -1,6 +1,6 @@
-//! Runs batch/v1 Jobs of the embedded API as child processes, where there is no kubelet to run pods.
+//! Runs batch/v1 Jobs as child processes of this host, on the embedded API and on others.
 //!
-//! A Job that carries the chosen label is run: its Secrets become files, its ServiceAccount a kubeconfig, its
+//! A Job that carries the chosen label and names us in `managedBy` is run: its Secrets become files, its ServiceAccount a kubeconfig, its
 //! container's arguments the child's. Each attempt leaves a Pod record with exit code and termination message, and
 //! the Job gets the status that the Job controller would give it, so that whoever made the Job cannot tell.
 //!
