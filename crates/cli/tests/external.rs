@@ -8,6 +8,7 @@ mod common;
 
 use std::collections::BTreeSet;
 use std::fs::File;
+use std::io::BufRead;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 
@@ -104,6 +105,16 @@ impl Drop for Server {
                 lines[lines.len().saturating_sub(40)..].join("\n")
             );
         }
+    }
+}
+
+/// A `kubectl get --watch`, ended with the test however that ends.
+struct Watch(Child);
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 
@@ -247,11 +258,7 @@ impl Site {
                 .ok()
                 .contains("rkeConfig")
         );
-        // A watch streams: it tells of what comes after it began, and ends when it has.
-        let made = self.with(&admin, &["create", "configmap", "seen", "-n", "default"]).ok();
-        assert!(made.contains("created"), "{made}");
-        let words = ["wait", "--for=create", "configmap/seen", "-n", "default", "--timeout=30s"];
-        self.with(&admin, &words).ok();
+        self.a_watch_streams(&admin);
         let url = self.server.url(1);
         let asked = |path: &str| {
             let mut curl = self.person.command("curl");
@@ -289,6 +296,26 @@ impl Site {
             let answer = self.with(&alice, &["get", "--raw", &nodes]);
             when(answer.out.contains("demo-control-plane"), answer.err)
         });
+    }
+
+    /// A watch tells of what comes after it began.
+    fn a_watch_streams(&self, kubeconfig: &str) {
+        let words = ["get", "configmaps", "-n", "default", "-w", "-o", "name", "--request-timeout=60s"];
+        let child = self
+            .person
+            .command("kubectl")
+            .args(["--kubeconfig", kubeconfig])
+            .args(words)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut watch = Watch(child);
+        let mut lines = std::io::BufReader::new(watch.0.stdout.take().unwrap()).lines();
+        let mut next = |wanted: &str| lines.by_ref().map_while(Result::ok).any(|line| line.contains(wanted));
+        assert!(next("kube-root-ca.crt"), "what is there");
+        self.with(kubeconfig, &["create", "configmap", "seen", "-n", "default"]).ok();
+        assert!(next("configmap/seen"), "what comes");
     }
 
     /// Of two servers one acts; the other says who does, and that it is not ready.

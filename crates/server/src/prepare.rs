@@ -86,7 +86,7 @@ async fn established(crds: &Api<CustomResourceDefinition>, mut kinds: Vec<String
                 let all = crd.status.iter().flat_map(|status| status.conditions.iter().flatten());
                 all.into_iter().find(|condition| condition.type_ == type_)
             };
-            if !condition("Established").is_some_and(|condition| condition.status == "True") {
+            if condition("Established").is_none_or(|condition| condition.status != "True") {
                 let refused = condition("NamesAccepted").filter(|condition| condition.status == "False");
                 why = refused.and_then(|condition| condition.message.clone()).unwrap_or_default();
                 break;
