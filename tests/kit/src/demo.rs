@@ -9,7 +9,7 @@ use crate::eventually_within;
 use crate::objects::{Objects, condition};
 
 /// How long a step of a cluster's life may take.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Makes it, once the driver's kinds are there.
 pub async fn make(objects: &Objects) {

@@ -12,7 +12,7 @@ use http_body_util::{BodyExt, Full};
 use serde_json::{Value, json};
 use tower::ServiceExt;
 
-pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(90);
 pub(crate) const MAPS: &str = "/api/v1/namespaces/a/configmaps";
 
 pub(crate) struct Server {
