@@ -28,38 +28,41 @@ pub struct Input<'a> {
 pub fn render(input: &Input<'_>) -> String {
     let settings = input.settings;
     let mut lines = vec!["#!/usr/bin/env sh".to_owned()];
-    let mut export = |name: &str, value: &str| lines.push(format!("export {name}={}", quote(value)));
     if input.token.is_some() {
         for variable in input.agent_env_vars {
             if !variable.value.is_empty() && is_name(&variable.name) {
-                export(&variable.name, &variable.value);
+                lines.push(format!("export {}={}", variable.name, quote(&variable.value)));
             }
         }
     }
     let chose_verify = input.agent_env_vars.iter().any(|variable| variable.name == "STRICT_VERIFY");
-    if !(chose_verify && input.token.is_some()) {
-        export("STRICT_VERIFY", if settings.agent_tls_strict { "true" } else { "false" });
+    let strict = if settings.agent_tls_strict { "true" } else { "false" };
+    if input.token.is_none() {
+        lines.push(format!("export STRICT_VERIFY=\"${{STRICT_VERIFY:-{strict}}}\""));
+    } else if !chose_verify {
+        lines.push(format!("export STRICT_VERIFY={}", quote(strict)));
     }
     if !input.agent_var_dir.is_empty() {
-        export("CATTLE_AGENT_VAR_DIR", input.agent_var_dir);
+        lines.push(format!("export CATTLE_AGENT_VAR_DIR={}", quote(input.agent_var_dir)));
     }
-    let mut assign = |name: &str, value: &str| lines.push(format!("{name}=\"{value}\""));
+    let fixed = |name: &str, value: &str| format!("{name}=\"{value}\"");
+    // Whoever sets it, in the cluster's agentEnvVars or by hand, has the last word.
+    let default = |name: &str, value: &str| format!("[ -n \"${{{name}:-}}\" ] || {}", fixed(name, value));
     if settings.serves_agent {
-        assign("CATTLE_AGENT_BINARY_BASE_URL", &format!("{}/assets", settings.server_url));
+        lines.push(default("CATTLE_AGENT_BINARY_BASE_URL", &format!("{}/assets", settings.server_url)));
     }
     if settings.serves_images {
-        // A default: whoever sets it, in the cluster's agentEnvVars or by hand, has the last word.
-        assign("CATTLE_AGENT_IMAGES_FROM_SERVER", "${CATTLE_AGENT_IMAGES_FROM_SERVER:-true}");
-    }
-    if input.token.is_some() {
-        assign("CATTLE_SERVER", &settings.server_url);
-    }
-    if let Some(sum) = settings.ca_checksum() {
-        assign("CATTLE_CA_CHECKSUM", &sum);
+        lines.push(default("CATTLE_AGENT_IMAGES_FROM_SERVER", "true"));
     }
     if let Some(token) = input.token {
-        assign("CATTLE_ROLE_NONE", "true");
-        assign("CATTLE_TOKEN", token);
+        // A machine's own script: server, CA and token belong together.
+        lines.push(fixed("CATTLE_SERVER", &settings.server_url));
+        lines.extend(settings.ca_checksum().map(|sum| fixed("CATTLE_CA_CHECKSUM", &sum)));
+        lines.push(fixed("CATTLE_ROLE_NONE", "true"));
+        lines.push(fixed("CATTLE_TOKEN", token));
+    } else if let Some(sum) = settings.ca_checksum() {
+        // Who brings a checksum has it from elsewhere, which is worth more than what came over the same wire.
+        lines.push(default("CATTLE_CA_CHECKSUM", &sum));
     }
     lines.push(String::new());
     // The body's own first line would be only a comment here.
@@ -104,8 +107,9 @@ mod tests {
             script,
             format!(
                 "#!/usr/bin/env sh\nexport GOOD='x'\\''y'\nexport STRICT_VERIFY='true'\n\
+                 [ -n \"${{CATTLE_AGENT_BINARY_BASE_URL:-}}\" ] || \
                  CATTLE_AGENT_BINARY_BASE_URL=\"https://10.0.0.1:8443/assets\"\n\
-                 CATTLE_AGENT_IMAGES_FROM_SERVER=\"${{CATTLE_AGENT_IMAGES_FROM_SERVER:-true}}\"\n\
+                 [ -n \"${{CATTLE_AGENT_IMAGES_FROM_SERVER:-}}\" ] || CATTLE_AGENT_IMAGES_FROM_SERVER=\"true\"\n\
                  CATTLE_SERVER=\"https://10.0.0.1:8443\"\nCATTLE_CA_CHECKSUM=\"{sum}\"\n\
                  CATTLE_ROLE_NONE=\"true\"\nCATTLE_TOKEN=\"tok\"\necho install\n"
             )
@@ -124,5 +128,33 @@ mod tests {
         let script = render(&input);
         assert!(!script.contains("CATTLE_TOKEN") && !script.contains("CATTLE_SERVER"), "{script}");
         assert!(script.ends_with("\nbody\n"));
+    }
+
+    /// What the public script hands to its body, started with these variables.
+    fn understood(env: &[(&str, &str)]) -> String {
+        let settings =
+            Settings { server_url: "https://s".into(), cacerts: "PEM\n".into(), ..Settings::default() };
+        let body = "echo $CATTLE_CA_CHECKSUM $CATTLE_AGENT_BINARY_BASE_URL $CATTLE_AGENT_IMAGES_FROM_SERVER $STRICT_VERIFY";
+        let input = Input { settings: &settings, agent_env_vars: &[], agent_var_dir: "", token: None, body };
+        let mut sh = std::process::Command::new("sh");
+        let output =
+            sh.args(["-euc", &render(&input)]).env_clear().envs(env.iter().copied()).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
+    }
+
+    #[test]
+    fn variables_of_the_caller_win_over_what_the_server_bakes_in() {
+        let sum = crate::digest::sha256_hex(["PEM\n"]);
+        assert_eq!(understood(&[]), format!("{sum} https://s/assets true true"));
+        let own = [
+            ("CATTLE_CA_CHECKSUM", "00"),
+            ("CATTLE_AGENT_BINARY_BASE_URL", "https://mirror/a"),
+            ("CATTLE_AGENT_IMAGES_FROM_SERVER", "false"),
+            ("STRICT_VERIFY", "false"),
+        ];
+        assert_eq!(understood(&own), "00 https://mirror/a false false");
+        // Nothing is not a choice: it would switch the pinning off.
+        assert_eq!(understood(&[("CATTLE_CA_CHECKSUM", "")]), understood(&[]));
     }
 }
