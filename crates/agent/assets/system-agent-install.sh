@@ -122,6 +122,7 @@ setup_env() {
     esac
     is_true "$CATTLE_REMOTE_ENABLED" || is_true "$CATTLE_LOCAL_ENABLED" ||
         fatal "CATTLE_REMOTE_ENABLED and CATTLE_LOCAL_ENABLED are both false: the agent would have nothing to do"
+    setup_source
     is_true "$CATTLE_REMOTE_ENABLED" || return 0
     [ -n "$CATTLE_TOKEN" ] || fatal "--token (or CATTLE_TOKEN) is required"
     [ -n "$CATTLE_SERVER" ] || fatal "--server (or CATTLE_SERVER) is required"
@@ -132,9 +133,32 @@ setup_env() {
     if is_true "$CATTLE_AGENT_STRICT_VERIFY" && [ -z "$CATTLE_CA_CHECKSUM" ]; then
         fatal "strict verification needs --ca-checksum (or CATTLE_CA_CHECKSUM)"
     fi
-    if [ -z "$CATTLE_AGENT_BINARY_BASE_URL" ]; then
+}
+
+# Where the binary comes from. An agent for local plans alone needs no server, but may well have its binary from one.
+setup_source() {
+    CATTLE_AGENT_BINARY_BASE_URL=${CATTLE_AGENT_BINARY_BASE_URL%/}
+    if [ -z "$CATTLE_SERVER" ] && ! is_true "$CATTLE_REMOTE_ENABLED"; then
+        case "$CATTLE_AGENT_BINARY_BASE_URL" in
+        */assets) CATTLE_SERVER=${CATTLE_AGENT_BINARY_BASE_URL%/assets} ;;
+        esac
+    fi
+    if [ -z "$CATTLE_AGENT_BINARY_BASE_URL" ] && [ -n "$CATTLE_SERVER" ]; then
         CATTLE_AGENT_BINARY_BASE_URL=$CATTLE_SERVER/assets
     fi
+    is_true "$CATTLE_REMOTE_ENABLED" || is_true "$CATTLE_AGENT_BINARY_LOCAL" || [ -n "$CATTLE_AGENT_BINARY_URL" ] ||
+        [ -n "$CATTLE_AGENT_BINARY_BASE_URL" ] ||
+        fatal "there is nowhere to have the agent from: give --server, CATTLE_AGENT_BINARY_URL or CATTLE_AGENT_BINARY_LOCAL"
+}
+
+# Whether anything is asked of the server: its API, or the binary alone.
+needs_server() {
+    is_true "$CATTLE_REMOTE_ENABLED" && return 0
+    is_true "$CATTLE_AGENT_BINARY_LOCAL" && return 1
+    case "${CATTLE_AGENT_BINARY_URL:-$CATTLE_AGENT_BINARY_BASE_URL}" in
+    "${CATTLE_SERVER:-none}"/*) return 0 ;;
+    *) return 1 ;;
+    esac
 }
 
 sha256_of() {
@@ -304,7 +328,7 @@ download_binary() {
         [ -n "$CATTLE_AGENT_BINARY_LOCAL_LOCATION" ] || fatal "CATTLE_AGENT_BINARY_LOCAL_LOCATION is required"
         cp "$CATTLE_AGENT_BINARY_LOCAL_LOCATION" "$TMP/agent" || fatal "cannot copy $CATTLE_AGENT_BINARY_LOCAL_LOCATION"
     elif [ -n "$CATTLE_AGENT_BINARY_URL" ]; then
-        retry "downloading $CATTLE_AGENT_BINARY_URL" fetch ca "$CATTLE_AGENT_BINARY_URL" "$TMP/agent" 600
+        retry "downloading $CATTLE_AGENT_BINARY_URL" fetch_asset "$CATTLE_AGENT_BINARY_URL"
     else
         retry "downloading the agent from $CATTLE_AGENT_BINARY_BASE_URL" fetch_binary
     fi
@@ -321,8 +345,18 @@ download_binary() {
 }
 
 fetch_binary() {
-    fetch ca "$CATTLE_AGENT_BINARY_BASE_URL/drover-agent-$ARCH" "$TMP/agent" 600 ||
-        fetch ca "$CATTLE_AGENT_BINARY_BASE_URL/rancher-system-agent-$ARCH" "$TMP/agent" 600
+    fetch_asset "$CATTLE_AGENT_BINARY_BASE_URL/drover-agent-$ARCH" ||
+        fetch_asset "$CATTLE_AGENT_BINARY_BASE_URL/rancher-system-agent-$ARCH"
+}
+
+# The server is trusted by the pinned authority alone. Another place may have its certificate from that authority too, or
+# from one that this system trusts.
+fetch_asset() {
+    fetch ca "$1" "$TMP/agent" 600 && return 0
+    case "$1" in
+    "${CATTLE_SERVER:-none}"/*) return 1 ;;
+    esac
+    [ -n "$CA_FILE" ] && fetch system "$1" "$TMP/agent" 600
 }
 
 write_uninstaller() {
@@ -523,7 +557,7 @@ main() {
     setup_arch
     setup_env
     setup_client
-    if is_true "$CATTLE_REMOTE_ENABLED"; then
+    if needs_server; then
         verify_ca
         check_server
     fi

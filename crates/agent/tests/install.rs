@@ -67,9 +67,13 @@ impl Root {
     }
 
     async fn install(&self, args: &[&str]) -> Output {
+        self.install_with(&[("NO_PROXY", "127.0.0.1")], args).await
+    }
+
+    async fn install_with(&self, env: &[(&str, &str)], args: &[&str]) -> Output {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/system-agent-install.sh");
         let mut command = self.command(Path::new("sh"));
-        command.arg(script).args(args).env("HTTPS_PROXY_UNUSED", "x").env("NO_PROXY", "127.0.0.1");
+        command.arg(script).args(args).envs(env.iter().copied());
         tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
     }
 
@@ -249,11 +253,54 @@ async fn agent_check_39_40_install_twice_and_uninstall_with_wget() {
     install_twice_and_uninstall("curl").await;
 }
 
+/// What the machine lacks, so that each of the clients is used that this one has.
+fn one_client_each() -> impl Iterator<Item = &'static str> {
+    if !has("wget") {
+        eprintln!("SKIPPED: wget is not installed");
+    }
+    ["wget", "curl"].into_iter().filter(|without| *without == "wget" || has("wget"))
+}
+
+/// The binary alone comes from the server, whose authority this system does not know.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_for_local_plans_alone_verifies_the_server_it_comes_from() {
+    let server = Server::start().await;
+    let (assets, checksum, zeros) = (format!("{}/assets", server.url), server.checksum(), "0".repeat(64));
+    let env = |checksum| {
+        [
+            ("CATTLE_REMOTE_ENABLED", "false"),
+            ("CATTLE_LOCAL_ENABLED", "true"),
+            ("CATTLE_AGENT_BINARY_BASE_URL", assets.as_str()),
+            ("CATTLE_CA_CHECKSUM", checksum),
+        ]
+    };
+    for without in one_client_each() {
+        let root = Root::new(without);
+        server.requests.lock().unwrap().clear();
+        let output = root.install_with(&env(zeros.as_str()), &[]).await;
+        assert!(!output.status.success() && said(&output).contains("nothing was installed"));
+        assert_eq!(server.paths(), ["/cacerts"]);
+        assert!(!root.at("etc").exists() && !root.at("var").exists() && !root.at("usr").exists());
+
+        let output = root.install_with(&env(checksum.as_str()), &[]).await;
+        assert!(output.status.success(), "without {without}: {}", said(&output));
+        let config = root.read("etc/rancher/agent/config.yaml");
+        assert!(
+            config.contains("remoteEnabled: false") && !config.contains("connectionInfoFile"),
+            "{config}"
+        );
+        assert!(!server.paths().iter().any(|path| path == "/v3/connect/agent"), "{:?}", server.paths());
+    }
+    let local_only = [("CATTLE_REMOTE_ENABLED", "false"), ("CATTLE_LOCAL_ENABLED", "true")];
+    let output = Root::new("none").install_with(&local_only, &[]).await;
+    assert!(said(&output).contains("nowhere to have the agent from"), "{}", said(&output));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn agent_check_38_a_token_that_is_refused_leaves_nothing() {
     let server = Server::start().await;
     let checksum = server.checksum();
-    for without in ["wget", "curl"].into_iter().filter(|without| *without == "wget" || has("wget")) {
+    for without in one_client_each() {
         let root = Root::new(without);
         let output = root.install(&["-s", &server.url, "-t", "expired", "-c", &checksum, "-a"]).await;
         assert!(!output.status.success());
