@@ -13,6 +13,8 @@ use tracing::{
     span,
 };
 
+use crate::redact::patterns;
+
 /// Reads `CATTLE_LOGLEVEL`; `None` for a word that is none of the original's levels.
 pub fn parse_level(text: &str) -> Option<LevelFilter> {
     Some(match text.to_ascii_lowercase().as_str() {
@@ -67,7 +69,9 @@ impl Subscriber for Logger {
         let mut fields = Fields::default();
         event.record(&mut fields);
         let now = jiff::Timestamp::now();
-        let line = format!("time=\"{now:.3}\" level={level} msg={:?}{}\n", fields.message, fields.rest);
+        // Texts of others, errors above all, may quote a URL or a header.
+        let (message, rest) = (patterns::clean(&fields.message), patterns::clean(&fields.rest));
+        let line = format!("time=\"{now:.3}\" level={level} msg={message:?}{rest}\n");
         // Nobody is left to be told when standard output is gone.
         let _ = std::io::stdout().lock().write_all(line.as_bytes());
     }

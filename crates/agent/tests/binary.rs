@@ -395,7 +395,19 @@ async fn a_renewed_token_is_taken_from_the_file_and_secrets_stay_out_of_the_log(
     machine.env.push(("CATTLE_LOGLEVEL".into(), "trace".into()));
     let plan = json!({
         "files": [{"path": machine.path("f"), "content": "Y29udGVudC1zZWNyZXQ="}],
-        "instructions": [{"command": "sh", "args": ["-c", "echo my $K3S_TOKEN is here"], "env": ["K3S_TOKEN=env-secret-value"]}],
+        "instructions": [{"command": "sh", "args": ["-c", "echo my $K3S_TOKEN is here"], "env": ["K3S_TOKEN=env-secret-value"]}, {
+            "command": "sh",
+            "args": ["-xc", format!(
+                "env; cat {}; echo 'Authorization: Bearer BearerS3cr3t' done; echo user DsPassS3cr3t", machine.path("f").display()
+            )],
+            "env": [
+                "DBPASS=DbPassS3cr3t",
+                "DATASTORE_ENDPOINT=postgres://u:DsPassS3cr3t@h/db",
+                "ML_SECRET=multi-one\nmulti-two",
+                "S_TOKEN=5char",
+                "HARMLESS=shown as it is",
+            ],
+        }],
     })
     .to_string();
     api.create(&[("plan", &plan), ("plan-state", "pending")]);
@@ -410,10 +422,14 @@ async fn a_renewed_token_is_taken_from_the_file_and_secrets_stay_out_of_the_log(
     machine.private("var/connection.json", &renewed);
     api.until_text("plan-state", "succeeded").await;
     let log = machine.log();
-    for secret in [old.as_str(), &api.token(), "env-secret-value", "content-secret", "Y29udGVudC1zZWNyZXQ"] {
+    let printed = ["DbPassS3cr3t", "DsPassS3cr3t", "multi-one", "multi-two", "5char", "BearerS3cr3t"];
+    let known = [old.as_str(), &api.token(), "env-secret-value", "content-secret", "Y29udGVudC1zZWNyZXQ"];
+    for secret in known.into_iter().chain(printed) {
         assert!(!log.contains(secret), "{secret} is in the log");
     }
-    assert!(log.contains("my [redacted] is here"));
+    for shown in ["my [redacted] is here", "HARMLESS=shown as it is", "postgres://u:[redacted]@h/db"] {
+        assert!(log.contains(shown), "{shown} is not in the log");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

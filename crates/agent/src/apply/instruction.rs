@@ -18,17 +18,19 @@ pub(super) struct Instruction<'a> {
     args: &'a [String],
     command: &'a str,
     script: &'a str,
+    /// What the plan around it must not show.
+    secrets: &'a Redactor,
 }
 
 impl<'a> Instruction<'a> {
-    pub(super) fn one_time(from: &'a OneTimeInstruction) -> Self {
+    pub(super) fn one_time(from: &'a OneTimeInstruction, secrets: &'a Redactor) -> Self {
         let OneTimeInstruction { name, image, env, args, command, script, save_output: _ } = from;
-        Self { name, image, env, args, command, script }
+        Self { name, image, env, args, command, script, secrets }
     }
 
-    pub(super) fn periodic(from: &'a PeriodicInstruction) -> Self {
+    pub(super) fn periodic(from: &'a PeriodicInstruction, secrets: &'a Redactor) -> Self {
         let PeriodicInstruction { name, image, env, args, command, script, .. } = from;
-        Self { name, image, env, args, command, script }
+        Self { name, image, env, args, command, script, secrets }
     }
 
     pub(super) fn quoted_name(&self) -> String {
@@ -74,7 +76,10 @@ impl Applier {
         attempt: i64,
     ) -> Result<Ran, String> {
         self.stage(instruction, &dir).await?;
-        let redactor = Redactor::of_env(instruction.env.iter().map(String::as_str));
+        let mut redactor = instruction.secrets.clone();
+        redactor.env(instruction.env.iter().map(String::as_str));
+        redactor.args(instruction.args.iter().map(String::as_str));
+        redactor.text(instruction.script);
         let exec = self.command(instruction, &dir, attempt)?;
         tracing::info!("[{label}]: running {}{}, attempt {attempt}", exec.program, instruction.quoted_name());
         let mut capture = Capture::new(label, &redactor);

@@ -19,6 +19,7 @@ use crate::{
     config::Config,
     host::{Host, offload},
     image::Images,
+    redact::Redactor,
     unix_date,
 };
 use instruction::Instruction;
@@ -147,9 +148,10 @@ impl Applier {
         if let Err(error) = self.prepare(pass).await {
             done.error = Some(error);
         }
+        let secrets = Redactor::of_files(&pass.plan.files);
         if let (Some(attempt), None) = (pass.attempt, &done.error) {
             for (index, instruction) in pass.plan.instructions.iter().enumerate() {
-                let one = Instruction::one_time(instruction);
+                let one = Instruction::one_time(instruction, &secrets);
                 let label = format!("{}_{index}", pass.checksum);
                 let ran = self.instruction(&one, &label, folder.join(&label), attempt).await;
                 if instruction.save_output {
@@ -176,7 +178,7 @@ impl Applier {
             if pass.attempt.is_none() && periodic::next_run(instruction, last, now) > now {
                 continue;
             }
-            let one = Instruction::periodic(instruction);
+            let one = Instruction::periodic(instruction, &secrets);
             let label = format!("{}_p{index}", pass.checksum);
             let attempt = last.map_or(0, |last| last.failures) + 1;
             let ran = self.instruction(&one, &label, folder.join(&label), attempt).await;

@@ -1,0 +1,79 @@
+//! Which names tell that their value is a secret, and where names stand beside values.
+
+const TELLING: &[&str] =
+    &["TOKEN", "PASS", "PWD", "SECRET", "KEY", "AUTH", "CREDENTIAL", "CREDS", "DSN", "COOKIE", "PRIVATE"];
+/// Names of what is only near to a secret: `secretName`, `CA_KEY_FILE`.
+const HARMLESS_ENDS: &[&str] =
+    &["NAME", "NAMESPACE", "REF", "FILE", "PATH", "DIR", "TYPE", "MODE", "POLICY", "SIZE"];
+/// Values that are no secret under any name.
+const TRIVIAL: &[&str] =
+    &["true", "false", "none", "null", "auto", "default", "enabled", "disabled", "required", "optional"];
+
+/// Whether a value under this name is a secret.
+pub(super) fn is_telling(name: &str) -> bool {
+    let name = name.to_ascii_uppercase();
+    TELLING.iter().any(|word| name.contains(word)) && !HARMLESS_ENDS.iter().any(|end| name.ends_with(end))
+}
+
+/// Whether hiding the value would hide nothing but sense.
+pub(super) fn is_trivial(value: &str) -> bool {
+    TRIVIAL.iter().any(|word| value.eq_ignore_ascii_case(word)) || is_path(value) || value.starts_with('$')
+}
+
+/// Base64 can begin with a slash too, but seldom has a second one and none of its other signs.
+fn is_path(value: &str) -> bool {
+    value.starts_with('/')
+        && value.matches('/').count() >= 2
+        && !value.contains(|c: char| c.is_whitespace() || "+=".contains(c))
+}
+
+/// Values under telling names in a text: `NAME=value` as shells have it, `name: value` as YAML and JSON have it.
+pub(super) fn values(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().flat_map(|line| {
+        let pairs = line.match_indices(['=', ':']).take(64);
+        pairs.filter_map(move |(at, _)| {
+            let before = line[..at].trim_end().trim_end_matches(['"', '\'']);
+            let start = before
+                .rfind(|c: char| !(c.is_ascii_alphanumeric() || "-_.".contains(c)))
+                .map_or(0, |at| at + before[at..].chars().next().map_or(1, char::len_utf8));
+            let name = &before[start..];
+            // `key` alone is what tolerations and selectors say.
+            (is_telling(name) && !name.eq_ignore_ascii_case("key"))
+                .then(|| value(line[at + 1..].trim_start()))
+        })
+    })
+}
+
+fn value(text: &str) -> &str {
+    match text.chars().next() {
+        Some(quote @ ('"' | '\'')) => {
+            let inner = &text[1..];
+            inner.find(quote).map_or(inner, |end| &inner[..end])
+        }
+        _ => text.split(|c: char| c.is_whitespace() || ";&,|)}".contains(c)).next().unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_beside_telling_names_are_found() {
+        let text = "export DBPASS='a b'; X_TOKEN=$(cat f)\n\"token\": \"t1\",\n  db-password: p1 # c\n\
+                    secretName: n\n- key: node/x\nplain: x\n{\"a\":{\"clientSecret\":\"s1\"},\"b\":1}";
+        let found: Vec<&str> = values(text).filter(|value| !is_trivial(value)).collect();
+        assert_eq!(found, ["a b", "t1", "p1", "s1"]);
+    }
+
+    #[test]
+    fn paths_and_switches_are_no_secrets() {
+        assert!(is_telling("KUBE_API_KEY") && !is_telling("KUBE_API_KEY_FILE"));
+        assert!(
+            is_trivial("/etc/ssl/x.key")
+                && is_trivial("True")
+                && !is_trivial("/a+b/c=")
+                && !is_trivial("1234")
+        );
+    }
+}

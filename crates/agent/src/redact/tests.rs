@@ -1,0 +1,84 @@
+use super::*;
+
+fn of_env(env: &[&str]) -> Redactor {
+    let mut redactor = Redactor::default();
+    redactor.env(env.iter().copied());
+    redactor
+}
+
+fn file(path: &str, permissions: &str, content: &str) -> File {
+    File {
+        path: path.into(),
+        permissions: permissions.into(),
+        content: STANDARD.encode(content),
+        ..File::default()
+    }
+}
+
+#[test]
+fn values_under_telling_names_do_not_show() {
+    let redactor = of_env(&[
+        "K3S_TOKEN=abc123def",
+        "RESTART_STAMP=fffffff",
+        "X_SECRET=yes",
+        "broken",
+        "DBPASS=DbPassS3cr3t",
+        "S_TOKEN=5char",
+        "ML_SECRET=first line\nsecond line\n",
+        "DATASTORE_ENDPOINT=postgres://u:DsPassS3cr3t@h/db",
+        "TLS_KEY=/etc/ssl/tls.key",
+        "USE_AUTH=true",
+    ]);
+    for (text, shown) in [
+        ("t=abc123def s=fffffff yes", "t=[redacted] s=fffffff yes"),
+        ("+ psql --password DbPassS3cr3t 5char", "+ psql --password [redacted] [redacted]"),
+        ("  second line", "  [redacted]"),
+        ("postgres://u:DsPassS3cr3t@h/db or DsPassS3cr3t", "postgres://u:[redacted]@h/db or [redacted]"),
+        ("true /etc/ssl/tls.key", "true /etc/ssl/tls.key"),
+    ] {
+        assert_eq!(redactor.clean(text), shown);
+    }
+}
+
+#[test]
+fn a_secret_that_is_part_of_another_leaves_nothing_of_it() {
+    for env in [["A_TOKEN=node", "B_TOKEN=node::secret"], ["B_TOKEN=node::secret", "A_TOKEN=node"]] {
+        assert_eq!(of_env(&env).clean("node::secret of a node"), "[redacted] of a [redacted]");
+    }
+}
+
+#[test]
+fn private_files_do_not_show_line_by_line() {
+    let config = "server: https://10.0.0.1:9345\ntoken: K10abc::server:xyz\nok: 1\n";
+    let redactor = Redactor::of_files(&[
+        file("/etc/rancher/config.yaml", "", config),
+        file("/etc/one", "600", "one-line-secret\n"),
+        file("/etc/motd", "644", "Welcome to this machine\npassword: hunter2\n"),
+        file("/etc/db-password", "0644", "db-password-line\n"),
+        file("/usr/bin/x", "0700", "#!/bin/sh\nX_TOKEN=abcd1234\nsystemctl restart k3s\n"),
+    ]);
+    for (text, shown) in [
+        ("server: https://10.0.0.1:9345", "[redacted]"),
+        ("12:  server: https://10.0.0.1:9345 ", "12:[redacted]"),
+        ("joining K10abc::server:xyz now", "joining [redacted] now"),
+        ("ok: 1", "ok: 1"),
+        ("<one-line-secret>", "<[redacted]>"),
+        ("Welcome to this machine", "Welcome to this machine"),
+        ("I say hunter2", "I say [redacted]"),
+        ("db-password-line", "[redacted]"),
+        ("+ systemctl restart k3s abcd1234", "+ systemctl restart k3s [redacted]"),
+    ] {
+        assert_eq!(redactor.clean(text), shown);
+    }
+}
+
+#[test]
+fn arguments_and_scripts_do_not_show_their_secrets() {
+    let mut redactor = Redactor::default();
+    redactor.args(["join", "--token", "tok-1234", "--api-key=key-1234", "--name", "node-1"]);
+    redactor.text("set -x\nDBPASS=inline-pass psql");
+    assert_eq!(
+        redactor.clean("tok-1234 key-1234 node-1 inline-pass psql"),
+        "[redacted] [redacted] node-1 [redacted] psql"
+    );
+}
