@@ -1,9 +1,10 @@
 //! Instruction images: their content becomes the folder in which an instruction runs.
 //!
-//! They come from `docker save` tarballs in the images directory, so a node needs no network to install; else from
+//! They come from archives in the images directory (`docker save` or OCI layouts), so a node needs no network to install; else from
 //! registries, among which the management plane can be one.
 
 mod compression;
+mod oci;
 mod reference;
 pub mod registry;
 mod tarball;
@@ -69,7 +70,7 @@ pub enum Error {
         /// Why.
         source: io::Error,
     },
-    /// A tarball is not what `docker save` writes.
+    /// A tarball is neither what `docker save` writes nor an OCI layout, or a broken one.
     #[error("{path}: {message}")]
     Layout {
         /// Which tarball.

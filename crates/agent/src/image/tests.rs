@@ -1,6 +1,11 @@
 use std::io::Write as _;
 
-use super::*;
+use serde_json::{Value, json};
+
+use super::{
+    registry::{Digest, manifest::Platform},
+    *,
+};
 use crate::host::RealHost;
 
 #[derive(Clone, Copy)]
@@ -49,6 +54,130 @@ fn image(tag: &str, layers: &[Vec<u8>]) -> Vec<u8> {
     out.into_inner().unwrap()
 }
 
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut out = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    out.write_all(bytes).unwrap();
+    out.finish().unwrap()
+}
+
+fn zstd(bytes: &[u8]) -> Vec<u8> {
+    ruzstd::encoding::compress_to_vec(bytes, ruzstd::encoding::CompressionLevel::Fastest)
+}
+
+/// The same tar file under every name that the original knows.
+fn archives(plain: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
+    let bzip2 = {
+        let mut out = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::fast());
+        out.write_all(plain).unwrap();
+        out.finish().unwrap()
+    };
+    let lz4 = {
+        let mut out = lz4_flex::frame::FrameEncoder::new(Vec::new());
+        out.write_all(plain).unwrap();
+        out.finish().unwrap()
+    };
+    vec![
+        ("a.tar", plain.to_vec()),
+        ("a.TAR.GZ", gzip(plain)),
+        ("a.tgz", gzip(plain)),
+        ("a.tar.bz2", bzip2.clone()),
+        ("a.tbz", bzip2),
+        ("a.tar.lz4", lz4),
+        ("a.tar.zst", zstd(plain)),
+        ("a.tzst", zstd(plain)),
+    ]
+}
+
+/// An OCI layout with one image, behind an index of platforms; and the digest of that index.
+struct Layout {
+    blobs: Vec<(String, Vec<u8>)>,
+    root: Value,
+}
+
+impl Layout {
+    fn new(architecture: &str, layers: &[Vec<u8>]) -> Self {
+        let mut layout = Self { blobs: vec![], root: Value::Null };
+        let kind = "application/vnd.oci.image.layer.v1.tar+gzip";
+        let layers: Vec<Value> = layers.iter().map(|layer| layout.blob(layer, kind)).collect();
+        let config = json!({"os": "linux", "architecture": architecture}).to_string();
+        let config = layout.blob(config.as_bytes(), "application/vnd.oci.image.config.v1+json");
+        let manifest = json!({"schemaVersion": 2, "config": config, "layers": layers}).to_string();
+        let mut manifest = layout.blob(manifest.as_bytes(), "application/vnd.oci.image.manifest.v1+json");
+        manifest["platform"] = json!({"os": "linux", "architecture": architecture});
+        let missing = json!({
+            "digest": Digest::of(b"not saved").to_string(), "size": 1, "platform": {"os": "windows", "architecture": "amd64"},
+        });
+        let index = json!({"schemaVersion": 2, "manifests": [missing, manifest]}).to_string();
+        layout.root = layout.blob(index.as_bytes(), "application/vnd.oci.image.index.v1+json");
+        layout
+    }
+
+    fn blob(&mut self, bytes: &[u8], kind: &str) -> Value {
+        let digest = Digest::of(bytes);
+        self.blobs.push((format!("blobs/sha256/{}", digest.hex()), bytes.to_vec()));
+        json!({"mediaType": kind, "digest": digest.to_string(), "size": bytes.len()})
+    }
+
+    fn tar(&self, key: &str, name: &str) -> Vec<u8> {
+        let mut root = self.root.clone();
+        root["annotations"] = json!({key: name});
+        let index = json!({"schemaVersion": 2, "manifests": [root]}).to_string().into_bytes();
+        let mut out = tar::Builder::new(Vec::new());
+        let marker = ("oci-layout".to_owned(), br#"{"imageLayoutVersion":"1.0.0"}"#.to_vec());
+        for (name, bytes) in self.blobs.iter().chain([&marker, &("index.json".to_owned(), index)]) {
+            let mut header = tar::Header::new_gnu();
+            header.set_size(bytes.len() as u64);
+            header.set_mode(0o644);
+            out.append_data(&mut header, name, &bytes[..]).unwrap();
+        }
+        out.into_inner().unwrap()
+    }
+}
+
+const CONTAINERD: &str = "io.containerd.image.name";
+const REF_NAME: &str = "org.opencontainers.image.ref.name";
+
+#[test]
+fn agent_check_31_oci_layouts_are_unpacked_in_all_formats() {
+    let lower = tar(&[Entry::File("run.sh", "#!/bin/sh\n", 0o755), Entry::File("gone", "x", 0o644)]);
+    let upper = tar(&[Entry::File(".wh.gone", "", 0o644), Entry::File("bin/k3s", "elf", 0o755)]);
+    let layout = Layout::new(Platform::here().architecture, &[gzip(&lower), zstd(&upper)]);
+    for (name, bytes) in archives(&layout.tar(CONTAINERD, "docker.io/rancher/x-k3s:v1-k3s1")) {
+        let bench = Bench::new(name, &bytes);
+        bench.stage("rancher/x-k3s:v1-k3s1").unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!(bench.read("bin/k3s").as_deref(), Some("elf"), "{name}");
+        assert_eq!(bench.read("gone"), None, "{name}");
+    }
+    // By the other name, and by its digest alone; but not by another.
+    let bench = Bench::new("a.tar", &layout.tar(REF_NAME, "rancher/x-k3s:v1-k3s1"));
+    assert!(matches!(bench.stage("rancher/x-k3s:v2"), Err(Error::NotFound { .. })));
+    let other = format!("rancher/x-k3s@{}", Digest::of(b"other"));
+    assert!(matches!(bench.stage(&other), Err(Error::NotFound { .. })));
+    bench.stage(&format!("rancher/x-k3s@{}", layout.root["digest"].as_str().unwrap())).unwrap();
+    assert_eq!(bench.read("bin/k3s").as_deref(), Some("elf"));
+    // A tag alone names no image.
+    let bench = Bench::new("a.tar", &layout.tar(REF_NAME, "latest"));
+    assert!(matches!(bench.stage("latest"), Err(Error::NotFound { .. })));
+}
+
+#[test]
+fn an_oci_layout_that_was_changed_or_is_for_others_is_not_used() {
+    let layer = gzip(&tar(&[Entry::File("run.sh", "#!/bin/sh\n", 0o755)]));
+    let mut changed = Layout::new(Platform::here().architecture, std::slice::from_ref(&layer));
+    changed.blobs[0].1 = gzip(&tar(&[Entry::File("run.sh", "#!/bin/evil\n", 0o755)]));
+    let error = Bench::new("a.tar", &changed.tar(REF_NAME, "x:1")).stage("x:1").unwrap_err().to_string();
+    assert!(error.contains("another digest than its name says"), "{error}");
+
+    changed = Layout::new(Platform::here().architecture, std::slice::from_ref(&layer));
+    changed.blobs[2].1.push(b' ');
+    let bench = Bench::new("a.tar", &changed.tar(REF_NAME, "x:1"));
+    assert!(matches!(bench.stage("x:1"), Err(Error::NotFound { .. })), "its manifest was changed");
+    let foreign = Layout::new("riscv64", &[layer]);
+    let bench = Bench::new("a.tar", &foreign.tar(REF_NAME, "x:1"));
+    assert!(matches!(bench.stage("x:1"), Err(Error::NotFound { .. })), "it is for another processor");
+    assert_eq!(bench.read("run.sh"), None);
+}
+
 struct Bench {
     root: tempfile::TempDir,
     host: RealHost,
@@ -80,32 +209,7 @@ fn agent_check_31_all_formats_are_unpacked() {
     use std::os::unix::fs::PermissionsExt as _;
     let layer = tar(&[Entry::File("run.sh", "#!/bin/sh\n", 0o777), Entry::File("./bin/k3s", "elf", 0)]);
     let plain = image("rancher/x-k3s:v1-k3s1", &[layer]);
-    let gzip = {
-        let mut out = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-        out.write_all(&plain).unwrap();
-        out.finish().unwrap()
-    };
-    let bzip2 = {
-        let mut out = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::fast());
-        out.write_all(&plain).unwrap();
-        out.finish().unwrap()
-    };
-    let lz4 = {
-        let mut out = lz4_flex::frame::FrameEncoder::new(Vec::new());
-        out.write_all(&plain).unwrap();
-        out.finish().unwrap()
-    };
-    let zstd = ruzstd::encoding::compress_to_vec(&plain[..], ruzstd::encoding::CompressionLevel::Fastest);
-    for (name, bytes) in [
-        ("a.tar", &plain),
-        ("a.TAR.GZ", &gzip),
-        ("a.tgz", &gzip),
-        ("a.tar.bz2", &bzip2),
-        ("a.tbz", &bzip2),
-        ("a.tar.lz4", &lz4),
-        ("a.tar.zst", &zstd),
-        ("a.tzst", &zstd),
-    ] {
+    for (name, bytes) in &archives(&plain) {
         let bench = Bench::new(name, bytes);
         bench.stage("docker.io/rancher/x-k3s:v1-k3s1").unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_eq!(bench.read("bin/k3s").as_deref(), Some("elf"), "{name}");

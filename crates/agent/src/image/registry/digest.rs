@@ -18,7 +18,7 @@ impl Digest {
     }
 
     /// Of what the hasher was fed.
-    pub(super) fn finish(hasher: Sha256) -> Self {
+    pub(in crate::image) fn finish(hasher: Sha256) -> Self {
         Self(hex::encode(sha2::Digest::finalize(hasher)))
     }
 
