@@ -186,6 +186,44 @@ setup_client() {
     CA_FILE=
 }
 
+# ipv4 TEXT: the address as a number; fails for anything else.
+ipv4() {
+    case "$1" in
+    "" | *[!0-9.]* | .* | *. | *..*) return 1 ;;
+    esac
+    count=0 number=0 rest=$1.
+    while [ -n "$rest" ]; do
+        part=${rest%%.*} rest=${rest#*.}
+        # A leading zero would make it octal, for some.
+        case "$part" in 0?* | ????*) return 1 ;; esac
+        [ "$part" -le 255 ] || return 1
+        number=$((number * 256 + part))
+        count=$((count + 1))
+    done
+    [ "$count" -eq 4 ] && echo "$number"
+}
+
+# in_no_proxy URL: whether its address is in a network of NO_PROXY. Names and single addresses are understood by curl and
+# wget themselves; networks only by newer versions of curl. In a subshell, since it splits at commas and expands nothing.
+in_no_proxy() (
+    host=${1#*://}
+    host=${host%%[/?#]*}
+    host=${host##*@}
+    address=$(ipv4 "${host%%:*}") || exit 1
+    set -f
+    IFS=", $(printf '\t')"
+    for entry in ${no_proxy:-${NO_PROXY:-}}; do
+        case "$entry" in
+        */[0-9] | */[12][0-9] | */3[0-2]) ;;
+        *) continue ;;
+        esac
+        network=$(ipv4 "${entry%/*}") || continue
+        size=$((1 << (32 - ${entry#*/})))
+        [ $((address / size)) -ne $((network / size)) ] || exit 0
+    done
+    exit 1
+)
+
 # fetch TRUST URL FILE TIMEOUT [HEADER...]: one try. TRUST is ca (the pinned authority, if there is one), system or none.
 # The headers go through a file: arguments of a process can be read by everybody. Those without a value are left out.
 fetch() {
@@ -203,6 +241,7 @@ fetch() {
         none) set -- --insecure ;;
         *) set -- ;;
         esac
+        if in_no_proxy "$url"; then set -- "$@" --noproxy '*'; fi
         curl -fsSL --connect-timeout 30 --max-time "$timeout" --config "$TMP/headers" "$@" -o "$file" "$url" 2>"$TMP/error"
     else
         printf '' >"$TMP/wgetrc"
@@ -215,8 +254,17 @@ fetch() {
         none) set -- --no-check-certificate ;;
         *) set -- ;;
         esac
-        WGETRC="$TMP/wgetrc" wget -q --tries=1 --timeout="$timeout" "$@" -O "$file" "$url" 2>"$TMP/error"
+        if in_no_proxy "$url"; then set -- "$@" --no-proxy; fi
+        # wget knows the names in small letters alone. Not --quiet: that would keep the reason of a failure back, too.
+        http_proxy=${http_proxy:-${HTTP_PROXY:-}} https_proxy=${https_proxy:-${HTTPS_PROXY:-}} \
+            no_proxy=${no_proxy:-${NO_PROXY:-}} WGETRC="$TMP/wgetrc" \
+            wget -nv --tries=1 --timeout="$timeout" "$@" -O "$file" "$url" 2>"$TMP/error"
     fi
+}
+
+# Why the last fetch failed, in one line.
+reason() {
+    tr -s '\n' ' ' 2>/dev/null <"$TMP/error" | sed 's/ *$//'
 }
 
 # retry WHAT COMMAND...: until it works.
@@ -225,8 +273,8 @@ retry() {
     shift
     try=1
     until "$@"; do
-        [ "$try" -lt "$RETRIES" ] || fatal "$what: failed $try times, giving up: $(cat "$TMP/error" 2>/dev/null)"
-        [ "$try" -gt 1 ] || warn "$what: $(cat "$TMP/error" 2>/dev/null); trying again every $RETRY_PAUSE s"
+        [ "$try" -lt "$RETRIES" ] || fatal "$what: failed $try times, giving up: $(reason)"
+        [ "$try" -gt 1 ] || warn "$what: $(reason); trying again every $RETRY_PAUSE s"
         try=$((try + 1))
         sleep "$RETRY_PAUSE"
     done

@@ -296,6 +296,56 @@ async fn an_agent_for_local_plans_alone_verifies_the_server_it_comes_from() {
     assert!(said(&output).contains("nowhere to have the agent from"), "{}", said(&output));
 }
 
+/// Nobody listens at the proxy, so whatever arrives went past it.
+#[tokio::test(flavor = "multi_thread")]
+async fn networks_in_no_proxy_are_understood_and_a_failure_has_its_reason() {
+    let server = Server::start().await;
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let proxy = format!("http://{}", closed.local_addr().unwrap());
+    drop(closed);
+    let checksum = server.checksum();
+    let args = ["-s", &server.url, "-t", "the \"token\"", "-c", &checksum, "-w"];
+    for without in one_client_each() {
+        let root = Root::new(without);
+        let env = |no_proxy| [("HTTPS_PROXY", proxy.as_str()), ("NO_PROXY", no_proxy)];
+        server.requests.lock().unwrap().clear();
+        let output = root.install_with(&env("10.0.0.0/8,*.example.com,127.0.0.0/33"), &args).await;
+        let text = said(&output);
+        assert!(!output.status.success() && server.paths().is_empty(), "without {without}: {text}");
+        let reason = text.split("giving up: ").nth(1).unwrap_or_default();
+        assert!(reason.to_lowercase().contains("connect"), "without {without}: {text}");
+
+        let output = root.install_with(&env("10.0.0.0/8, 127.0.0.0/8"), &args).await;
+        assert!(output.status.success(), "without {without}: {}", said(&output));
+    }
+}
+
+#[test]
+fn networks_of_no_proxy_end_where_they_end() {
+    let script = drover_agent::INSTALL_SCRIPT.trim_end();
+    let functions = script.strip_suffix("main \"$@\"").expect("the script's last line calls main");
+    for (url, no_proxy, expected) in [
+        ("https://10.1.2.3:8443/x", "10.0.0.0/8", true),
+        ("https://10.1.2.3:8443/x", "a.b,10.1.2.0/24,*", true),
+        ("https://10.1.2.3", "10.1.2.2/31", true),
+        ("https://10.1.2.4", "10.1.2.2/31", false),
+        ("https://u@255.255.255.255/", "255.255.255.255/32", true),
+        ("https://192.168.0.1", "0.0.0.0/0", true),
+        ("https://11.0.0.1", "10.0.0.0/8", false),
+        ("https://10.1.2.3", "10.1.2/24, 10.01.2.0/24, 10.1.2.256/24, 10.1.2.0/, /8, 10.1.2.0/024", false),
+        ("https://10.1.2.3.example.com", "10.0.0.0/8", false),
+        ("https://[fd00::1]:8443", "10.0.0.0/8", false),
+        ("https://10.1.2.3", "", false),
+    ] {
+        let status = Command::new("sh")
+            .args(["-c", &format!("{functions}\nin_no_proxy \"$1\""), "install.sh", url])
+            .env("no_proxy", no_proxy)
+            .status()
+            .unwrap();
+        assert_eq!(status.success(), expected, "{url} {no_proxy}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn agent_check_38_a_token_that_is_refused_leaves_nothing() {
     let server = Server::start().await;
