@@ -129,6 +129,30 @@ async fn arguments_are_checked_before_anything_is_asked() {
     assert_eq!(server.paths(), Vec::<String>::new());
 }
 
+/// What plans installed: a program beside the agent's, at work in a folder beside the agent's.
+struct Distribution(std::process::Child);
+
+impl Distribution {
+    fn start(root: &Root) -> Self {
+        let program = root.at("usr/local/bin/k3s");
+        std::fs::write(&program, "#!/bin/sh\nexec sleep 600\n").unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+        // Through the shell: a program that another thread's child still has open for writing cannot be executed.
+        Self(Command::new("sh").arg(program).current_dir(root.at("var/lib/rancher/k3s")).spawn().unwrap())
+    }
+
+    fn runs(&mut self) {
+        assert_eq!(self.0.try_wait().unwrap(), None, "the distribution was ended");
+    }
+}
+
+impl Drop for Distribution {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 async fn install_twice_and_uninstall(without: &str) {
     let server = Server::start().await;
     let root = Root::new(without);
@@ -213,8 +237,9 @@ async fn install_twice_and_uninstall(without: &str) {
     assert!(output.status.success(), "{}", said(&output));
     assert_eq!(root.read("etc/rancher/agent/cattle-id"), id);
 
-    // Check 40: nothing is left, but what is not ours stays.
+    // Check 40: nothing is left, but what is not ours stays, and goes on running.
     std::fs::create_dir_all(root.at("var/lib/rancher/k3s")).unwrap();
+    let mut distribution = Distribution::start(&root);
     let mut uninstall = root.command(&root.at("usr/local/bin/rancher-system-agent-uninstall.sh"));
     let output = tokio::task::spawn_blocking(move || uninstall.output().unwrap()).await.unwrap();
     assert!(output.status.success(), "{}", said(&output));
@@ -228,7 +253,8 @@ async fn install_twice_and_uninstall(without: &str) {
     ] {
         assert!(!root.at(gone).exists(), "{gone}");
     }
-    assert!(root.at("var/lib/rancher/k3s").exists());
+    assert!(root.at("var/lib/rancher/k3s").exists() && root.at("usr/local/bin/k3s").exists());
+    distribution.runs();
     let calls = root.read("systemctl.log");
     assert!(
         calls.contains(

@@ -155,8 +155,15 @@ async fn agent_check_39_40_a_host_with_systemd_from_install_to_uninstall() {
     // The distribution stays, and then it goes.
     let uninstaller = "/usr/local/bin/k3s-agent-uninstall.sh";
     host.run(&format!("printf '#!/bin/sh\\necho bye\\nrm -f /usr/local/bin/k3s \"$0\"\\n' > {uninstaller}; chmod 755 {uninstaller}; touch /usr/local/bin/k3s")).await;
+    // A plan started it, as the distribution's installer does.
+    host.plan(&shell("systemd-run --quiet --unit=k3s-agent.service sleep 6000")).await;
+    let show = "systemctl show -P MainPID -P ActiveState k3s-agent.service";
+    let distribution = host.run(show).await;
+    assert!(distribution.lines().any(|line| line == "active"), "{distribution}");
     host.run("rancher-system-agent-uninstall.sh").await;
     host.is_clean();
+    assert_eq!(host.run(show).await, distribution, "the distribution keeps running");
+    host.run("systemctl stop k3s-agent.service").await;
     assert!(host.exists("/usr/local/bin/k3s") && host.exists(uninstaller));
     host.install().await;
     assert_ne!(host.ids().last(), ids.last(), "a machine that was uninstalled is another one");

@@ -17,6 +17,9 @@ const NAMES: [&str; 2] = ["io.containerd.image.name", "org.opencontainers.image.
 /// Indexes of indexes end somewhere.
 const DEPTH: usize = 4;
 
+/// Reads a small blob of the layout; `None` if it is not in there.
+pub(super) type Blobs<'a> = dyn FnMut(&Digest) -> Result<Option<Vec<u8>>, Error> + 'a;
+
 /// The blob's place in a layout.
 pub(super) fn place(digest: &Digest) -> PathBuf {
     Path::new("blobs/sha256").join(digest.hex())
@@ -32,7 +35,7 @@ pub(super) fn layers(
     path: &Path,
     index: &[u8],
     wanted: &Reference,
-    blob: &mut dyn FnMut(&Digest) -> Result<Option<Vec<u8>>, Error>,
+    blob: &mut Blobs<'_>,
 ) -> Result<Option<Vec<PathBuf>>, Error> {
     let layout = |message: String| Error::Layout { path: path.to_owned(), message };
     let Some(mut digest) = root(index, wanted).map_err(layout)? else { return Ok(None) };
