@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod registration;
 mod world;
 
 use std::sync::Arc;
