@@ -6,6 +6,7 @@
 
 mod memory;
 mod process;
+mod put;
 mod real;
 #[cfg_attr(unix, path = "sys/unix.rs")]
 #[cfg_attr(windows, path = "sys/windows.rs")]

@@ -6,14 +6,13 @@ use std::{
     io::{self, Read, Write},
     net::{Ipv4Addr, Ipv6Addr},
     path::{Path, PathBuf},
-    sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
 
 use jiff::Timestamp;
 use tokio::net::TcpStream;
 
-use super::{Attr, BoxFuture, BoxIo, Exec, Exit, Host, Kind, Sink, Stat, process, sys};
+use super::{Attr, BoxFuture, BoxIo, Exec, Exit, Host, Kind, Sink, Stat, process, put, sys};
 
 /// How long a TCP connection may take to open.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -45,36 +44,7 @@ impl RealHost {
     }
 
     fn put(&self, path: &Path, content: &[u8], attr: Attr, durable: bool) -> io::Result<()> {
-        let path = self.path(path);
-        let parent = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
-        let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
-        static COUNTER: AtomicU64 = AtomicU64::new(0);
-        let mut temporary = std::ffi::OsString::from(".");
-        temporary.push(name);
-        temporary.push(format!(
-            ".{}-{}.drover-tmp",
-            std::process::id(),
-            COUNTER.fetch_add(1, Ordering::Relaxed)
-        ));
-        let temporary = parent.join(temporary);
-        let written = (|| {
-            let mut file = sys::create_new(&temporary, 0o600)?;
-            file.write_all(content)?;
-            if let Some((uid, gid)) = attr.owner {
-                sys::own(&temporary, uid, gid, &file.metadata()?)?;
-            }
-            // After the owner: chown clears bits.
-            sys::set_mode(&temporary, attr.mode)?;
-            if durable {
-                file.sync_all()?;
-            }
-            fs::rename(&temporary, &path)?;
-            if durable { sys::sync_directory(parent) } else { Ok(()) }
-        })();
-        if written.is_err() {
-            let _ = fs::remove_file(&temporary);
-        }
-        written
+        put::put(&self.path(path), content, attr, durable, || self.random())
     }
 
     fn path(&self, path: &Path) -> PathBuf {
