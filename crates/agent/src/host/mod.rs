@@ -4,6 +4,8 @@
 //! live in one process and a test can pull the plug between any two writes. Paths are absolute, as the machine sees
 //! them; an implementation maps them to wherever its root is.
 
+#[cfg(unix)]
+mod left;
 mod memory;
 mod process;
 mod put;
@@ -86,6 +88,8 @@ pub struct Exec {
     pub dir: PathBuf,
     /// Kill the process group after this long.
     pub timeout: Option<Duration>,
+    /// A file that names the process group as long as it runs, for [`Host::end_left`]. Its directory must exist.
+    pub record: Option<PathBuf>,
 }
 
 /// Which pipe a piece of output came from.
@@ -166,6 +170,11 @@ pub trait Host: Send + Sync + 'static {
 
     /// Runs a program in its own process group. Dropping the future kills the group.
     fn run<'a>(&'a self, exec: &'a Exec, sink: &'a mut dyn Sink) -> BoxFuture<'a, io::Result<Exit>>;
+    /// Ends the process group that a record names if the agent that ran it is dead, and tells its id. Blocks for some
+    /// milliseconds.
+    fn end_left(&self, _record: &Path) -> io::Result<Option<i32>> {
+        Ok(None)
+    }
     /// Opens a TCP connection as seen from the machine.
     fn dial<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, io::Result<BoxIo>>;
     /// Runs work that blocks (files, unpacking) where it delays nobody.

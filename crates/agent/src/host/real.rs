@@ -184,7 +184,17 @@ impl Host for RealHost {
     }
 
     fn run<'a>(&'a self, exec: &'a Exec, sink: &'a mut dyn Sink) -> BoxFuture<'a, io::Result<Exit>> {
-        Box::pin(process::run(exec, self.path(&exec.dir), sink))
+        Box::pin(process::run(
+            exec,
+            self.path(&exec.dir),
+            exec.record.as_deref().map(|path| self.path(path)),
+            sink,
+        ))
+    }
+
+    #[cfg(unix)]
+    fn end_left(&self, record: &Path) -> io::Result<Option<i32>> {
+        super::left::end(&self.path(record))
     }
 
     fn dial<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, io::Result<BoxIo>> {
