@@ -5,7 +5,6 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
 use drover_plan::File;
 
 use crate::host::{Attr, Host, Kind};
@@ -82,7 +81,8 @@ fn apply_one(host: &dyn Host, index: usize, file: &File) -> Result<(), Error> {
         host.make_dirs(path, attr.mode).map_err(failed("create directory"))?;
         return host.set_attr(path, attr).map_err(failed("set mode and owner of"));
     }
-    let content = STANDARD.decode(&file.content).map_err(|_| Error::Content { path: path.to_owned() })?;
+    let content =
+        drover_plan::from_base64(&file.content).map_err(|_| Error::Content { path: path.to_owned() })?;
     if holds(host, path, &content) {
         return host.set_attr(path, attr).map_err(failed("set mode and owner of"));
     }
@@ -139,6 +139,7 @@ fn owner(file: &File) -> Result<(u32, u32), Error> {
 mod tests {
     use super::*;
     use crate::host::{MemoryHost, RealHost, testing::NoProgram};
+    use base64::{Engine as _, engine::general_purpose::STANDARD};
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 
     /// Owned by whoever runs the tests, who may not be root.
