@@ -209,6 +209,15 @@ mod tests {
         assert!(matches!(apply(&host, &[bad]), Err(Error::Owner { .. })));
     }
 
+    #[test]
+    fn content_is_taken_as_go_takes_it() {
+        let (root, host) = disk();
+        for content in ["aGVs\nbG8=\r\n", "aGVsbG9="] {
+            apply(&host, &[File { content: content.into(), ..file("/a", "") }]).unwrap();
+            assert_eq!(std::fs::read(root.path().join("a")).unwrap(), b"hello", "{content:?}");
+        }
+    }
+
     #[tokio::test]
     async fn agent_check_22_after_a_crash_the_path_holds_old_or_new() {
         let plan = [file("/etc/a", "new a"), file("/etc/b", "new b"), file("/srv/deep/c", "new c")];

@@ -127,12 +127,19 @@ pub trait Host: Send + Sync + 'static {
     /// The agent's uid and gid.
     fn identity(&self) -> (u32, u32);
 
+    /// The path as the machine sees it from everywhere. People give relative ones on the command line.
+    fn absolute(&self, path: &Path) -> PathBuf {
+        Path::new("/").join(path)
+    }
+
     /// The whole file.
     fn read(&self, path: &Path) -> io::Result<Vec<u8>>;
     /// A reader, for files that need not fit into memory.
     fn open(&self, path: &Path) -> io::Result<Box<dyn Read + Send>>;
     /// A writer to a file that must not exist. Not durable: for content that can be made again.
     fn create(&self, path: &Path, mode: u32) -> io::Result<Box<dyn Write + Send>>;
+    /// What lies there, or where a symlink there leads.
+    fn stat_target(&self, path: &Path) -> io::Result<Stat>;
     /// What lies there.
     fn stat(&self, path: &Path) -> io::Result<Stat>;
     /// Names in a directory, sorted.

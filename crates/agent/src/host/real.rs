@@ -82,6 +82,14 @@ impl Host for RealHost {
         sys::identity()
     }
 
+    fn absolute(&self, path: &Path) -> PathBuf {
+        if self.root == Path::new("/") {
+            // Fails only for an empty path, or when the current directory is gone.
+            return std::path::absolute(path).unwrap_or_else(|_| Path::new("/").join(path));
+        }
+        Path::new("/").join(path)
+    }
+
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
         fs::read(self.path(path))
     }
@@ -98,16 +106,12 @@ impl Host for RealHost {
         Ok(Box::new(io::BufWriter::with_capacity(64 * 1024, file)))
     }
 
+    fn stat_target(&self, path: &Path) -> io::Result<Stat> {
+        fs::metadata(self.path(path)).map(|found| stat(&found))
+    }
+
     fn stat(&self, path: &Path) -> io::Result<Stat> {
-        let found = fs::symlink_metadata(self.path(path))?;
-        let kind = match found.file_type() {
-            t if t.is_file() => Kind::File,
-            t if t.is_dir() => Kind::Directory,
-            t if t.is_symlink() => Kind::Symlink,
-            _ => Kind::Other,
-        };
-        let (mode, uid, gid) = sys::attributes(&found);
-        Ok(Stat { kind, mode, uid, gid, len: found.len() })
+        fs::symlink_metadata(self.path(path)).map(|found| stat(&found))
     }
 
     fn list(&self, path: &Path) -> io::Result<Vec<String>> {
@@ -221,6 +225,17 @@ impl Host for RealHost {
             let _ = tokio::task::spawn_blocking(job).await;
         })
     }
+}
+
+fn stat(found: &fs::Metadata) -> Stat {
+    let kind = match found.file_type() {
+        t if t.is_file() => Kind::File,
+        t if t.is_dir() => Kind::Directory,
+        t if t.is_symlink() => Kind::Symlink,
+        _ => Kind::Other,
+    };
+    let (mode, uid, gid) = sys::attributes(found);
+    Stat { kind, mode, uid, gid, len: found.len() }
 }
 
 async fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
