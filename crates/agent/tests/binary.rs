@@ -264,21 +264,6 @@ async fn agent_check_13_14_the_first_failure_stops_and_both_streams_are_saved() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn agent_check_15_16_long_lines_and_much_output() {
-    let api = Api::new();
-    let mut machine = Machine::new(&api).await;
-    let plan = shell(
-        "head -c 1048576 /dev/zero | tr '\\0' x; head -c 5242880 /dev/urandom | od -An -v -tx1; echo the end",
-    );
-    api.create(&[("plan", &plan), ("plan-state", "pending")]);
-    machine.start();
-    api.until_text("plan-state", "succeeded").await;
-    let output = api.output("applied-output", "i");
-    assert!(output.ends_with("the end\n") && output.len() < 70_000, "{}", output.len());
-    assert!(output.starts_with('[') && output.contains("bytes of earlier output dropped"));
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn agent_check_17_18_31_an_image_from_a_tarball_runs_in_its_folder() {
     let api = Api::new();
     let mut machine = Machine::new(&api).await;
