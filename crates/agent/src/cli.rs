@@ -72,7 +72,8 @@ fn run(args: &[String]) -> Result<(), String> {
         log::parse_level(&level).ok_or_else(|| format!("CATTLE_LOGLEVEL: {level:?} is not a log level"))?,
     );
     let config_path = env::var("CATTLE_AGENT_CONFIG").ok().filter(|path| !path.is_empty());
-    let config_path = PathBuf::from(config_path.unwrap_or_else(|| config::default_path().into()));
+    let config_path =
+        host.absolute(Path::new(config_path.as_deref().unwrap_or_else(|| config::default_path())));
     match args[..] {
         ["sentinel"] => sentinel(host, &config_path),
         ["validate-config", file] => {

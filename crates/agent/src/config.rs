@@ -136,12 +136,16 @@ const CONFIG_KEYS: &[&str] = &[
 impl Config {
     /// Reads and checks the file.
     pub fn load(host: &dyn Host, path: &Path) -> Result<Self, Error> {
+        let path = &host.absolute(path);
         let (mut config, keys): (Self, Vec<String>) = read(host, path)?;
         for key in keys.iter().filter(|key| !CONFIG_KEYS.contains(&key.as_str())) {
             tracing::warn!("{}: unknown key {key} is ignored", path.display());
         }
         if !config.local_enabled && !config.remote_enabled {
             return Err(Error::NothingEnabled(path.to_owned()));
+        }
+        for own in config.paths().into_iter().filter(|own| !own.as_os_str().is_empty()) {
+            *own = host.absolute(own);
         }
         let missing = |field| Error::Missing { path: path.to_owned(), field };
         if config.remote_enabled && config.connection_info_file.as_os_str().is_empty() {
@@ -157,6 +161,20 @@ impl Config {
             config.images_directory = default_images_dir();
         }
         Ok(config)
+    }
+
+    fn paths(&mut self) -> [&mut PathBuf; 9] {
+        [
+            &mut self.work_directory,
+            &mut self.local_plan_directory,
+            &mut self.applied_plan_directory,
+            &mut self.connection_info_file,
+            &mut self.images_directory,
+            &mut self.agent_registries_file,
+            &mut self.image_credential_provider_config,
+            &mut self.image_credential_provider_bin_directory,
+            &mut self.interlock_directory,
+        ]
     }
 
     /// Where what must survive a restart lies: beside the scratch space, never in it.
@@ -188,6 +206,7 @@ pub struct Connection {
 impl Connection {
     /// Reads and checks the file.
     pub fn load(host: &dyn Host, path: &Path) -> Result<Self, Error> {
+        let path = &host.absolute(path);
         let (connection, _): (Self, _) = read(host, path)?;
         for (field, value) in [
             ("kubeConfig", &connection.kube_config),
@@ -204,7 +223,8 @@ impl Connection {
 
 fn read<T: DeserializeOwned>(host: &dyn Host, path: &Path) -> Result<(T, Vec<String>), Error> {
     let unreadable = |source| Error::Read { path: path.to_owned(), source };
-    let stat = host.stat(path).map_err(unreadable)?;
+    // A link may lead to it: what counts is who can read the content.
+    let stat = host.stat_target(path).map_err(unreadable)?;
     if platform::CURRENT.checks_modes() && stat.mode != 0o600 {
         return Err(Error::Mode { path: path.to_owned(), found: stat.mode });
     }

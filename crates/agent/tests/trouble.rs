@@ -143,11 +143,15 @@ async fn agent_check_9_killed_in_any_instruction_all_of_them_run_again_with_the_
         let instructions: Vec<Value> = (0..3)
             .map(|index| {
                 let hang = if index == victim {
-                    "test -e $D/go || { echo $$ > $D/pid; exec sleep 600; }"
+                    "test -e $D/go || { sleep 600 & echo $! > $D/child; echo $$ > $D/pid; wait; }"
                 } else {
                     "true"
                 };
-                let script = format!("D={dir}; echo {index} $CATTLE_AGENT_ATTEMPT_NUMBER >> $D/ran; {hang}");
+                // What the killed agent left must be gone before anything runs again.
+                let beside = "for P in $(cat $D/pid $D/child 2>/dev/null); do \
+                              grep -v ') Z ' /proc/$P/stat 2>/dev/null >> $D/beside; done";
+                let script =
+                    format!("D={dir}; {beside}; echo {index} $CATTLE_AGENT_ATTEMPT_NUMBER >> $D/ran; {hang}");
                 json!({"name": format!("i{index}"), "command": "sh", "args": ["-c", script]})
             })
             .collect();
@@ -157,9 +161,8 @@ async fn agent_check_9_killed_in_any_instruction_all_of_them_run_again_with_the_
         until("it hangs", || count(&machine.path("ran")) == victim + 1 && count(&machine.path("pid")) == 1)
             .await;
         machine.kill();
-        // Without systemd nobody ends what a killed agent left behind.
-        let left: i32 = machine.read("pid").unwrap().trim().parse().unwrap();
-        nix::sys::signal::kill(nix::unistd::Pid::from_raw(left), nix::sys::signal::Signal::SIGKILL).unwrap();
+        let left = ["pid", "child"].map(|name| machine.read(name).unwrap().trim().to_owned());
+        assert!(left.iter().all(|pid| runs(pid)), "without systemd nobody ends them with the agent");
         std::fs::write(machine.path("go"), "").unwrap();
         machine.start();
         api.until_text("plan-state", "succeeded").await;
@@ -167,7 +170,14 @@ async fn agent_check_9_killed_in_any_instruction_all_of_them_run_again_with_the_
         let lines: Vec<&str> = ran.lines().collect();
         assert_eq!(lines[victim + 1..], ["0 1", "1 1", "2 1"], "{ran}");
         assert_eq!(api.text("plan-revision"), "1");
+        assert_eq!(machine.read("beside").unwrap_or_default(), "", "nothing ran beside the second run");
+        assert!(!left.iter().any(|pid| runs(pid)), "{left:?}");
+        until("nothing is on record", || !machine.path("var/running").exists()).await;
     }
+}
+
+fn runs(pid: &str) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
 }
 
 /// Puts a small file system in the place of the agent's own directory, and tells whether this host lets it.

@@ -1,7 +1,27 @@
 //! `[]byte` as Go's encoding/json writes it: standard base64, and `null` read as empty.
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
+use base64::{
+    DecodeError, Engine as _, alphabet,
+    engine::{
+        DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig,
+        general_purpose::{PAD, STANDARD},
+    },
+};
 use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};
+
+/// What Go's decoder takes: bits that the last letter has too many need not be zero.
+const LENIENT: GeneralPurpose = GeneralPurpose::new(&alphabet::STANDARD, LENIENT_CONFIG);
+const LENIENT_CONFIG: GeneralPurposeConfig =
+    PAD.with_decode_allow_trailing_bits(true).with_decode_padding_mode(DecodePaddingMode::RequireCanonical);
+
+/// Reads base64 as Go does: standard letters, padded, line breaks anywhere.
+pub fn from_base64(text: &str) -> Result<Vec<u8>, DecodeError> {
+    let broken = |byte: &u8| matches!(byte, b'\r' | b'\n');
+    if !text.as_bytes().iter().any(broken) {
+        return LENIENT.decode(text);
+    }
+    LENIENT.decode(text.bytes().filter(|byte| !broken(byte)).collect::<Vec<u8>>())
+}
 
 pub(crate) fn serialize<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&STANDARD.encode(bytes))
@@ -10,6 +30,6 @@ pub(crate) fn serialize<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S:
 pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
     match Option::<std::borrow::Cow<'de, str>>::deserialize(deserializer)? {
         None => Ok(Vec::new()),
-        Some(text) => STANDARD.decode(text.as_bytes()).map_err(D::Error::custom),
+        Some(text) => from_base64(&text).map_err(|_| D::Error::custom("not base64")),
     }
 }

@@ -1,7 +1,19 @@
-use std::io;
+//! JSON as Go's `encoding/json` writes and reads it.
 
-use serde::{Serialize, de::DeserializeOwned};
-use serde_json::ser::{Formatter, Serializer};
+use std::{borrow::Cow, collections::BTreeMap, fmt, io};
+
+use serde::{
+    Deserialize, Deserializer, Serialize,
+    de::{
+        DeserializeOwned, DeserializeSeed, Error as _, MapAccess, SeqAccess, Visitor, value::StrDeserializer,
+    },
+    forward_to_deserialize_any,
+};
+use serde_json::{
+    Error,
+    ser::{Formatter, Serializer},
+    value::RawValue,
+};
 
 /// JSON as Go's `encoding/json` writes it: compact, with `<`, `>`, `&`, U+2028 and U+2029 escaped.
 ///
@@ -11,11 +23,6 @@ pub fn to_vec<T: Serialize + ?Sized>(value: &T) -> serde_json::Result<Vec<u8>> {
     let mut out = Vec::new();
     value.serialize(&mut Serializer::with_formatter(&mut out, GoFormatter))?;
     Ok(out)
-}
-
-/// Reads what either side wrote. Unknown fields are ignored and `null` is the zero value, as in Go.
-pub fn from_slice<T: DeserializeOwned>(bytes: &[u8]) -> serde_json::Result<T> {
-    serde_json::from_slice(bytes)
 }
 
 struct GoFormatter;
@@ -35,5 +42,239 @@ impl Formatter for GoFormatter {
             rest = &rest[at + found.len_utf8()..];
         }
         writer.write_all(rest.as_bytes())
+    }
+}
+
+/// Reads what either side wrote, as lenient as Go is: names of fields in any case, the last of several that are the
+/// same, unknown ones ignored, and `null` for the zero value wherever it stands. An object is never a list.
+///
+/// An error names the field, and never repeats what is written there: it may be a secret.
+pub fn from_slice<T: DeserializeOwned>(bytes: &[u8]) -> serde_json::Result<T> {
+    // Go replaces what is not UTF-8 too.
+    let text = String::from_utf8_lossy(bytes);
+    // The whole grammar is checked here; below, only kinds can be wrong.
+    let whole: &RawValue = serde_json::from_str(&text)?;
+    T::deserialize(Value(whole.get()))
+}
+
+/// The text of one valid value. Nothing is copied before it is known what is wanted of it.
+#[derive(Clone, Copy)]
+struct Value<'de>(&'de str);
+
+impl<'de> Value<'de> {
+    fn is_null(self) -> bool {
+        self.0 == "null"
+    }
+
+    fn misfit(self, wanted: &str) -> Error {
+        let found = match self.0.as_bytes().first() {
+            Some(b'{') => "an object",
+            Some(b'[') => "a list",
+            Some(b'"') => "a text",
+            Some(b't' | b'f') => "true or false",
+            _ => "a number that does not fit",
+        };
+        Error::custom(format!("{found} where {wanted} is expected"))
+    }
+
+    fn read<T: Deserialize<'de>>(self, wanted: &str) -> serde_json::Result<T> {
+        serde_json::from_str(self.0).map_err(|_| self.misfit(wanted))
+    }
+
+    /// In the order in which they are written.
+    fn entries(self) -> serde_json::Result<Vec<(Cow<'de, str>, Value<'de>)>> {
+        if self.is_null() {
+            return Ok(Vec::new());
+        }
+        self.read::<Entries<'de>>("an object").map(|entries| entries.0)
+    }
+}
+
+struct Entries<'de>(Vec<(Cow<'de, str>, Value<'de>)>);
+
+impl<'de> Deserialize<'de> for Entries<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Collect;
+        impl<'de> Visitor<'de> for Collect {
+            type Value = Entries<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut entries = Vec::new();
+                while let Some((key, value)) = map.next_entry::<Cow<'de, str>, &'de RawValue>()? {
+                    entries.push((key, Value(value.get())));
+                }
+                Ok(Entries(entries))
+            }
+        }
+        deserializer.deserialize_map(Collect)
+    }
+}
+
+impl<'de> Deserializer<'de> for Value<'de> {
+    type Error = Error;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        serde_json::Deserializer::from_str(self.0).deserialize_any(visitor)
+    }
+
+    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        visitor.visit_bool(!self.is_null() && self.read("true or false")?)
+    }
+
+    fn deserialize_i64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        // `-0` would be read as a fraction.
+        visitor.visit_i64(if matches!(self.0, "null" | "-0") { 0 } else { self.read("a whole number")? })
+    }
+
+    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        match if self.is_null() { Cow::Borrowed("") } else { self.read::<Text<'de>>("a text")?.0 } {
+            Cow::Borrowed(text) => visitor.visit_borrowed_str(text),
+            Cow::Owned(text) => visitor.visit_string(text),
+        }
+    }
+
+    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        self.deserialize_str(visitor)
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        if self.is_null() { visitor.visit_none() } else { visitor.visit_some(self) }
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        visitor.visit_newtype_struct(self)
+    }
+
+    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        let items: Vec<&'de RawValue> = if self.is_null() { Vec::new() } else { self.read("a list")? };
+        visitor.visit_seq(Items { rest: items.into_iter(), index: 0 })
+    }
+
+    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        let fields = self.entries()?;
+        visitor.visit_map(Fields { rest: fields.into_iter(), value: None })
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        names: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        let mut fields = BTreeMap::new();
+        for (key, value) in self.entries()? {
+            // `null` leaves what was there.
+            if let Some(name) = field(&key, names).filter(|_| !value.is_null()) {
+                fields.insert(name, value);
+            }
+        }
+        let fields: Vec<_> = fields.into_iter().map(|(name, value)| (Cow::Borrowed(name), value)).collect();
+        visitor.visit_map(Fields { rest: fields.into_iter(), value: None })
+    }
+
+    forward_to_deserialize_any! {
+        i8 i16 i32 i128 u8 u16 u32 u64 u128 f32 f64 char bytes byte_buf unit unit_struct tuple
+        tuple_struct enum identifier ignored_any
+    }
+}
+
+/// A string, borrowed where nothing in it is escaped.
+struct Text<'de>(Cow<'de, str>);
+
+impl<'de> Deserialize<'de> for Text<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Take;
+        impl<'de> Visitor<'de> for Take {
+            type Value = Text<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text")
+            }
+
+            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
+                Ok(Text(Cow::Borrowed(text)))
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
+                Ok(Text(Cow::Owned(text.to_owned())))
+            }
+        }
+        deserializer.deserialize_str(Take)
+    }
+}
+
+/// The field that Go would set: the one of this very name, else one that differs in case only.
+fn field(key: &str, names: &'static [&'static str]) -> Option<&'static str> {
+    let fold =
+        |text: &str| -> String { text.chars().map(|letter| unfolded(letter).to_ascii_lowercase()).collect() };
+    let same = names.iter().find(|name| **name == key);
+    same.or_else(|| {
+        let key = fold(key);
+        names.iter().find(|name| fold(name) == key)
+    })
+    .copied()
+}
+
+/// The two letters beyond ASCII that Unicode takes for a letter of ASCII in another case: long s, and Kelvin.
+fn unfolded(letter: char) -> char {
+    match letter {
+        '\u{17f}' => 's',
+        '\u{212a}' => 'k',
+        other => other,
+    }
+}
+
+struct Items<'de> {
+    rest: std::vec::IntoIter<&'de RawValue>,
+    index: usize,
+}
+
+impl<'de> SeqAccess<'de> for Items<'de> {
+    type Error = Error;
+
+    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, Error> {
+        let Some(item) = self.rest.next() else { return Ok(None) };
+        let index = self.index;
+        self.index += 1;
+        seed.deserialize(Value(item.get())).map(Some).map_err(|error| within(&format!("[{index}]"), &error))
+    }
+}
+
+struct Fields<'de> {
+    rest: std::vec::IntoIter<(Cow<'de, str>, Value<'de>)>,
+    value: Option<(Cow<'de, str>, Value<'de>)>,
+}
+
+impl<'de> MapAccess<'de> for Fields<'de> {
+    type Error = Error;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Error> {
+        self.value = self.rest.next();
+        let Some((key, _)) = &self.value else { return Ok(None) };
+        seed.deserialize(StrDeserializer::new(key)).map(Some)
+    }
+
+    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Error> {
+        let Some((key, value)) = self.value.take() else {
+            return Err(Error::custom("a value without a key"));
+        };
+        seed.deserialize(value).map_err(|error| within(&format!(".{key}"), &error))
+    }
+}
+
+/// Puts where it is before what is wrong there.
+fn within(place: &str, error: &Error) -> Error {
+    let text = error.to_string();
+    match text.strip_prefix("at ") {
+        Some(rest) => Error::custom(format!("at {place}{rest}")),
+        None => Error::custom(format!("at {place}: {text}")),
     }
 }

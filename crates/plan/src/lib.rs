@@ -9,7 +9,7 @@
 //!
 //! Start with [`Plan`] (what is said), then [`keys`] (where it is said), then [`PlanState`]. The bytes matter:
 //! [`checksum`] is taken over the raw plan, so [`to_vec`] writes what Go's `encoding/json` would write for the
-//! original's types.
+//! original's types, and [`from_slice`] reads whatever Go would read.
 
 #![deny(missing_docs)]
 
@@ -20,6 +20,7 @@ mod offer;
 mod plan;
 mod state;
 
+pub use base64_bytes::from_base64;
 pub use go_json::{from_slice, to_vec};
 pub use offer::{AGENT_OFFER, AgentOffer};
 pub use plan::{

@@ -5,7 +5,6 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
 use drover_plan::File;
 
 use crate::host::{Attr, Host, Kind};
@@ -82,7 +81,8 @@ fn apply_one(host: &dyn Host, index: usize, file: &File) -> Result<(), Error> {
         host.make_dirs(path, attr.mode).map_err(failed("create directory"))?;
         return host.set_attr(path, attr).map_err(failed("set mode and owner of"));
     }
-    let content = STANDARD.decode(&file.content).map_err(|_| Error::Content { path: path.to_owned() })?;
+    let content =
+        drover_plan::from_base64(&file.content).map_err(|_| Error::Content { path: path.to_owned() })?;
     if holds(host, path, &content) {
         return host.set_attr(path, attr).map_err(failed("set mode and owner of"));
     }
@@ -139,6 +139,7 @@ fn owner(file: &File) -> Result<(u32, u32), Error> {
 mod tests {
     use super::*;
     use crate::host::{MemoryHost, RealHost, testing::NoProgram};
+    use base64::{Engine as _, engine::general_purpose::STANDARD};
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 
     /// Owned by whoever runs the tests, who may not be root.
@@ -206,6 +207,15 @@ mod tests {
         assert!(matches!(apply(&host, &[bad]), Err(Error::Action { .. })));
         let bad = File { uid: -1, ..file("/a", "") };
         assert!(matches!(apply(&host, &[bad]), Err(Error::Owner { .. })));
+    }
+
+    #[test]
+    fn content_is_taken_as_go_takes_it() {
+        let (root, host) = disk();
+        for content in ["aGVs\nbG8=\r\n", "aGVsbG9="] {
+            apply(&host, &[File { content: content.into(), ..file("/a", "") }]).unwrap();
+            assert_eq!(std::fs::read(root.path().join("a")).unwrap(), b"hello", "{content:?}");
+        }
     }
 
     #[tokio::test]

@@ -168,7 +168,14 @@ impl Applier {
         } else {
             instruction.command.to_owned()
         };
-        Ok(Exec { program, args, env, dir: dir.to_owned(), timeout: self.timeout })
+        Ok(Exec {
+            program,
+            args,
+            env,
+            dir: dir.to_owned(),
+            timeout: self.timeout,
+            record: Some(self.record.clone()),
+        })
     }
 }
 

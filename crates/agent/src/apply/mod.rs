@@ -28,6 +28,9 @@ use interlock::Interlock;
 /// Name under which a failure's reason stands beside the saved outputs.
 pub const ERROR_OUTPUT: &str = "drover-agent/error";
 
+/// Lies beside the work directory, which each pass empties.
+const RECORD: &str = "running";
+
 /// Outputs by instruction name.
 pub type Outputs = BTreeMap<String, Vec<u8>>;
 /// Results of periodic instructions by name.
@@ -79,6 +82,8 @@ impl Drop for Hold<'_> {
 pub struct Applier {
     host: Arc<dyn Host>,
     work: PathBuf,
+    /// Names the instruction that runs, for a successor.
+    record: PathBuf,
     applied: PathBuf,
     images: Images,
     preserve: bool,
@@ -88,12 +93,23 @@ pub struct Applier {
 }
 
 impl Applier {
-    /// Also clears the mark of a predecessor that was killed in a pass.
+    /// Also ends the instruction of a predecessor that was killed in a pass, and clears its mark.
     pub fn new(host: Arc<dyn Host>, config: &Config) -> Self {
+        let record = config.var_dir().join(RECORD);
+        match host.end_left(&record) {
+            Ok(None) => {}
+            Ok(Some(group)) => {
+                tracing::warn!(
+                    "ended an instruction that a killed agent left running (process group {group})"
+                );
+            }
+            Err(error) => tracing::warn!("cannot look for what a killed agent left running: {error}"),
+        }
         let interlock = Interlock::new(&config.interlock_directory);
         interlock.end(&*host);
         Self {
             work: config.work_directory.clone(),
+            record,
             applied: config.applied_plan_directory.clone(),
             images: Images::new(config),
             preserve: config.preserve_work_directory,

@@ -159,6 +159,20 @@ impl MemoryHost {
         Ok(())
     }
 
+    /// Where a symlink at the path leads, in the end.
+    fn target(&self, path: &Path) -> io::Result<PathBuf> {
+        let mut at = clean(path);
+        for _ in 0..8 {
+            match self.files().get(&at).map(|entry| entry.node.clone()) {
+                Some(Node::Symlink(target)) => {
+                    at = clean(&at.parent().unwrap_or(Path::new("/")).join(target));
+                }
+                _ => return Ok(at),
+            }
+        }
+        Err(io::Error::other("too many symbolic links"))
+    }
+
     fn put(&self, path: &Path, entry: Entry) -> io::Result<()> {
         let path = clean(path);
         let mut files = self.files();
@@ -226,23 +240,15 @@ impl Host for MemoryHost {
     }
 
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
-        let mut at = clean(path);
-        for _ in 0..8 {
-            if let Some(volume) = self.volume(&at) {
-                return volume.files().read(&at);
-            }
-            match self.files().get(&at).map(|entry| entry.node.clone()) {
-                None => return Err(io::ErrorKind::NotFound.into()),
-                Some(Node::Directory) => return Err(io::ErrorKind::IsADirectory.into()),
-                Some(Node::File(bytes)) => {
-                    return Ok(bytes.lock().unwrap_or_else(PoisonError::into_inner).clone());
-                }
-                Some(Node::Symlink(target)) => {
-                    at = clean(&at.parent().unwrap_or(Path::new("/")).join(target));
-                }
-            }
+        let at = self.target(path)?;
+        if let Some(volume) = self.volume(&at) {
+            return volume.files().read(&at);
         }
-        Err(io::Error::other("too many symbolic links"))
+        match self.files().get(&at).map(|entry| entry.node.clone()) {
+            Some(Node::File(bytes)) => Ok(bytes.lock().unwrap_or_else(PoisonError::into_inner).clone()),
+            Some(_) => Err(io::ErrorKind::IsADirectory.into()),
+            None => Err(io::ErrorKind::NotFound.into()),
+        }
     }
 
     fn open(&self, path: &Path) -> io::Result<Box<dyn Read + Send>> {
@@ -260,6 +266,10 @@ impl Host for MemoryHost {
         let bytes: Arc<Mutex<Vec<u8>>> = Arc::default();
         self.put(path, Entry { node: Node::File(bytes.clone()), mode, owner: (0, 0) })?;
         Ok(Box::new(Writer { bytes }))
+    }
+
+    fn stat_target(&self, path: &Path) -> io::Result<Stat> {
+        self.stat(&self.target(path)?)
     }
 
     fn stat(&self, path: &Path) -> io::Result<Stat> {

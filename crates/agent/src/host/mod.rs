@@ -4,8 +4,11 @@
 //! live in one process and a test can pull the plug between any two writes. Paths are absolute, as the machine sees
 //! them; an implementation maps them to wherever its root is.
 
+#[cfg(unix)]
+mod left;
 mod memory;
 mod process;
+mod put;
 mod real;
 #[cfg_attr(unix, path = "sys/unix.rs")]
 #[cfg_attr(windows, path = "sys/windows.rs")]
@@ -85,6 +88,8 @@ pub struct Exec {
     pub dir: PathBuf,
     /// Kill the process group after this long.
     pub timeout: Option<Duration>,
+    /// A file that names the process group as long as it runs, for [`Host::end_left`]. Its directory must exist.
+    pub record: Option<PathBuf>,
 }
 
 /// Which pipe a piece of output came from.
@@ -122,12 +127,19 @@ pub trait Host: Send + Sync + 'static {
     /// The agent's uid and gid.
     fn identity(&self) -> (u32, u32);
 
+    /// The path as the machine sees it from everywhere. People give relative ones on the command line.
+    fn absolute(&self, path: &Path) -> PathBuf {
+        Path::new("/").join(path)
+    }
+
     /// The whole file.
     fn read(&self, path: &Path) -> io::Result<Vec<u8>>;
     /// A reader, for files that need not fit into memory.
     fn open(&self, path: &Path) -> io::Result<Box<dyn Read + Send>>;
     /// A writer to a file that must not exist. Not durable: for content that can be made again.
     fn create(&self, path: &Path, mode: u32) -> io::Result<Box<dyn Write + Send>>;
+    /// What lies there, or where a symlink there leads.
+    fn stat_target(&self, path: &Path) -> io::Result<Stat>;
     /// What lies there.
     fn stat(&self, path: &Path) -> io::Result<Stat>;
     /// Names in a directory, sorted.
@@ -165,6 +177,11 @@ pub trait Host: Send + Sync + 'static {
 
     /// Runs a program in its own process group. Dropping the future kills the group.
     fn run<'a>(&'a self, exec: &'a Exec, sink: &'a mut dyn Sink) -> BoxFuture<'a, io::Result<Exit>>;
+    /// Ends the process group that a record names if the agent that ran it is dead, and tells its id. Blocks for some
+    /// milliseconds.
+    fn end_left(&self, _record: &Path) -> io::Result<Option<i32>> {
+        Ok(None)
+    }
     /// Opens a TCP connection as seen from the machine.
     fn dial<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, io::Result<BoxIo>>;
     /// Runs work that blocks (files, unpacking) where it delays nobody.

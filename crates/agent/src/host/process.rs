@@ -12,7 +12,13 @@ const DRAIN: Duration = Duration::from_millis(250);
 /// Between the polite and the final signal.
 const GRACE: Duration = Duration::from_secs(2);
 
-pub(super) async fn run(exec: &Exec, dir: PathBuf, sink: &mut dyn Sink) -> io::Result<Exit> {
+/// Runs it in a real directory, with its record in a real file.
+pub(super) async fn run(
+    exec: &Exec,
+    dir: PathBuf,
+    record: Option<PathBuf>,
+    sink: &mut dyn Sink,
+) -> io::Result<Exit> {
     let mut command = Command::new(&exec.program);
     command
         .args(&exec.args)
@@ -23,6 +29,21 @@ pub(super) async fn run(exec: &Exec, dir: PathBuf, sink: &mut dyn Sink) -> io::R
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     sys::prepare(&mut command);
+    // Dropped after the group, which is then dead or no longer ours.
+    #[cfg(unix)]
+    let _record = record.and_then(|path| {
+        let begun = super::left::Record::begin(&path, &mut command);
+        begun
+            .inspect_err(|error| {
+                tracing::warn!(
+                    "cannot write {}, so nobody ends this program if the agent is killed: {error}",
+                    path.display()
+                );
+            })
+            .ok()
+    });
+    #[cfg(windows)]
+    drop(record);
     let mut child = command.spawn()?;
     let mut group = sys::Group::of(&child);
     let (Some(mut stdout), Some(mut stderr)) = (child.stdout.take(), child.stderr.take()) else {
@@ -97,7 +118,7 @@ mod tests {
             ..Exec::default()
         };
         let mut sink = Collect::default();
-        let exit = run(&exec, "/".into(), &mut sink).await;
+        let exit = run(&exec, "/".into(), None, &mut sink).await;
         (exit, String::from_utf8(sink.0).unwrap())
     }
 
@@ -111,7 +132,7 @@ mod tests {
         assert_eq!(shell("exit 7", None).await.0.unwrap(), Exit::Code(7));
         assert_eq!(shell("kill -9 $$", None).await.0.unwrap(), Exit::Code(137));
         let missing = Exec { program: "/no/such/program".into(), ..Exec::default() };
-        assert!(run(&missing, "/".into(), &mut Collect::default()).await.is_err());
+        assert!(run(&missing, "/".into(), None, &mut Collect::default()).await.is_err());
     }
 
     #[tokio::test]

@@ -6,14 +6,13 @@ use std::{
     io::{self, Read, Write},
     net::{Ipv4Addr, Ipv6Addr},
     path::{Path, PathBuf},
-    sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
 
 use jiff::Timestamp;
 use tokio::net::TcpStream;
 
-use super::{Attr, BoxFuture, BoxIo, Exec, Exit, Host, Kind, Sink, Stat, process, sys};
+use super::{Attr, BoxFuture, BoxIo, Exec, Exit, Host, Kind, Sink, Stat, process, put, sys};
 
 /// How long a TCP connection may take to open.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -45,36 +44,7 @@ impl RealHost {
     }
 
     fn put(&self, path: &Path, content: &[u8], attr: Attr, durable: bool) -> io::Result<()> {
-        let path = self.path(path);
-        let parent = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
-        let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
-        static COUNTER: AtomicU64 = AtomicU64::new(0);
-        let mut temporary = std::ffi::OsString::from(".");
-        temporary.push(name);
-        temporary.push(format!(
-            ".{}-{}.drover-tmp",
-            std::process::id(),
-            COUNTER.fetch_add(1, Ordering::Relaxed)
-        ));
-        let temporary = parent.join(temporary);
-        let written = (|| {
-            let mut file = sys::create_new(&temporary, 0o600)?;
-            file.write_all(content)?;
-            if let Some((uid, gid)) = attr.owner {
-                sys::own(&temporary, uid, gid, &file.metadata()?)?;
-            }
-            // After the owner: chown clears bits.
-            sys::set_mode(&temporary, attr.mode)?;
-            if durable {
-                file.sync_all()?;
-            }
-            fs::rename(&temporary, &path)?;
-            if durable { sys::sync_directory(parent) } else { Ok(()) }
-        })();
-        if written.is_err() {
-            let _ = fs::remove_file(&temporary);
-        }
-        written
+        put::put(&self.path(path), content, attr, durable, || self.random())
     }
 
     fn path(&self, path: &Path) -> PathBuf {
@@ -112,6 +82,14 @@ impl Host for RealHost {
         sys::identity()
     }
 
+    fn absolute(&self, path: &Path) -> PathBuf {
+        if self.root == Path::new("/") {
+            // Fails only for an empty path, or when the current directory is gone.
+            return std::path::absolute(path).unwrap_or_else(|_| Path::new("/").join(path));
+        }
+        Path::new("/").join(path)
+    }
+
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
         fs::read(self.path(path))
     }
@@ -128,16 +106,12 @@ impl Host for RealHost {
         Ok(Box::new(io::BufWriter::with_capacity(64 * 1024, file)))
     }
 
+    fn stat_target(&self, path: &Path) -> io::Result<Stat> {
+        fs::metadata(self.path(path)).map(|found| stat(&found))
+    }
+
     fn stat(&self, path: &Path) -> io::Result<Stat> {
-        let found = fs::symlink_metadata(self.path(path))?;
-        let kind = match found.file_type() {
-            t if t.is_file() => Kind::File,
-            t if t.is_dir() => Kind::Directory,
-            t if t.is_symlink() => Kind::Symlink,
-            _ => Kind::Other,
-        };
-        let (mode, uid, gid) = sys::attributes(&found);
-        Ok(Stat { kind, mode, uid, gid, len: found.len() })
+        fs::symlink_metadata(self.path(path)).map(|found| stat(&found))
     }
 
     fn list(&self, path: &Path) -> io::Result<Vec<String>> {
@@ -214,7 +188,17 @@ impl Host for RealHost {
     }
 
     fn run<'a>(&'a self, exec: &'a Exec, sink: &'a mut dyn Sink) -> BoxFuture<'a, io::Result<Exit>> {
-        Box::pin(process::run(exec, self.path(&exec.dir), sink))
+        Box::pin(process::run(
+            exec,
+            self.path(&exec.dir),
+            exec.record.as_deref().map(|path| self.path(path)),
+            sink,
+        ))
+    }
+
+    #[cfg(unix)]
+    fn end_left(&self, record: &Path) -> io::Result<Option<i32>> {
+        super::left::end(&self.path(record))
     }
 
     fn dial<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, io::Result<BoxIo>> {
@@ -241,6 +225,17 @@ impl Host for RealHost {
             let _ = tokio::task::spawn_blocking(job).await;
         })
     }
+}
+
+fn stat(found: &fs::Metadata) -> Stat {
+    let kind = match found.file_type() {
+        t if t.is_file() => Kind::File,
+        t if t.is_dir() => Kind::Directory,
+        t if t.is_symlink() => Kind::Symlink,
+        _ => Kind::Other,
+    };
+    let (mode, uid, gid) = sys::attributes(found);
+    Stat { kind, mode, uid, gid, len: found.len() }
 }
 
 async fn connect(host: &str, port: u16) -> io::Result<TcpStream> {

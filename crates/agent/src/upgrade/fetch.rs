@@ -165,6 +165,7 @@ async fn try_out(host: &Arc<dyn Host>, beside: &Path) -> Result<(), String> {
         env: host.env(),
         dir: "/".into(),
         timeout: Some(TRIAL),
+        ..Exec::default()
     };
     let mut head = Head(String::new());
     match host.run(&exec, &mut head).await {

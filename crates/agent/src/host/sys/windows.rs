@@ -28,6 +28,11 @@ pub(in crate::host) fn create_new(path: &Path, mode: u32) -> io::Result<fs::File
     Ok(file)
 }
 
+/// An existing file, to ask whether someone holds its lock.
+pub(in crate::host) fn open_to_lock(path: &Path) -> io::Result<fs::File> {
+    fs::OpenOptions::new().write(true).open(path)
+}
+
 pub(in crate::host) fn make_dir(path: &Path, mode: u32) -> io::Result<()> {
     fs::create_dir(path)?;
     set_mode(path, mode)

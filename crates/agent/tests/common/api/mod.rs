@@ -165,7 +165,11 @@ impl Api {
         self.delete_secret(&self.inner.name);
     }
 
-    fn change_object(&self, mut change: impl FnMut(&mut Value) + Send) {
+    fn change_object(&self, change: impl FnMut(&mut Value) + Send) {
+        self.try_change_object(change).unwrap();
+    }
+
+    fn try_change_object(&self, mut change: impl FnMut(&mut Value) + Send) -> Result<(), String> {
         let objects = self.inner.server.embedded.server().objects();
         let options = UpdateOptions { unconditional: true, ..UpdateOptions::default() };
         let (context, secrets) = (Self::context(), self.resource("", "secrets"));
@@ -181,12 +185,17 @@ impl Api {
                 Ok(object)
             },
         );
-        at_once(changed).unwrap();
+        at_once(changed).map(drop).map_err(|error| format!("{error:?}"))
     }
 
     /// Changes the secret as the server side does.
-    pub fn change(&self, mut change: impl FnMut(&mut Data) + Send) {
-        self.change_object(|object| {
+    pub fn change(&self, change: impl FnMut(&mut Data) + Send) {
+        self.try_change(change).unwrap();
+    }
+
+    /// The same, for what the server may refuse.
+    pub fn try_change(&self, mut change: impl FnMut(&mut Data) + Send) -> Result<(), String> {
+        self.try_change_object(|object| {
             let mut data = decode(object);
             change(&mut data);
             object["data"] = data
@@ -194,7 +203,7 @@ impl Api {
                 .map(|(key, value)| (key, Value::from(STANDARD.encode(value))))
                 .collect::<serde_json::Map<_, _>>()
                 .into();
-        });
+        })
     }
 
     /// Writes a plan as the planner does.

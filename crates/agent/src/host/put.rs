@@ -1,0 +1,247 @@
+//! Replacing one file: a reader, and whoever comes after a crash, finds the old or the new content.
+//!
+//! The content goes to a file beside the path, which is renamed over it. A process that is killed in between leaves
+//! that file; the next one that writes the path removes it. It knows the leftovers of the dead by their locks: the
+//! kernel lets go of a lock when its process ends, however that happens.
+
+use std::{
+    ffi::OsStr,
+    fs, io,
+    io::Write as _,
+    path::{Path, PathBuf},
+};
+
+use super::{Attr, sys};
+
+const SUFFIX: &str = ".drover-tmp";
+/// How much of a name is repeated: the rest must fit into 255 bytes too.
+const LONGEST: usize = 200;
+/// How often a file may be swept away by another writer before it held its lock.
+const TRIES: usize = 8;
+
+/// Replaces the file; `durable` waits for the disk.
+pub(super) fn put(
+    path: &Path,
+    content: &[u8],
+    attr: Attr,
+    durable: bool,
+    random: impl Fn() -> u64,
+) -> io::Result<()> {
+    let parent = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
+    let prefix = prefix(path.file_name().ok_or(io::ErrorKind::InvalidInput)?);
+    sweep(parent, &prefix);
+    let (temporary, mut file) = create(parent, &prefix, random)?;
+    let written = (|| {
+        for chunk in content.chunks(64 * 1024) {
+            file.write_all(chunk)?;
+            blow();
+        }
+        if let Some((uid, gid)) = attr.owner {
+            sys::own(&temporary, uid, gid, &file.metadata()?)?;
+        }
+        // After the owner: chown clears bits.
+        sys::set_mode(&temporary, attr.mode)?;
+        blow();
+        if durable {
+            file.sync_all()?;
+        }
+        blow();
+        fs::rename(&temporary, path)?;
+        blow();
+        if durable { sys::sync_directory(parent) } else { Ok(()) }
+    })();
+    if written.is_err() {
+        let _ = fs::remove_file(&temporary);
+    }
+    written
+}
+
+/// A file of our own, locked. No name is used twice, so what a predecessor with the same process id left is in nobody's
+/// way.
+fn create(parent: &Path, prefix: &str, random: impl Fn() -> u64) -> io::Result<(PathBuf, fs::File)> {
+    for _ in 0..TRIES {
+        let temporary = parent.join(format!("{prefix}{:016x}{SUFFIX}", random()));
+        let file = match sys::create_new(&temporary, 0o600) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
+            other => other?,
+        };
+        blow();
+        match file.try_lock() {
+            // Someone sweeps, and had it first.
+            Err(fs::TryLockError::WouldBlock) => continue,
+            // Where the file system has no locks nobody sweeps either.
+            Err(fs::TryLockError::Error(_)) => return Ok((temporary, file)),
+            Ok(()) => {}
+        }
+        if temporary.exists() {
+            blow();
+            return Ok((temporary, file));
+        }
+    }
+    Err(io::Error::new(io::ErrorKind::AlreadyExists, "no name for a temporary file is free beside it"))
+}
+
+fn prefix(name: &OsStr) -> String {
+    let name = name.to_string_lossy();
+    let mut end = name.len().min(LONGEST);
+    while !name.is_char_boundary(end) {
+        end -= 1;
+    }
+    format!(".{}.", &name[..end])
+}
+
+/// Removes what the dead left of this name: it holds content that may be secret. What cannot be removed is in nobody's
+/// way.
+fn sweep(parent: &Path, prefix: &str) {
+    let Ok(entries) = fs::read_dir(parent) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let number = name
+            .to_str()
+            .and_then(|name| name.strip_prefix(prefix))
+            .and_then(|name| name.strip_suffix(SUFFIX))
+            // Earlier versions wrote the process id and a counter.
+            .filter(|number| number.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f' | b'-')));
+        if number.is_none_or(str::is_empty) || !entry.file_type().is_ok_and(|kind| kind.is_file()) {
+            continue;
+        }
+        let path = entry.path();
+        if let Ok(file) = sys::open_to_lock(&path)
+            && file.try_lock().is_ok()
+        {
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+/// Where a test may end this process.
+#[cfg(not(test))]
+fn blow() {}
+
+#[cfg(test)]
+use tests::blow;
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        os::unix::{fs::PermissionsExt as _, process::ExitStatusExt as _},
+        process::{Command, Stdio},
+        sync::atomic::{AtomicU64, Ordering},
+    };
+
+    use super::*;
+    use crate::host::{Host as _, RealHost};
+
+    const VICTIM: &str = "DROVER_TEST_PUT_VICTIM";
+    const LEFT: &str = "DROVER_TEST_PUT_BLOWS_LEFT";
+    static BLOWS: AtomicU64 = AtomicU64::new(u64::MAX);
+
+    /// SIGKILL, once the count is down.
+    pub(super) fn blow() {
+        let left = BLOWS.load(Ordering::SeqCst);
+        if left == u64::MAX {
+            return;
+        }
+        if left == 0 {
+            nix::sys::signal::kill(nix::unistd::Pid::this(), nix::sys::signal::Signal::SIGKILL).unwrap();
+        }
+        BLOWS.store(left - 1, Ordering::SeqCst);
+    }
+
+    const PRIVATE: Attr = Attr { mode: 0o640, owner: None };
+
+    fn new_content() -> Vec<u8> {
+        b"new".repeat(50_000)
+    }
+
+    fn names(dir: &Path) -> Vec<String> {
+        RealHost::at(dir).list(Path::new("/")).unwrap()
+    }
+
+    /// Not a test by itself: the process that the next one kills.
+    #[test]
+    fn victim() {
+        let Some(dir) = std::env::var_os(VICTIM) else { return };
+        BLOWS.store(std::env::var(LEFT).unwrap().parse().unwrap(), Ordering::SeqCst);
+        RealHost::at(dir).replace(Path::new("/file"), &new_content(), PRIVATE).unwrap();
+    }
+
+    #[test]
+    fn agent_check_22_a_process_killed_at_any_step_of_a_write_leaves_the_old_or_the_new() {
+        let (mut old, mut new, mut leftovers) = (0, 0, 0);
+        for blows in 0.. {
+            let dir = tempfile::tempdir().unwrap();
+            std::fs::write(dir.path().join("file"), "old").unwrap();
+            let status = Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", "host::put::tests::victim"])
+                .env(VICTIM, dir.path())
+                .env(LEFT, blows.to_string())
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .status()
+                .unwrap();
+            let found = std::fs::read(dir.path().join("file")).unwrap();
+            if status.success() {
+                assert_eq!(found, new_content());
+                assert_eq!(names(dir.path()), ["file"]);
+                break;
+            }
+            assert_eq!(status.signal(), Some(9), "blow {blows}: {status}");
+            match found.as_slice() {
+                b"old" => old += 1,
+                found if found == new_content() => new += 1,
+                found => panic!("blow {blows}: {} bytes", found.len()),
+            }
+            leftovers += names(dir.path()).len() - 1;
+            // Whoever comes next writes the path, and nothing is left of the dead.
+            RealHost::at(dir.path()).replace(Path::new("/file"), b"next", PRIVATE).unwrap();
+            assert_eq!(std::fs::read(dir.path().join("file")).unwrap(), b"next", "blow {blows}");
+            assert_eq!(names(dir.path()), ["file"], "blow {blows}");
+        }
+        assert!(old >= 6 && new >= 1 && leftovers == old, "{old} old, {new} new, {leftovers} leftovers");
+    }
+
+    #[test]
+    fn leftovers_of_this_name_go_whatever_process_id_they_bear_and_others_stay() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut stay = vec![".a.b.77-0.drover-tmp", ".a..drover-tmp", ".a.77.other", ".ab.77-0.drover-tmp"];
+        for name in &stay {
+            std::fs::write(dir.path().join(name), "x").unwrap();
+        }
+        for number in 0..64 {
+            let name = format!(".a.{}-{number}.drover-tmp", std::process::id());
+            std::fs::write(dir.path().join(name), "secret").unwrap();
+        }
+        std::fs::write(dir.path().join(".a.0123456789abcdef.drover-tmp"), "secret").unwrap();
+        // One that a living process still writes.
+        let held = ".a.fedcba9876543210.drover-tmp";
+        let file = std::fs::File::create(dir.path().join(held)).unwrap();
+        file.lock().unwrap();
+        RealHost::at(dir.path()).replace(Path::new("/a"), b"new", PRIVATE).unwrap();
+        stay.extend([held, "a"]);
+        stay.sort_unstable();
+        assert_eq!(names(dir.path()), stay);
+        let mode = std::fs::metadata(dir.path().join("a")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o7777, 0o640);
+    }
+
+    #[test]
+    fn many_writers_of_one_path_do_not_disturb_each_other_and_long_names_fit() {
+        let dir = tempfile::tempdir().unwrap();
+        let name = "é".repeat(127);
+        std::thread::scope(|scope| {
+            for letter in 0..4_u8 {
+                let (dir, name) = (dir.path(), &name);
+                scope.spawn(move || {
+                    let host = RealHost::at(dir);
+                    for _ in 0..50 {
+                        host.refresh(&Path::new("/").join(name), &vec![letter; 100_000], PRIVATE).unwrap();
+                    }
+                });
+            }
+        });
+        let found = std::fs::read(dir.path().join(&name)).unwrap();
+        assert!(found.len() == 100_000 && found.iter().all(|byte| *byte == found[0]));
+        assert_eq!(names(dir.path()), [name]);
+    }
+}
