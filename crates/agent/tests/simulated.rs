@@ -132,6 +132,57 @@ async fn agent_check_25_nothing_is_written_while_nothing_changes() {
     }
 }
 
+/// Each number of the plan and of its secret, at its ends: nothing breaks off, and nothing runs in a circle.
+#[tokio::test(start_paused = true)]
+async fn any_number_in_the_plan_or_its_secret_is_survived() {
+    for (seed, extreme) in (200..).zip([i64::MIN, -1, 0, i64::MAX]) {
+        let mut node = Node::new(seed);
+        let probe = json!({
+            "initialDelaySeconds": extreme, "timeoutSeconds": extreme, "successThreshold": extreme,
+            "failureThreshold": extreme, "httpGet": {"url": "http://127.0.0.1/"},
+        });
+        let text = json!({
+            "instructions": [{"name": "a", "command": "x", "args": ["a"]}],
+            "periodicInstructions": [
+                {"name": "p", "command": "x", "args": ["p"], "periodSeconds": extreme},
+                {"name": "bad", "command": "x", "args": ["bad"], "periodSeconds": extreme},
+            ],
+            "probes": {"p": probe},
+        })
+        .to_string();
+        node.exit("a", 1);
+        node.exit("bad", 1);
+        let number = extreme.to_string();
+        let statuses = json!({"p": {"successCount": extreme, "failureCount": extreme}}).to_string();
+        let secret = [
+            ("plan", text.as_str()),
+            ("plan-state", "pending"),
+            ("plan-revision", &number),
+            ("failed-checksum", &sum(&text)),
+            ("failure-count", &number),
+            ("success-count", &number),
+            ("probe-statuses", &statuses),
+            ("probe-period-seconds", "18446744073709551615"),
+        ];
+        node.api().create(&secret);
+        node.start();
+        node.api().until("it failed", |api| api.text("failed-output") != "").await;
+        assert_eq!(node.api().text("failure-count"), extreme.max(0).saturating_add(1).to_string());
+        node.exit("a", 0);
+        node.api().until_within(LONG, "succeeded", |api| api.text("plan-state") == "succeeded").await;
+        assert_eq!(node.api().text("plan-revision"), extreme.saturating_add(1).to_string());
+        let before = (node.runs("p").len(), node.runs("bad").len());
+        sleep(Duration::from_secs(590)).await;
+        assert_eq!(node.runs("p").len(), before.0, "{extreme}");
+        assert!((3..=6).contains(&(node.runs("bad").len() - before.1)), "{extreme}");
+        // Sensible numbers are heeded at once.
+        node.api().plan(&plan(&["b"]), Some("pending"));
+        node.api().until_text("plan-state", "succeeded").await;
+        assert!(!node.task.as_ref().unwrap().is_finished());
+        node.stop().await;
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn agent_check_29_five_minutes_without_the_api() {
     let mut node = Node::new(5);

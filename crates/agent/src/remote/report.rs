@@ -46,7 +46,7 @@ impl Report {
     pub fn commit(uid: &str, checksum: &str, data: &Data) -> Self {
         let mut report = Self { uid: uid.into(), checksum: checksum.into(), ..Self::default() };
         report.put(keys::PLAN_STATE, PlanState::InProgress.as_str());
-        report.put(keys::PLAN_REVISION, (number(data, keys::PLAN_REVISION) + 1).to_string());
+        report.put(keys::PLAN_REVISION, number(data, keys::PLAN_REVISION).saturating_add(1).to_string());
         if text(data, keys::FAILED_CHECKSUM) != checksum && data.contains_key(keys::FAILURE_COUNT) {
             // The count belongs to an earlier plan; taken for this one's, it would raise the attempt number.
             report.put(keys::FAILURE_COUNT, "0");
@@ -73,7 +73,7 @@ impl Report {
                 report.put(keys::APPLIED_CHECKSUM, checksum);
                 report.put(keys::FAILED_CHECKSUM, "");
                 report.put(keys::FAILURE_COUNT, "0");
-                report.put(keys::SUCCESS_COUNT, (number(data, keys::SUCCESS_COUNT) + 1).to_string());
+                report.put(keys::SUCCESS_COUNT, number(data, keys::SUCCESS_COUNT).saturating_add(1).to_string());
                 report.put(keys::FAILED_OUTPUT, "");
                 report.applied_output = encode(done.outputs);
                 if by_state {
@@ -331,6 +331,16 @@ mod tests {
         assert_eq!(text(&secret, "plan-state"), "in-progress");
         assert_eq!(text(&secret, "plan-revision"), "5");
         assert_eq!(text(&secret, "failure-count"), "0");
+    }
+
+    #[test]
+    fn counts_saturate() {
+        let most = i64::MAX.to_string();
+        let mut secret =
+            data(&[("plan-state", "pending"), ("plan-revision", &most), ("success-count", &most)]);
+        Report::commit("u", "c", &secret).lay_onto(&mut secret, Some("c"));
+        Report::outcome("u", "c", Some(1), done(None), &secret, now()).lay_onto(&mut secret, Some("c"));
+        assert_eq!((text(&secret, "plan-revision"), text(&secret, "success-count")), (&*most, &*most));
     }
 
     #[test]
