@@ -132,6 +132,28 @@ async fn agent_check_25_nothing_is_written_while_nothing_changes() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn agent_check_21_a_plan_that_cannot_be_read_has_failed_whenever_it_is_asked_for() {
+    for (seed, most) in (210..).zip(["1", "3", "-1"]) {
+        let mut node = Node::new(seed);
+        node.api().create(&[("plan", "{nonsense"), ("plan-state", "pending"), ("max-failures", most)]);
+        node.start();
+        node.api().until_text("plan-state", "failed").await;
+        assert_eq!(node.api().text("failure-count"), "1");
+        assert!(node.api().output("failed-output", "drover-agent/error").contains("not valid JSON"));
+        let revision = node.api().revision();
+        sleep(Duration::from_secs(120)).await;
+        assert_eq!(node.api().revision(), revision, "told once");
+        node.api().plan("{nonsense", Some("pending"));
+        node.api().until_text("failure-count", "2").await;
+        assert_eq!(node.api().text("plan-state"), "failed");
+        node.api().plan(&plan(&["a"]), Some("pending"));
+        node.api().until_text("plan-state", "succeeded").await;
+        assert_eq!((node.api().text("failure-count").as_str(), node.runs("a").len()), ("0", 1));
+        node.stop().await;
+    }
+}
+
 /// Each number of the plan and of its secret, at its ends: nothing breaks off, and nothing runs in a circle.
 #[tokio::test(start_paused = true)]
 async fn any_number_in_the_plan_or_its_secret_is_survived() {

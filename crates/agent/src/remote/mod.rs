@@ -413,16 +413,19 @@ impl Remote {
         None
     }
 
-    /// A plan nobody can read is a failure like any other, told once.
+    /// A plan nobody can read has failed, which is told each time that the server asks for it.
     fn refuse(&mut self, why: &str) -> Option<Duration> {
         let seen = self.seen.as_mut()?;
         let checksum = seen.checksum.clone()?;
-        if decide::failures(&seen.data, &checksum) > 0 || state_is_terminal(&seen.data) {
+        let asked = match decide::state_bytes(&seen.data) {
+            Some(state) => matches!(state, b"pending" | b"in-progress"),
+            None => decide::failures(&seen.data, &checksum) == 0,
+        };
+        if !asked {
             return None;
         }
         tracing::error!("plan {checksum}: {why}");
-        let done = Done { error: Some(why.to_owned()), ..Done::default() };
-        let report = Report::outcome(&seen.uid, &checksum, Some(1), done, &seen.data, self.host.now());
+        let report = Report::refusal(&seen.uid, &checksum, why, &seen.data, self.host.now());
         report.lay_onto(&mut seen.data, Some(&checksum));
         self.keep(report);
         None
@@ -503,10 +506,6 @@ impl Remote {
 
 fn seen_data(seen: &Option<Seen>) -> Data {
     seen.as_ref().map(|seen| seen.data.clone()).unwrap_or_default()
-}
-
-fn state_is_terminal(data: &Data) -> bool {
-    matches!(decide::state_bytes(data), Some(b"succeeded" | b"failed" | b"cancelled"))
 }
 
 async fn finished(running: &mut Option<Running>) -> Result<Done, Blocked> {

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    decide::{gives_up, number, state_bytes, text},
+    decide::{failures, gives_up, number, state_bytes, text},
     gzip_json,
     secret::Data,
 };
@@ -39,6 +39,8 @@ pub struct Report {
     pub failed_output: Option<BTreeMap<String, String>>,
     /// Results of periodic instructions.
     pub periodic: PeriodicOutputs,
+    /// The plan cannot be read: asked again, the answer would be the same.
+    pub refused: bool,
 }
 
 impl Report {
@@ -99,6 +101,18 @@ impl Report {
         report
     }
 
+    /// Of a plan that cannot be read. Trying again makes it no better, so in the dialect of states it has failed at once.
+    pub fn refusal(uid: &str, checksum: &str, why: &str, data: &Data, now: Timestamp) -> Self {
+        let done = Done { error: Some(why.to_owned()), ..Done::default() };
+        let attempt = failures(data, checksum).saturating_add(1);
+        let mut report = Self::outcome(uid, checksum, Some(attempt), done, data, now);
+        if state_bytes(data).is_some() {
+            report.put(keys::PLAN_STATE, PlanState::Failed.as_str());
+        }
+        report.refused = true;
+        report
+    }
+
     fn put(&mut self, key: &str, value: impl Into<String>) {
         self.set.insert(key.to_owned(), value.into());
     }
@@ -122,6 +136,7 @@ impl Report {
             self.failed_output = None;
         }
         self.checksum = later.checksum;
+        self.refused = later.refused;
         if later.set.contains_key(keys::FAILED_OUTPUT) {
             self.failed_output = None;
         }
@@ -137,10 +152,12 @@ impl Report {
     /// Lays the report onto data whose plan has the given checksum.
     ///
     /// If the server replaced the plan meanwhile, only what stays true is written: what was printed, and that the other
-    /// plan was applied. If it asks for the same plan again (`pending`), that request is left standing.
+    /// plan was applied. If it asks for the same plan again (`pending`), that request is left standing, unless the answer
+    /// is known.
     pub fn lay_onto(&self, data: &mut Data, checksum: Option<&str>) {
         let same = checksum == Some(self.checksum.as_str());
-        let asked_again = data.get(keys::PLAN_STATE).is_some_and(|state| state == b"pending")
+        let asked_again = !self.refused
+            && data.get(keys::PLAN_STATE).is_some_and(|state| state == b"pending")
             && self.set.get(keys::PLAN_STATE).is_none_or(|state| state != "in-progress");
         for (key, value) in &self.set {
             let about_state = key == keys::PLAN_STATE || key == keys::PLAN_REVISION;
@@ -317,6 +334,22 @@ mod tests {
         report.lay_onto(&mut asked_again, Some("c"));
         assert_eq!(text(&asked_again, "plan-state"), "pending", "the request for another run stands");
         assert_eq!(text(&asked_again, "applied-checksum"), "c");
+    }
+
+    #[test]
+    fn agent_check_21_a_plan_that_cannot_be_read_fails_each_time_it_is_asked_for() {
+        let mut secret = data(&[("plan-state", "pending"), ("max-failures", "5")]);
+        for count in ["1", "2"] {
+            let report = Report::refusal("u", "c", "nonsense", &secret, now());
+            report.lay_onto(&mut secret, Some("c"));
+            assert_eq!((text(&secret, "plan-state"), text(&secret, "failure-count")), ("failed", count));
+            secret.insert("plan-state".into(), b"pending".to_vec());
+            report.lay_onto(&mut secret, Some("other"));
+            assert_eq!(text(&secret, "plan-state"), "pending", "another plan is another question");
+        }
+        let mut by_checksum = data(&[]);
+        Report::refusal("u", "c", "nonsense", &by_checksum, now()).lay_onto(&mut by_checksum, Some("c"));
+        assert!(!by_checksum.contains_key("plan-state"));
     }
 
     #[test]
