@@ -17,6 +17,7 @@ use crate::{
     host::{Attr, Host, Kind},
     probe::Prober,
     remote::gzip_json,
+    status::Board,
 };
 
 /// How often the directory is looked through: a plan takes effect within five seconds.
@@ -30,6 +31,7 @@ pub struct Local {
     host: Arc<dyn Host>,
     directory: PathBuf,
     applier: Arc<Applier>,
+    board: Arc<Board>,
     known: BTreeMap<PathBuf, Known>,
 }
 
@@ -37,6 +39,8 @@ struct Known {
     prober: Prober,
     failed: Option<(String, Instant)>,
     broken: Option<String>,
+    /// How it is, for people.
+    how: String,
 }
 
 /// Content of a `.pos` file, readable for the original too.
@@ -55,8 +59,8 @@ struct Position {
 
 impl Local {
     /// Nothing happens before [`Local::run`].
-    pub fn new(host: Arc<dyn Host>, directory: &Path, applier: Arc<Applier>) -> Self {
-        Self { host, directory: directory.to_owned(), applier, known: BTreeMap::new() }
+    pub fn new(host: Arc<dyn Host>, directory: &Path, applier: Arc<Applier>, board: Arc<Board>) -> Self {
+        Self { host, directory: directory.to_owned(), applier, board, known: BTreeMap::new() }
     }
 
     /// Runs for ever.
@@ -69,9 +73,16 @@ impl Local {
             self.known.retain(|path, _| plans.contains(path));
             for path in plans {
                 self.look(&path).await;
+                self.show();
             }
+            self.show();
             time::sleep(SCAN).await;
         }
+    }
+
+    fn show(&self) {
+        let how = |(path, known): (&PathBuf, &Known)| (path.display().to_string(), known.how.clone());
+        self.board.show(|status| status.local = self.known.iter().map(how).collect());
     }
 
     fn plans(&self) -> Vec<PathBuf> {
@@ -108,10 +119,12 @@ impl Local {
             prober: Prober::new(self.host.clone()),
             failed: None,
             broken: None,
+            how: "waits for its turn".into(),
         });
         let plan: Plan = match drover_plan::from_slice(&bytes) {
             Ok(plan) => plan,
             Err(error) => {
+                known.how = format!("not a valid plan: {error}");
                 if known.broken.as_ref() != Some(&checksum) {
                     tracing::error!("{}: not a valid plan: {error}", path.display());
                     known.broken = Some(checksum);
@@ -154,15 +167,19 @@ impl Local {
                     None => {
                         tracing::info!("{} is applied", path.display());
                         known.failed = None;
-                        position.applied_checksum = checksum;
+                        position.applied_checksum.clone_from(&checksum);
                     }
                     Some(error) => {
                         tracing::error!("{} failed: {error}", path.display());
-                        known.failed = Some((checksum, Instant::now()));
+                        known.how = format!("failed, is tried again after a rest: {error}");
+                        known.failed = Some((checksum.clone(), Instant::now()));
                     }
                 }
                 known.prober.restart(false);
             }
+        }
+        if position.applied_checksum == checksum {
+            known.how = "applied".into();
         }
         position.probe_status = known.prober.statuses();
         if position != before {
@@ -235,7 +252,8 @@ mod tests {
         };
         let config = Config { work_directory: "/w/work".into(), ..Config::default() };
         let applier = Arc::new(Applier::new(host.clone(), &config));
-        let task = tokio::spawn(Local::new(host.clone(), Path::new("/plans"), applier).run());
+        let board = Arc::new(Board::new(host.clone(), Path::new("/w")));
+        let task = tokio::spawn(Local::new(host.clone(), Path::new("/plans"), applier, board).run());
         until("the directory is created", || host.stat(Path::new("/plans")).is_ok()).await;
         put("/plans/a.plan.skip", "");
         put("/plans/.b.plan", r#"{"instructions":[{"command":"x"}]}"#);

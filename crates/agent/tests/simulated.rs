@@ -7,7 +7,7 @@ mod common;
 use std::{path::Path, time::Duration};
 
 use common::{
-    Api,
+    Api, Call, Fault,
     node::{LONG, Node, Run, plan},
     sum,
 };
@@ -152,6 +152,42 @@ async fn agent_check_21_a_plan_that_cannot_be_read_has_failed_whenever_it_is_ask
         assert_eq!((node.api().text("failure-count").as_str(), node.runs("a").len()), ("0", 1));
         node.stop().await;
     }
+}
+
+async fn until_status(node: &Node, what: &str, wanted: &[&str]) {
+    let told = || {
+        let bytes = node.host.read(Path::new("/v/status.json")).ok()?;
+        Some(drover_agent::status::render(&serde_json::from_slice(&bytes).ok()?))
+    };
+    node.api()
+        .until_within(Duration::from_secs(60), what, |_| {
+            told().is_some_and(|text| wanted.iter().all(|line| text.contains(line)))
+        })
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn status_catches_up_after_a_full_disk_and_tells_a_refused_credential() {
+    let mut node = Node::new(220);
+    // Nothing can be written there.
+    node.host.make_dirs(Path::new("/v/status.json"), 0o700).unwrap();
+    node.api().create(&[("plan", &plan(&["a"])), ("plan-state", "pending")]);
+    node.start();
+    node.api().until_text("plan-state", "succeeded").await;
+    sleep(Duration::from_secs(60)).await;
+    node.host.remove_tree(Path::new("/v/status.json")).unwrap();
+    until_status(&node, "it is told late", &["succeeded", "\nconnection    connected to "]).await;
+
+    for call in [Call::Get, Call::Put] {
+        node.api().faults().fail(call, Fault::Status(401), usize::MAX);
+        node.api().plan(&plan(&["b"]), Some("pending"));
+        until_status(&node, "it is refused", &["\nconnection    not connected to ", "401"]).await;
+        node.api().faults().heal();
+        node.api().until_within(LONG, "succeeded", |api| api.text("plan-state") == "succeeded").await;
+        until_status(&node, "it is allowed", &["succeeded", "\nconnection    connected to "]).await;
+    }
+    node.api().plan("{nonsense", Some("pending"));
+    until_status(&node, "it says what it thinks of it", &["failed, revision", "cannot be read"]).await;
 }
 
 /// Each number of the plan and of its secret, at its ends: nothing breaks off, and nothing runs in a circle.
