@@ -330,7 +330,8 @@ async fn agent_check_37_local_plans_of_the_real_agent_are_skipped_applied_and_re
 async fn an_agent_of_local_plans_alone_tells_how_they_are() {
     let mut machine = Machine::with_connection("");
     let dir = machine.dir.path().display().to_string();
-    let config = format!("workDirectory: {dir}/var/work\nlocalEnabled: true\nlocalPlanDirectory: {dir}/plans\n");
+    let config =
+        format!("workDirectory: {dir}/var/work\nlocalEnabled: true\nlocalPlanDirectory: {dir}/plans\n");
     machine.private("config.yaml", &config);
     std::fs::create_dir(machine.path("plans")).unwrap();
     machine.private("plans/a.plan", &json!({"instructions": [shell("true")]}).to_string());
@@ -341,7 +342,8 @@ async fn an_agent_of_local_plans_alone_tells_how_they_are() {
         let output = machine.command(&["status"]).output().unwrap();
         (output.status.success(), String::from_utf8(output.stdout).unwrap())
     };
-    let wanted = ["local plans only", "a.plan: applied", "b.plan: failed", "exited with 7", "c.plan: not a valid"];
+    let wanted =
+        ["local plans only", "a.plan: applied", "b.plan: failed", "exited with 7", "c.plan: not a valid"];
     until("all is told", || wanted.iter().all(|word| told().1.contains(word))).await;
     assert!(told().0);
 }

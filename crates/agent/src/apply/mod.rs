@@ -159,6 +159,7 @@ impl Applier {
                         tracing::error!("[{label}]: saveOutput needs a name; its output is not reported");
                     } else {
                         done.outputs.insert(instruction.name.clone(), ran.combined);
+                        output::share(&mut done.outputs, output::KEPT_TOGETHER);
                     }
                 }
                 if let Some(error) = ran.error {

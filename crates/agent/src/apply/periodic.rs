@@ -24,7 +24,8 @@ pub fn next_run(
     };
     let period = span::positive(instruction.period_seconds).unwrap_or(DEFAULT_PERIOD);
     let success = after(&last.last_successful_run_time, period);
-    let failure = after(&last.last_failed_run_time, RETRY * u32::try_from(last.failures.clamp(1, 6)).unwrap_or(6));
+    let failure =
+        after(&last.last_failed_run_time, RETRY * u32::try_from(last.failures.clamp(1, 6)).unwrap_or(6));
     success.max(failure).unwrap_or(now)
 }
 

@@ -23,8 +23,7 @@ mod tests {
     #[test]
     fn counts_and_thresholds_may_be_any_number() {
         for extreme in [i64::MIN, -1, 0, i64::MAX] {
-            let probe =
-                Probe { success_threshold: extreme, failure_threshold: extreme, ..Probe::default() };
+            let probe = Probe { success_threshold: extreme, failure_threshold: extreme, ..Probe::default() };
             let status = ProbeStatus { healthy: true, success_count: extreme, failure_count: extreme };
             assert_eq!(next(status, &probe, true).failure_count, 0);
             assert_eq!(next(status, &probe, false).success_count, 0);

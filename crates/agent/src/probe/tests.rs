@@ -158,6 +158,9 @@ async fn spans_may_be_any_number_and_a_shorter_period_counts_at_once() {
         prober.restart(false);
         time::sleep(Duration::from_secs(60)).await;
         let asked = net.asked.load(Ordering::SeqCst);
-        assert!(if extreme == i64::MAX { asked == 4 } else { (14..=18).contains(&asked) }, "{extreme}: {asked}");
+        assert!(
+            if extreme == i64::MAX { asked == 4 } else { (14..=18).contains(&asked) },
+            "{extreme}: {asked}"
+        );
     }
 }

@@ -506,7 +506,10 @@ impl Remote {
         let current = seen.checksum.clone();
         report.lay_onto(&mut seen.data, current.as_deref());
         if current.as_ref() == Some(&running.checksum)
-            && matches!(self.judge(&seen_data(&self.seen), current.as_deref()), Decision::Rest(_))
+            && self
+                .seen
+                .as_ref()
+                .is_some_and(|seen| matches!(self.judge(&seen.data, current.as_deref()), Decision::Rest(_)))
             && let Some(seen) = &mut self.seen
             && let Some(held) = &seen.plan
         {
@@ -533,10 +536,6 @@ impl Remote {
             }
         }
     }
-}
-
-fn seen_data(seen: &Option<Seen>) -> Data {
-    seen.as_ref().map(|seen| seen.data.clone()).unwrap_or_default()
 }
 
 async fn finished(running: &mut Option<Running>) -> Result<Done, Blocked> {

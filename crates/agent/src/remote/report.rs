@@ -75,7 +75,10 @@ impl Report {
                 report.put(keys::APPLIED_CHECKSUM, checksum);
                 report.put(keys::FAILED_CHECKSUM, "");
                 report.put(keys::FAILURE_COUNT, "0");
-                report.put(keys::SUCCESS_COUNT, number(data, keys::SUCCESS_COUNT).saturating_add(1).to_string());
+                report.put(
+                    keys::SUCCESS_COUNT,
+                    number(data, keys::SUCCESS_COUNT).saturating_add(1).to_string(),
+                );
                 report.put(keys::FAILED_OUTPUT, "");
                 report.applied_output = encode(done.outputs);
                 if by_state {
@@ -176,10 +179,10 @@ impl Report {
             merge(data, keys::APPLIED_OUTPUT, &self.applied_output);
         }
         if let (true, Some(output)) = (same, &self.failed_output) {
-            let mut now: BTreeMap<String, String> = gzip_json::decode(data.get(keys::FAILED_OUTPUT));
+            let now: BTreeMap<String, String> = gzip_json::decode(data.get(keys::FAILED_OUTPUT));
             if now != *output {
-                now.clone_from(output);
-                data.insert(keys::FAILED_OUTPUT.into(), gzip_json::encode(&now));
+                drop(now);
+                data.insert(keys::FAILED_OUTPUT.into(), gzip_json::encode(output));
             }
         }
         if !self.periodic.is_empty()
@@ -215,11 +218,17 @@ fn merge<T>(data: &mut Data, key: &str, more: &BTreeMap<String, T>)
 where
     T: Clone + PartialEq + Serialize + for<'de> Deserialize<'de>,
 {
-    let before: BTreeMap<String, T> = gzip_json::decode(data.get(key));
-    let mut after = before.clone();
-    after.extend(more.clone());
-    if after != before || !data.contains_key(key) {
-        data.insert(key.to_owned(), gzip_json::encode(&after));
+    let mut map: BTreeMap<String, T> = gzip_json::decode(data.get(key));
+    let mut changed = !data.contains_key(key);
+    // One by one: together they can be large.
+    for (name, value) in more {
+        if map.get(name) != Some(value) {
+            map.insert(name.clone(), value.clone());
+            changed = true;
+        }
+    }
+    if changed {
+        data.insert(key.to_owned(), gzip_json::encode(&map));
     }
 }
 
