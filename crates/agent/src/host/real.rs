@@ -213,6 +213,13 @@ impl Host for RealHost {
         Box::pin(async move { sys::become_program(&self.path(path)) })
     }
 
+    #[cfg(target_os = "linux")]
+    fn watcher(&self) -> Option<Box<dyn super::Watcher>> {
+        let watcher = super::watch::Inotify::new(&self.root);
+        let watcher = watcher.map_err(|error| tracing::debug!("cannot wait for changes of files: {error}"));
+        watcher.ok().map(|watcher| Box::new(watcher) as Box<dyn super::Watcher>)
+    }
+
     fn run<'a>(&'a self, exec: &'a Exec, sink: &'a mut dyn Sink) -> BoxFuture<'a, io::Result<Exit>> {
         Box::pin(process::run(exec, self.path(&exec.dir), sink))
     }
