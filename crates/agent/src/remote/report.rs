@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn agent_check_21_a_plan_that_cannot_be_read_fails_each_time_it_is_asked_for() {
+    fn a_plan_that_cannot_be_read_fails_each_time_it_is_asked_for() {
         let mut secret = data(&[("plan-state", "pending"), ("max-failures", "5")]);
         for count in ["1", "2"] {
             let report = Report::refusal("u", "c", "nonsense", &secret, now());
