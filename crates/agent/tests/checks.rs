@@ -82,8 +82,9 @@ async fn agent_check_11_25_a_failure_stays_told_and_a_minute_of_nothing_writes_n
     healthy.create(&[("plan", &good), ("plan-state", "pending"), ("probe-period-seconds", "1")]);
     second.start();
     failing.until_text("plan-state", "failed").await;
-    healthy.until("healthy", |api| api.text("probe-statuses").contains("true")).await;
+    // In this order: with its success a plan forgets what was healthy before.
     healthy.until_text("plan-state", "succeeded").await;
+    healthy.until("healthy", |api| api.text("probe-statuses").contains("true")).await;
     let (failed, quiet) = (failing.revision(), healthy.revision());
     sleep(Duration::from_secs(60)).await;
     assert_eq!((failing.revision(), healthy.revision()), (failed, quiet));

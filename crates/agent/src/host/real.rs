@@ -13,7 +13,7 @@ use std::{
 use jiff::Timestamp;
 use tokio::net::TcpStream;
 
-use super::{Attr, BoxFuture, BoxIo, Exec, Exit, Host, Kind, Sink, Stat, process, sys};
+use super::{Attr, BoxFuture, BoxIo, Exec, Exit, Host, Kind, Sink, Stat, Watcher, process, sys};
 
 /// How long a TCP connection may take to open.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -213,11 +213,8 @@ impl Host for RealHost {
         Box::pin(async move { sys::become_program(&self.path(path)) })
     }
 
-    #[cfg(target_os = "linux")]
-    fn watcher(&self) -> Option<Box<dyn super::Watcher>> {
-        let watcher = super::watch::Inotify::new(&self.root);
-        let watcher = watcher.map_err(|error| tracing::debug!("cannot wait for changes of files: {error}"));
-        watcher.ok().map(|watcher| Box::new(watcher) as Box<dyn super::Watcher>)
+    fn watcher(&self) -> Option<Box<dyn Watcher>> {
+        sys::watcher(&self.root)
     }
 
     fn run<'a>(&'a self, exec: &'a Exec, sink: &'a mut dyn Sink) -> BoxFuture<'a, io::Result<Exit>> {
