@@ -10,7 +10,7 @@ use std::{
 
 use serde::{Deserialize, de::DeserializeOwned};
 
-use crate::{host::Host, platform};
+use crate::{host::Host, platform, span};
 
 /// Where the configuration lies unless `CATTLE_AGENT_CONFIG` says otherwise.
 pub fn default_path() -> &'static str {
@@ -186,7 +186,7 @@ impl Config {
     pub fn instruction_timeout(&self) -> Option<Duration> {
         match self.instruction_timeout_seconds.unwrap_or(3600) {
             0 => None,
-            seconds => Some(Duration::from_secs(seconds)),
+            seconds => Some(span::seconds(seconds)),
         }
     }
 }
@@ -292,6 +292,16 @@ mod tests {
         );
         put(&host, "/c.txt", "{}", 0o600, (0, 0));
         assert!(matches!(Connection::load(&host, Path::new("/c.txt")).err(), Some(Error::Extension(_))));
+    }
+
+    #[test]
+    fn a_time_limit_may_be_any_number() {
+        let limit = |seconds| {
+            Config { instruction_timeout_seconds: seconds, ..Config::default() }.instruction_timeout()
+        };
+        assert_eq!(limit(None), Some(Duration::from_secs(3600)));
+        assert_eq!(limit(Some(0)), None);
+        assert!(std::time::Instant::now().checked_add(limit(Some(u64::MAX)).unwrap()).is_some());
     }
 
     #[tokio::test]

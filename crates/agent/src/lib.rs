@@ -23,6 +23,7 @@ pub mod probe;
 pub mod redact;
 pub mod remote;
 pub mod sentinel;
+pub mod span;
 pub mod status;
 pub mod uninstall;
 pub mod unix_date;

@@ -1,9 +1,11 @@
 //! Plans in a directory: `*.plan` files, applied in the order of their paths, with state beside them in `*.pos`.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
+    future::Future as _,
     path::{Path, PathBuf},
     sync::Arc,
+    task::Poll,
     time::Duration,
 };
 
@@ -14,13 +16,17 @@ use tokio::time::{self, Instant};
 
 use crate::{
     apply::{Applier, Pass, PeriodicOutputs, periodic},
-    host::{Attr, Host, Kind},
+    host::{Attr, Host, Kind, Watcher},
     probe::Prober,
     remote::gzip_json,
+    status::Board,
 };
 
-/// How often the directory is looked through: a plan takes effect within five seconds.
+/// How often the directory is looked through where the machine tells no changes, or could not do what it should: a plan
+/// takes effect within five seconds.
 const SCAN: Duration = Duration::from_secs(4);
+/// The same where it tells them: some file systems tell nothing.
+const IDLE: Duration = Duration::from_secs(60);
 /// Rest after a failure.
 const COOLDOWN: Duration = Duration::from_secs(30);
 const DEPTH: usize = 8;
@@ -30,13 +36,28 @@ pub struct Local {
     host: Arc<dyn Host>,
     directory: PathBuf,
     applier: Arc<Applier>,
+    board: Arc<Board>,
     known: BTreeMap<PathBuf, Known>,
+    /// What was complained about, once.
+    said: BTreeSet<String>,
+}
+
+/// What lies in the directory.
+#[derive(Default)]
+struct Found {
+    plans: Vec<PathBuf>,
+    directories: BTreeSet<PathBuf>,
+    complaints: BTreeSet<String>,
 }
 
 struct Known {
     prober: Prober,
     failed: Option<(String, Instant)>,
     broken: Option<String>,
+    /// Its state, while it cannot be written.
+    unwritten: Option<Position>,
+    /// How it is, for people.
+    how: String,
 }
 
 /// Content of a `.pos` file, readable for the original too.
@@ -51,37 +72,111 @@ struct Position {
     probe_status: BTreeMap<String, ProbeStatus>,
     #[serde(skip_serializing_if = "String::is_empty")]
     periodic_output: String,
+    /// Ours: failures of which plan, for the number of the next attempt.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    failed_checksum: String,
+    #[serde(skip_serializing_if = "is_zero")]
+    failure_count: i64,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // as serde calls it
+fn is_zero(count: &i64) -> bool {
+    *count == 0
 }
 
 impl Local {
     /// Nothing happens before [`Local::run`].
-    pub fn new(host: Arc<dyn Host>, directory: &Path, applier: Arc<Applier>) -> Self {
-        Self { host, directory: directory.to_owned(), applier, known: BTreeMap::new() }
+    pub fn new(host: Arc<dyn Host>, directory: &Path, applier: Arc<Applier>, board: Arc<Board>) -> Self {
+        Self {
+            host,
+            directory: directory.to_owned(),
+            applier,
+            board,
+            known: BTreeMap::new(),
+            said: BTreeSet::new(),
+        }
     }
 
     /// Runs for ever.
     pub async fn run(mut self) {
-        if let Err(error) = self.host.make_dirs(&self.directory, 0o700) {
-            tracing::error!("cannot create {}: {error}", self.directory.display());
-        }
+        let mut watcher = self.host.watcher();
         loop {
-            let plans = self.plans();
-            self.known.retain(|path, _| plans.contains(path));
-            for path in plans {
-                self.look(&path).await;
+            let found = self.find();
+            match watcher.as_mut().map(|watcher| watcher.follow(&found.directories)) {
+                // Something may have come before the directory was followed.
+                Some(Ok(true)) => continue,
+                Some(Err(error)) => {
+                    tracing::warn!(
+                        "cannot wait for changes, so plans are looked for again and again: {error}"
+                    );
+                    watcher = None;
+                }
+                _ => {}
             }
-            time::sleep(SCAN).await;
+            let told = watcher.is_some() && found.directories.contains(&self.directory);
+            let mut wake = if told { IDLE } else { SCAN };
+            for complaint in found.complaints.difference(&self.said) {
+                tracing::warn!("{complaint}");
+            }
+            self.said = found.complaints;
+            self.known.retain(|path, _| found.plans.contains(path));
+            for path in found.plans {
+                wake = wake.min(self.look(&path).await.unwrap_or(IDLE));
+                self.show();
+            }
+            self.show();
+            if self.board.is_owed() {
+                wake = wake.min(SCAN);
+            }
+            self.wait(&mut watcher, wake).await;
         }
     }
 
-    fn plans(&self) -> Vec<PathBuf> {
-        let mut plans = Vec::new();
-        self.collect(&self.directory, DEPTH, &mut plans);
-        plans.sort();
-        plans
+    /// Until a file or a probe changes, or the time is up.
+    async fn wait(&self, watcher: &mut Option<Box<dyn Watcher>>, wake: Duration) {
+        let mut probes: Vec<_> = self.known.values().map(|known| Box::pin(known.prober.changed())).collect();
+        let probed = std::future::poll_fn(|cx| {
+            if probes.iter_mut().any(|probe| probe.as_mut().poll(cx).is_ready()) {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
+        });
+        let changed = async {
+            match watcher {
+                Some(watcher) => watcher.changed().await,
+                None => std::future::pending().await,
+            }
+        };
+        let broke = tokio::select! {
+            changed = changed => changed.is_err(),
+            () = probed => false,
+            () = time::sleep(wake) => false,
+        };
+        if broke {
+            *watcher = None;
+        }
     }
 
-    fn collect(&self, directory: &Path, depth: usize, plans: &mut Vec<PathBuf>) {
+    fn show(&self) {
+        let how = |(path, known): (&PathBuf, &Known)| (path.display().to_string(), known.how.clone());
+        self.board.show(|status| status.local = self.known.iter().map(how).collect());
+    }
+
+    fn find(&self) -> Found {
+        let mut found = Found::default();
+        if self.host.stat(&self.directory).is_err()
+            && let Err(error) = self.host.make_dirs(&self.directory, 0o700)
+        {
+            found.complaints.insert(format!("cannot create {}: {error}", self.directory.display()));
+            return found;
+        }
+        self.collect(&self.directory, DEPTH, &mut found);
+        found.plans.sort();
+        found
+    }
+
+    fn collect(&self, directory: &Path, depth: usize, found: &mut Found) {
         let names = match self.host.list(directory) {
             Ok(names) => names,
             Err(error) => {
@@ -89,44 +184,50 @@ impl Local {
                 return;
             }
         };
+        found.directories.insert(directory.to_owned());
         for name in names.iter().filter(|name| !name.starts_with('.')) {
             let path = directory.join(name);
             match self.host.stat(&path).map(|stat| stat.kind) {
-                Ok(Kind::Directory) if depth > 0 => self.collect(&path, depth - 1, plans),
+                Ok(Kind::Directory) if depth > 0 => self.collect(&path, depth - 1, found),
                 Ok(Kind::File) if name.ends_with(".plan") && !names.contains(&format!("{name}.skip")) => {
-                    plans.push(path);
+                    found.plans.push(path);
+                }
+                Ok(Kind::Symlink) if name.ends_with(".plan") => {
+                    let complaint = format!("{} is a symbolic link, so it is not applied", path.display());
+                    found.complaints.insert(complaint);
                 }
                 _ => {}
             }
         }
     }
 
-    async fn look(&mut self, path: &Path) {
-        let Ok(bytes) = self.host.read(path) else { return };
+    /// Does what is due for one plan, and tells when to look again unless something changes before.
+    async fn look(&mut self, path: &Path) -> Option<Duration> {
+        let Ok(bytes) = self.host.read(path) else { return Some(SCAN) };
         let checksum = drover_plan::checksum(&bytes);
         let known = self.known.entry(path.to_owned()).or_insert_with(|| Known {
             prober: Prober::new(self.host.clone()),
             failed: None,
             broken: None,
+            unwritten: None,
+            how: "waits for its turn".into(),
         });
         let plan: Plan = match drover_plan::from_slice(&bytes) {
             Ok(plan) => plan,
             Err(error) => {
+                known.how = format!("not a valid plan: {error}");
                 if known.broken.as_ref() != Some(&checksum) {
                     tracing::error!("{}: not a valid plan: {error}", path.display());
                     known.broken = Some(checksum);
                 }
-                return;
+                return None;
             }
         };
         let place = path.with_extension("pos");
-        let before: Position = self
-            .host
-            .read(&place)
-            .ok()
-            .and_then(|bytes| serde_json::from_slice(&bytes).ok())
-            .unwrap_or_default();
-        let mut position = before.clone();
+        let written =
+            self.host.read(&place).ok().and_then(|bytes| serde_json::from_slice::<Position>(&bytes).ok());
+        let before = written.unwrap_or_default();
+        let mut position = known.unwritten.take().unwrap_or_else(|| before.clone());
         let mut results: PeriodicOutputs = unpack(&position.periodic_output);
         known.prober.follow(&plan.probes, &position.probe_status);
 
@@ -138,12 +239,19 @@ impl Local {
             !instruction.name.is_empty()
                 && periodic::next_run(instruction, results.get(&instruction.name), now) <= now
         });
+        let plan = Arc::new(plan);
         if apply || due {
-            // Local plans have no failure count; the original always says 0.
-            let attempt = apply.then_some(0);
+            // The original always says 0. After a failure the number goes on, because scripts that run once per attempt
+            // would otherwise take the new attempt for one that they have done.
+            let failures =
+                if position.failed_checksum == checksum { position.failure_count.max(0) } else { 0 };
+            let attempt = apply.then_some(failures);
             let pass =
-                Pass { plan: Arc::new(plan), checksum: checksum.clone(), attempt, periodic: results.clone() };
-            let Ok(done) = self.applier.pass(&pass).await else { return };
+                Pass { plan: plan.clone(), checksum: checksum.clone(), attempt, periodic: results.clone() };
+            let Ok(done) = self.applier.pass(&pass).await else {
+                known.unwritten = Some(position).filter(|position| *position != before);
+                return Some(SCAN);
+            };
             results.extend(done.periodic);
             position.periodic_output = pack(&results);
             if apply {
@@ -154,25 +262,45 @@ impl Local {
                     None => {
                         tracing::info!("{} is applied", path.display());
                         known.failed = None;
-                        position.applied_checksum = checksum;
+                        position.applied_checksum.clone_from(&checksum);
+                        (position.failed_checksum, position.failure_count) = Default::default();
                     }
                     Some(error) => {
                         tracing::error!("{} failed: {error}", path.display());
-                        known.failed = Some((checksum, Instant::now()));
+                        known.how = format!("failed, is tried again after a rest: {error}");
+                        known.failed = Some((checksum.clone(), Instant::now()));
+                        position.failed_checksum.clone_from(&checksum);
+                        position.failure_count = failures.saturating_add(1);
                     }
                 }
                 known.prober.restart(false);
             }
         }
+        if position.applied_checksum == checksum {
+            known.how = "applied".into();
+        }
         position.probe_status = known.prober.statuses();
+        let mut wake = None;
         if position != before {
             let written = serde_json::to_vec(&position)
                 .map_err(std::io::Error::other)
                 .and_then(|bytes| self.host.replace(&place, &bytes, Attr { mode: 0o600, owner: None }));
             if let Err(error) = written {
                 tracing::warn!("cannot write {}: {error}", place.display());
+                // Kept, else the plan would be applied again and again.
+                known.unwritten = Some(position.clone());
+                wake = Some(SCAN);
             }
         }
+        if position.applied_checksum != checksum {
+            let rest = known.failed.as_ref().map_or(SCAN, |(_, at)| COOLDOWN.saturating_sub(at.elapsed()));
+            wake = Some(wake.unwrap_or(IDLE).min(rest));
+        }
+        let now = self.host.now();
+        let periodic = plan.periodic_instructions.iter().filter(|instruction| !instruction.name.is_empty());
+        let next = periodic.map(|one| periodic::next_run(one, results.get(&one.name), now)).min();
+        let next = next.map(|at| Duration::try_from(at.duration_since(now)).unwrap_or_default());
+        [wake, next].into_iter().flatten().min()
     }
 }
 
@@ -185,80 +313,4 @@ fn unpack<T: for<'de> Deserialize<'de>>(text: &str) -> BTreeMap<String, T> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::{
-        io,
-        sync::atomic::{AtomicI32, AtomicUsize, Ordering},
-    };
-
-    use super::*;
-    use crate::{
-        config::Config,
-        host::{BoxFuture, Exec, Exit, MemoryHost, Program, Sink, Source},
-    };
-
-    #[derive(Clone, Default)]
-    struct Script {
-        exit: Arc<AtomicI32>,
-        runs: Arc<AtomicUsize>,
-    }
-
-    impl Program for Script {
-        fn run<'a>(
-            &'a self,
-            _: &'a MemoryHost,
-            exec: &'a Exec,
-            sink: &'a mut dyn Sink,
-        ) -> BoxFuture<'a, io::Result<Exit>> {
-            assert!(exec.env.contains(&("CATTLE_AGENT_ATTEMPT_NUMBER".into(), "0".into())));
-            self.runs.fetch_add(1, Ordering::SeqCst);
-            sink.write(Source::Stdout, b"out");
-            let code = self.exit.load(Ordering::SeqCst);
-            Box::pin(async move { Ok(Exit::Code(code)) })
-        }
-    }
-
-    async fn until(what: &str, condition: impl Fn() -> bool) {
-        let deadline = Instant::now() + Duration::from_secs(120);
-        while !condition() {
-            assert!(Instant::now() < deadline, "{what}");
-            time::sleep(Duration::from_millis(50)).await;
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn agent_check_37_skipped_plans_wait_and_failed_ones_are_retried() {
-        let script = Script::default();
-        let host = Arc::new(MemoryHost::new("2026-01-01T00:00:00Z".parse().unwrap(), 1, script.clone()));
-        let put = |path: &str, text: &str| {
-            host.replace(Path::new(path), text.as_bytes(), Attr { mode: 0o600, owner: None }).unwrap();
-        };
-        let config = Config { work_directory: "/w/work".into(), ..Config::default() };
-        let applier = Arc::new(Applier::new(host.clone(), &config));
-        let task = tokio::spawn(Local::new(host.clone(), Path::new("/plans"), applier).run());
-        until("the directory is created", || host.stat(Path::new("/plans")).is_ok()).await;
-        put("/plans/a.plan.skip", "");
-        put("/plans/.b.plan", r#"{"instructions":[{"command":"x"}]}"#);
-        put("/plans/a.plan", r#"{"instructions":[{"name":"i","command":"x","saveOutput":true}]}"#);
-        time::sleep(Duration::from_secs(20)).await;
-        assert_eq!(script.runs.load(Ordering::SeqCst), 0);
-
-        script.exit.store(1, Ordering::SeqCst);
-        host.remove_file(Path::new("/plans/a.plan.skip")).unwrap();
-        let removed = Instant::now();
-        until("it is applied", || script.runs.load(Ordering::SeqCst) == 1).await;
-        assert!(removed.elapsed() < Duration::from_secs(5));
-        script.exit.store(0, Ordering::SeqCst);
-        until("it is retried", || script.runs.load(Ordering::SeqCst) == 2).await;
-        assert!(removed.elapsed() >= COOLDOWN);
-        until("its state is kept", || {
-            host.read(Path::new("/plans/a.pos"))
-                .is_ok_and(|bytes| bytes.windows(15).any(|w| w == b"appliedChecksum"))
-        })
-        .await;
-        time::sleep(Duration::from_secs(60)).await;
-        assert_eq!(script.runs.load(Ordering::SeqCst), 2, "applied once");
-        assert_eq!(host.stat(Path::new("/plans/a.pos")).unwrap().mode, 0o600);
-        task.abort();
-    }
-}
+mod tests;

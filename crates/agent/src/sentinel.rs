@@ -29,6 +29,8 @@ impl Sentinel {
     /// Checks what can be checked and starts. Call it inside a tokio runtime.
     pub fn start(host: Arc<dyn Host>, config: Config, strict: bool) -> Result<Self, LinkError> {
         let board = Arc::new(Board::new(host.clone(), &config.var_dir()));
+        // From now on there is something to say.
+        board.show(|_| {});
         let applier = Arc::new(Applier::new(host.clone(), &config));
         let mut tasks = JoinSet::new();
         if config.remote_enabled {
@@ -44,7 +46,7 @@ impl Sentinel {
             });
         }
         if config.local_enabled {
-            let local = Local::new(host.clone(), &config.local_plan_directory, applier);
+            let local = Local::new(host.clone(), &config.local_plan_directory, applier, board.clone());
             tasks.spawn(async move {
                 local.run().await;
                 "local plans"

@@ -21,7 +21,7 @@ pub struct Status {
     pub pid: u32,
     /// Whether list and watch work.
     pub connected: bool,
-    /// What is wrong if not.
+    /// What is wrong if not, or what else the API server refuses.
     pub trouble: Option<String>,
     /// host:port of the management plane.
     pub server: Option<String>,
@@ -47,6 +47,8 @@ pub struct Status {
     pub upgrade: Option<String>,
     /// The reverse tunnel.
     pub tunnel: Option<Tunnel>,
+    /// Local plans by path, and how they are.
+    pub local: BTreeMap<String, String>,
 }
 
 /// How the reverse tunnel is.
@@ -63,7 +65,14 @@ pub struct Tunnel {
 pub struct Board {
     host: Arc<dyn Host>,
     path: PathBuf,
-    shown: Mutex<Status>,
+    shown: Mutex<Shown>,
+}
+
+#[derive(Default)]
+struct Shown {
+    status: Status,
+    /// The last attempt to write it failed.
+    owed: bool,
 }
 
 impl Board {
@@ -72,27 +81,33 @@ impl Board {
         Self { host, path: path(var), shown: Mutex::default() }
     }
 
-    /// Changes the status; writes only if something is different.
+    /// Changes the status; writes only if something is different, or was not written before.
     pub fn show(&self, change: impl FnOnce(&mut Status)) {
         let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut next = shown.clone();
+        let mut next = shown.status.clone();
         next.version = env!("CARGO_PKG_VERSION").into();
         next.pid = std::process::id();
         change(&mut next);
-        if next == *shown {
+        if next == shown.status && !shown.owed {
             return;
         }
-        *shown = next;
-        let written = serde_json::to_vec_pretty(&*shown).map_err(io::Error::other).and_then(|bytes| {
+        shown.status = next;
+        let written = serde_json::to_vec_pretty(&shown.status).map_err(io::Error::other).and_then(|bytes| {
             if let Some(parent) = self.path.parent() {
                 self.host.make_dirs(parent, 0o700)?;
             }
             self.host.refresh(&self.path, &bytes, Attr { mode: 0o600, owner: None })
         });
+        shown.owed = written.is_err();
         if let Err(error) = written {
             // Only a convenience: a full disk must not flood the log as well.
             tracing::debug!("cannot write {}: {error}", self.path.display());
         }
+    }
+
+    /// Whether the file does not hold what was shown last, so that showing it again is worth a try.
+    pub fn is_owed(&self) -> bool {
+        self.shown.lock().unwrap_or_else(PoisonError::into_inner).owed
     }
 }
 
@@ -106,17 +121,29 @@ pub fn render(status: &Status) -> String {
     let mut out = String::new();
     let mut line = |name: &str, value: &str| out.push_str(&format!("{name:<14}{value}\n"));
     line("agent", &format!("{} (pid {})", status.version, status.pid));
-    let server = status.server.as_deref().unwrap_or("(local plans only)");
-    match (&status.trouble, status.connected) {
-        (_, true) => line("connection", &format!("connected to {server}")),
-        (Some(trouble), false) => line("connection", &format!("not connected to {server}: {trouble}")),
-        (None, false) => line("connection", &format!("not connected to {server}")),
+    match (&status.server, &status.trouble, status.connected) {
+        (None, ..) => line("connection", "none (local plans only)"),
+        (Some(server), None, true) => line("connection", &format!("connected to {server}")),
+        (Some(server), Some(trouble), true) => {
+            line("connection", &format!("connected to {server}, but {trouble}"));
+        }
+        (Some(server), Some(trouble), false) => {
+            line("connection", &format!("not connected to {server}: {trouble}"));
+        }
+        (Some(server), None, false) => line("connection", &format!("not connected to {server}")),
+    }
+    for (path, how) in &status.local {
+        line("local plan", &format!("{path}: {how}"));
     }
     if let Some(Tunnel { state, since }) = &status.tunnel {
         line("tunnel", &format!("{state} (since {since})"));
     }
     if let Some(upgrade) = &status.upgrade {
         line("upgrade", upgrade);
+    }
+    if status.server.is_none() {
+        // Nobody gives it another plan.
+        return out;
     }
     let none = "none".to_owned();
     line("plan", status.plan.as_ref().unwrap_or(&none));
@@ -136,4 +163,43 @@ pub fn render(status: &Status) -> String {
     }
     line("now", status.waiting_for.as_deref().unwrap_or("idle"));
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::{MemoryHost, testing::NoProgram};
+
+    #[tokio::test]
+    async fn what_a_full_disk_refused_is_written_when_there_is_room_again() {
+        let host = Arc::new(MemoryHost::new(jiff::Timestamp::UNIX_EPOCH, 1, NoProgram));
+        let board = Board::new(host.clone(), Path::new("/v"));
+        board.show(|_| {});
+        host.crash_after_writes(0);
+        let change = |status: &mut Status| status.plan = Some("c".into());
+        board.show(change);
+        assert!(board.is_owed());
+        host.restart();
+        board.show(change);
+        assert!(!board.is_owed());
+        let status: Status = serde_json::from_slice(&host.read(&path(Path::new("/v"))).unwrap()).unwrap();
+        assert_eq!(status.plan.as_deref(), Some("c"));
+        let writes = host.writes();
+        board.show(change);
+        assert_eq!(host.writes(), writes, "and then no more");
+    }
+
+    #[test]
+    fn the_connection_is_told_as_it_is() {
+        let mut status = Status { server: Some("m:443".into()), connected: true, ..Status::default() };
+        assert!(render(&status).contains("connected to m:443\n"));
+        status.trouble = Some("reports are refused: 403".into());
+        assert!(render(&status).contains("connected to m:443, but reports are refused: 403\n"));
+        status.connected = false;
+        assert!(render(&status).contains("not connected to m:443: reports"));
+        let local = BTreeMap::from([("/p/a.plan".to_owned(), "applied".to_owned())]);
+        let text = render(&Status { local, ..Status::default() });
+        assert!(text.contains("none (local plans only)") && text.contains("/p/a.plan: applied"), "{text}");
+        assert!(!text.contains("never"), "{text}");
+    }
 }

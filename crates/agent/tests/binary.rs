@@ -264,6 +264,34 @@ async fn agent_check_13_14_the_first_failure_stops_and_both_streams_are_saved() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn agent_check_15_16_long_lines_and_much_output() {
+    let api = Api::new();
+    let mut machine = Machine::new(&api).await;
+    let plan = shell(
+        "head -c 1048576 /dev/zero | tr '\\0' x; head -c 5242880 /dev/urandom | od -An -v -tx1; echo the end",
+    );
+    api.create(&[("plan", &plan), ("plan-state", "pending")]);
+    machine.start();
+    api.until_text("plan-state", "succeeded").await;
+    let output = api.output("applied-output", "i");
+    assert!(output.ends_with("the end\n") && output.len() < 70_000, "{}", output.len());
+    assert!(output.starts_with('[') && output.contains("bytes of earlier output dropped"));
+
+    // The log is spared: of each instruction its beginning, how much is missing, and its end.
+    let quiet = machine.log().len();
+    assert!(quiet < 512 * 1024, "{quiet} bytes of log");
+    for much in ["head -c 2097152 /dev/urandom", "yes | head -c 2097152", "head -c 2097152 /dev/zero"] {
+        let before = machine.log().len();
+        api.plan(&shell(&format!("echo the beginning; {much}; echo; echo the end")), Some("pending"));
+        until("it runs", || machine.log()[before..].contains("is applied")).await;
+        let log = machine.log().split_off(before);
+        assert!(log.len() < 512 * 1024, "{much}: {} bytes of log", log.len());
+        assert!(log.contains("the beginning") && log.contains("bytes of output are not logged"), "{much}");
+        assert!(log.contains(":end]: ") && log.contains("the end"), "{much}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn agent_check_17_18_31_an_image_from_a_tarball_runs_in_its_folder() {
     let api = Api::new();
     let mut machine = Machine::new(&api).await;
@@ -487,4 +515,39 @@ async fn a_daemon_left_behind_does_not_hold_up_the_plan() {
     assert!(std::path::Path::new(&format!("/proc/{pid}")).exists(), "it is not ours to kill");
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL).unwrap();
     assert_eq!(api.output("applied-output", "i"), "done\n");
+}
+
+/// Kilobytes of the agent's memory, by the kernel's name for them.
+fn memory(machine: &Machine, field: &str) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", machine.pid())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':')).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+/// An agent that idles in 8 MiB has as much again for the worst of plans.
+#[tokio::test(flavor = "multi_thread")]
+async fn agent_check_16_many_large_outputs_cost_little_memory_and_their_loss_is_told_right() {
+    let api = Api::new();
+    let mut machine = Machine::new(&api).await;
+    api.create(&[("plan", &shell("true")), ("plan-state", "pending")]);
+    machine.start();
+    api.until_text("plan-state", "succeeded").await;
+    let idle = memory(&machine, "VmRSS");
+    // Not compressible, as far as text can be.
+    let script = "head -c 75000 /dev/urandom | base64 -w 0 | head -c 100000";
+    let instructions: Vec<serde_json::Value> = (0..40)
+        .map(|index| json!({"name": format!("i{index}"), "command": "sh", "args": ["-c", script], "saveOutput": true}))
+        .collect();
+    api.plan(&json!({"instructions": instructions}).to_string(), Some("pending"));
+    api.until("it runs", |api| api.text("plan-state") == "in-progress").await;
+    api.until_text("plan-state", "succeeded").await;
+    for index in 0..40 {
+        let output = api.output("applied-output", &format!("i{index}"));
+        let (first, rest) = output.split_once('\n').unwrap();
+        assert_eq!(first, format!("[{} bytes of earlier output dropped]", 100_000 - rest.len()));
+        assert!(rest.len() >= 4000, "{}", rest.len());
+    }
+    let peak = memory(&machine, "VmHWM");
+    println!("idle {idle} kB, peak {peak} kB");
+    assert!(peak - idle <= 8 * 1024, "idle {idle} kB, peak {peak} kB");
 }

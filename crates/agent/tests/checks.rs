@@ -82,8 +82,9 @@ async fn agent_check_11_25_a_failure_stays_told_and_a_minute_of_nothing_writes_n
     healthy.create(&[("plan", &good), ("plan-state", "pending"), ("probe-period-seconds", "1")]);
     second.start();
     failing.until_text("plan-state", "failed").await;
-    healthy.until("healthy", |api| api.text("probe-statuses").contains("true")).await;
+    // In this order: with its success a plan forgets what was healthy before.
     healthy.until_text("plan-state", "succeeded").await;
+    healthy.until("healthy", |api| api.text("probe-statuses").contains("true")).await;
     let (failed, quiet) = (failing.revision(), healthy.revision());
     sleep(Duration::from_secs(60)).await;
     assert_eq!((failing.revision(), healthy.revision()), (failed, quiet));
@@ -324,4 +325,26 @@ async fn agent_check_37_local_plans_of_the_real_agent_are_skipped_applied_and_re
     let kept = || machine.read("var/plans/a.pos").is_some_and(|text| text.contains("appliedChecksum"));
     until("its state is kept", kept).await;
     assert_eq!(count(&machine.path("other")), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_of_local_plans_alone_tells_how_they_are() {
+    let mut machine = Machine::with_connection("");
+    let dir = machine.dir.path().display().to_string();
+    let config =
+        format!("workDirectory: {dir}/var/work\nlocalEnabled: true\nlocalPlanDirectory: {dir}/plans\n");
+    machine.private("config.yaml", &config);
+    std::fs::create_dir(machine.path("plans")).unwrap();
+    machine.private("plans/a.plan", &json!({"instructions": [shell("true")]}).to_string());
+    machine.private("plans/b.plan", &json!({"instructions": [shell("exit 7")]}).to_string());
+    machine.private("plans/c.plan", "{nonsense");
+    machine.start();
+    let told = || {
+        let output = machine.command(&["status"]).output().unwrap();
+        (output.status.success(), String::from_utf8(output.stdout).unwrap())
+    };
+    let wanted =
+        ["local plans only", "a.plan: applied", "b.plan: failed", "exited with 7", "c.plan: not a valid"];
+    until("all is told", || wanted.iter().all(|word| told().1.contains(word))).await;
+    assert!(told().0);
 }

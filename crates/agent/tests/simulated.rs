@@ -7,7 +7,7 @@ mod common;
 use std::{path::Path, time::Duration};
 
 use common::{
-    Api,
+    Api, Call, Fault,
     node::{LONG, Node, Run, plan},
     sum,
 };
@@ -128,6 +128,115 @@ async fn agent_check_25_nothing_is_written_while_nothing_changes() {
         let success =
             node.api().written().into_iter().find(|data| data.contains_key("last-apply-time")).unwrap();
         assert_eq!(success["probe-statuses"], br#"{"p":{}}"#);
+        node.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plan_that_cannot_be_read_has_failed_whenever_it_is_asked_for() {
+    for (seed, most) in (210..).zip(["1", "3", "-1"]) {
+        let mut node = Node::new(seed);
+        node.api().create(&[("plan", "{nonsense"), ("plan-state", "pending"), ("max-failures", most)]);
+        node.start();
+        node.api().until_text("plan-state", "failed").await;
+        assert_eq!(node.api().text("failure-count"), "1");
+        assert!(node.api().output("failed-output", "drover-agent/error").contains("not valid JSON"));
+        let revision = node.api().revision();
+        sleep(Duration::from_secs(120)).await;
+        assert_eq!(node.api().revision(), revision, "told once");
+        node.api().plan("{nonsense", Some("pending"));
+        node.api().until_text("failure-count", "2").await;
+        assert_eq!(node.api().text("plan-state"), "failed");
+        node.api().plan(&plan(&["a"]), Some("pending"));
+        node.api().until_text("plan-state", "succeeded").await;
+        assert_eq!((node.api().text("failure-count").as_str(), node.runs("a").len()), ("0", 1));
+        node.stop().await;
+    }
+}
+
+async fn until_status(node: &Node, what: &str, wanted: &[&str]) {
+    let told = || {
+        let bytes = node.host.read(Path::new("/v/status.json")).ok()?;
+        Some(drover_agent::status::render(&serde_json::from_slice(&bytes).ok()?))
+    };
+    node.api()
+        .until_within(Duration::from_secs(60), what, |_| {
+            told().is_some_and(|text| wanted.iter().all(|line| text.contains(line)))
+        })
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn status_catches_up_after_a_full_disk_and_tells_a_refused_credential() {
+    let mut node = Node::new(220);
+    // Nothing can be written there.
+    node.host.make_dirs(Path::new("/v/status.json"), 0o700).unwrap();
+    node.api().create(&[("plan", &plan(&["a"])), ("plan-state", "pending")]);
+    node.start();
+    node.api().until_text("plan-state", "succeeded").await;
+    sleep(Duration::from_secs(60)).await;
+    node.host.remove_tree(Path::new("/v/status.json")).unwrap();
+    until_status(&node, "it is told late", &["succeeded", "\nconnection    connected to "]).await;
+
+    for call in [Call::Get, Call::Put] {
+        node.api().faults().fail(call, Fault::Status(401), usize::MAX);
+        node.api().plan(&plan(&["b"]), Some("pending"));
+        until_status(&node, "it is refused", &["\nconnection    not connected to ", "401"]).await;
+        node.api().faults().heal();
+        node.api().until_within(LONG, "succeeded", |api| api.text("plan-state") == "succeeded").await;
+        until_status(&node, "it is allowed", &["succeeded", "\nconnection    connected to "]).await;
+    }
+    node.api().plan("{nonsense", Some("pending"));
+    until_status(&node, "it says what it thinks of it", &["failed, revision", "cannot be read"]).await;
+}
+
+/// Each number of the plan and of its secret, at its ends: nothing breaks off, and nothing runs in a circle.
+#[tokio::test(start_paused = true)]
+async fn any_number_in_the_plan_or_its_secret_is_survived() {
+    for (seed, extreme) in (200..).zip([i64::MIN, -1, 0, i64::MAX]) {
+        let mut node = Node::new(seed);
+        let probe = json!({
+            "initialDelaySeconds": extreme, "timeoutSeconds": extreme, "successThreshold": extreme,
+            "failureThreshold": extreme, "httpGet": {"url": "http://127.0.0.1/"},
+        });
+        let text = json!({
+            "instructions": [{"name": "a", "command": "x", "args": ["a"]}],
+            "periodicInstructions": [
+                {"name": "p", "command": "x", "args": ["p"], "periodSeconds": extreme},
+                {"name": "bad", "command": "x", "args": ["bad"], "periodSeconds": extreme},
+            ],
+            "probes": {"p": probe},
+        })
+        .to_string();
+        node.exit("a", 1);
+        node.exit("bad", 1);
+        let number = extreme.to_string();
+        let statuses = json!({"p": {"successCount": extreme, "failureCount": extreme}}).to_string();
+        let secret = [
+            ("plan", text.as_str()),
+            ("plan-state", "pending"),
+            ("plan-revision", &number),
+            ("failed-checksum", &sum(&text)),
+            ("failure-count", &number),
+            ("success-count", &number),
+            ("probe-statuses", &statuses),
+            ("probe-period-seconds", "18446744073709551615"),
+        ];
+        node.api().create(&secret);
+        node.start();
+        node.api().until("it failed", |api| !api.text("failed-output").is_empty()).await;
+        assert_eq!(node.api().text("failure-count"), extreme.max(0).saturating_add(1).to_string());
+        node.exit("a", 0);
+        node.api().until_within(LONG, "succeeded", |api| api.text("plan-state") == "succeeded").await;
+        assert_eq!(node.api().text("plan-revision"), extreme.saturating_add(1).to_string());
+        let before = (node.runs("p").len(), node.runs("bad").len());
+        sleep(Duration::from_secs(590)).await;
+        assert_eq!(node.runs("p").len(), before.0, "{extreme}");
+        assert!((3..=6).contains(&(node.runs("bad").len() - before.1)), "{extreme}");
+        // Sensible numbers are heeded at once.
+        node.api().plan(&plan(&["b"]), Some("pending"));
+        node.api().until_text("plan-state", "succeeded").await;
+        assert!(!node.task.as_ref().unwrap().is_finished());
         node.stop().await;
     }
 }

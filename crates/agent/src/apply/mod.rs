@@ -175,6 +175,7 @@ impl Applier {
                         tracing::error!("[{label}]: saveOutput needs a name; its output is not reported");
                     } else {
                         done.outputs.insert(instruction.name.clone(), ran.combined);
+                        output::share(&mut done.outputs, output::KEPT_TOGETHER);
                     }
                 }
                 if let Some(error) = ran.error {
@@ -196,7 +197,7 @@ impl Applier {
             }
             let one = Instruction::periodic(instruction, &secrets);
             let label = format!("{}_p{index}", pass.checksum);
-            let attempt = last.map_or(0, |last| last.failures) + 1;
+            let attempt = last.map_or(0, |last| last.failures).saturating_add(1);
             let ran = self.instruction(&one, &label, folder.join(&label), attempt).await;
             if let Some(error) = &ran.error {
                 tracing::warn!("[{label}]: periodic instruction{}: {error}", one.quoted_name());

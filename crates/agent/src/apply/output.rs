@@ -1,5 +1,6 @@
 //! What instructions print: kept up to a limit, tail first, and logged line by line without secrets.
 
+use super::Outputs;
 use crate::{
     host::{Sink, Source},
     redact::Redactor,
@@ -7,8 +8,17 @@ use crate::{
 
 /// How much of one instruction's output is kept for the report. A secret holds 1 MiB in all.
 pub(super) const KEPT: usize = 64 * 1024;
+/// How much all saved outputs of one pass are together: whatever it is, it fits into the secret and into little memory.
+pub(super) const KEPT_TOGETHER: usize = 512 * 1024;
 /// A line longer than this is logged in pieces.
 const LOG_LINE: usize = 8 * 1024;
+
+/// How much one run of an instruction may add to the log, before it is told only how much more there was, and its end.
+const LOGGED: usize = 256 * 1024;
+/// What a line costs in the log besides its text: time, level and label.
+const LOG_PREFIX: usize = 128;
+/// How much of the end is logged when not all is.
+const LOGGED_END: usize = 8 * 1024;
 
 /// The last bytes of a stream.
 #[derive(Clone, Default)]
@@ -34,15 +44,50 @@ impl Tail {
     }
 }
 
-/// Shortens to the last `limit` bytes, saying so; `already` were dropped before.
+const DROPPED: &str = " bytes of earlier output dropped]\n";
+
+/// Shortens to the last `limit` bytes, saying so; `already` were dropped before, besides what the first line says.
 pub fn truncate(bytes: Vec<u8>, limit: usize, already: u64) -> Vec<u8> {
-    let excess = bytes.len().saturating_sub(limit);
+    let (before, rest) = dropped(&bytes);
+    let excess = rest.len().saturating_sub(limit);
     if excess == 0 && already == 0 {
         return bytes;
     }
-    let mut out = format!("[{} bytes of earlier output dropped]\n", already + excess as u64).into_bytes();
-    out.extend_from_slice(&bytes[excess..]);
+    let total = before.saturating_add(already).saturating_add(excess as u64);
+    let mut out = format!("[{total}{DROPPED}").into_bytes();
+    out.extend_from_slice(&rest[excess..]);
     out
+}
+
+/// How much was dropped from an output by an earlier call, and what is left of it.
+fn dropped(bytes: &[u8]) -> (u64, &[u8]) {
+    let told = bytes.strip_prefix(b"[").and_then(|rest| {
+        let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        let count = std::str::from_utf8(&rest[..digits]).ok()?.parse().ok()?;
+        Some((count, rest[digits..].strip_prefix(DROPPED.as_bytes())?))
+    });
+    told.unwrap_or((0, bytes))
+}
+
+/// Shortens the longest outputs until all together are no more than `together` bytes, but for the lines that say so.
+pub(super) fn share(outputs: &mut Outputs, together: usize) {
+    let mut lengths: Vec<usize> = outputs.values().map(|bytes| dropped(bytes).1.len()).collect();
+    if lengths.iter().sum::<usize>() <= together {
+        return;
+    }
+    // The short ones leave what they do not need to the others.
+    lengths.sort_unstable();
+    let (mut left, mut limit) = (together, 0);
+    for (index, length) in lengths.iter().enumerate() {
+        limit = left / (lengths.len() - index);
+        if *length > limit {
+            break;
+        }
+        left -= length;
+    }
+    for bytes in outputs.values_mut() {
+        *bytes = truncate(std::mem::take(bytes), limit, 0);
+    }
 }
 
 /// Collects both streams of one program.
@@ -50,6 +95,8 @@ pub(super) struct Capture<'a> {
     label: &'a str,
     redactor: &'a Redactor,
     lines: [Vec<u8>; 2],
+    logged: usize,
+    unlogged: u64,
     /// Standard output alone.
     pub(super) stdout: Tail,
     /// Standard error alone.
@@ -65,13 +112,15 @@ impl<'a> Capture<'a> {
             label,
             redactor,
             lines: Default::default(),
+            logged: 0,
+            unlogged: 0,
             stdout: Tail::default(),
             stderr: Tail::default(),
             combined: Tail::default(),
         }
     }
 
-    /// Logs what is left of unfinished lines.
+    /// Logs what is left of unfinished lines, and the end of what was too much.
     pub(super) fn finish(&mut self) {
         for source in [Source::Stdout, Source::Stderr] {
             let rest = std::mem::take(&mut self.lines[index(source)]);
@@ -79,12 +128,40 @@ impl<'a> Capture<'a> {
                 self.log(source, &rest);
             }
         }
+        if self.unlogged == 0 {
+            return;
+        }
+        tracing::info!("[{}]: {} bytes of output are not logged; its end:", self.label, self.unlogged);
+        let kept = &self.combined.bytes;
+        let most = usize::try_from(self.unlogged).unwrap_or(LOGGED_END).min(LOGGED_END);
+        let end = &kept[kept.len().saturating_sub(most)..];
+        // From the next whole line on: half a secret would not be known as one.
+        let whole = end.iter().position(|byte| *byte == b'\n').map_or(end.len(), |at| at + 1);
+        let mut lines = Vec::new();
+        let mut left = LOGGED_END;
+        for line in end[whole..].rsplit(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+            let text = self.redactor.clean(String::from_utf8_lossy(line).trim_end_matches('\r'));
+            left = left.saturating_sub(cost(&text));
+            if left == 0 {
+                break;
+            }
+            lines.push(text);
+        }
+        for text in lines.iter().rev() {
+            tracing::info!("[{}:end]: {text}", self.label);
+        }
     }
 
-    fn log(&self, source: Source, line: &[u8]) {
+    fn log(&mut self, source: Source, line: &[u8]) {
+        if self.logged >= LOGGED {
+            self.unlogged += line.len() as u64 + 1;
+            return;
+        }
         let text = String::from_utf8_lossy(line);
         let stream = if source == Source::Stdout { "stdout" } else { "stderr" };
-        tracing::info!("[{}:{stream}]: {}", self.label, self.redactor.clean(text.trim_end_matches('\r')));
+        let text = self.redactor.clean(text.trim_end_matches('\r'));
+        self.logged += cost(&text);
+        tracing::info!("[{}:{stream}]: {text}", self.label);
     }
 }
 
@@ -111,6 +188,11 @@ impl Sink for Capture<'_> {
     }
 }
 
+/// What a line takes in the log, where what cannot be printed is written out.
+fn cost(text: &str) -> usize {
+    LOG_PREFIX + text.chars().flat_map(char::escape_debug).map(char::len_utf8).sum::<usize>()
+}
+
 fn index(source: Source) -> usize {
     match source {
         Source::Stdout => 0,
@@ -121,6 +203,35 @@ fn index(source: Source) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_dropped_in_several_steps_is_told_as_one() {
+        let mut bytes = vec![b'a'; 100_000];
+        for limit in [65_536, 32_768, 16_384] {
+            bytes = truncate(bytes, limit, 0);
+            let told = format!("[{} bytes of earlier output dropped]\naaa", 100_000 - limit);
+            assert!(bytes.starts_with(told.as_bytes()), "{}", String::from_utf8_lossy(&bytes[..60]));
+        }
+        assert_eq!(truncate(bytes.clone(), 16_384, 0), bytes, "enough is enough");
+        assert_eq!(truncate(b"[12 bytes".to_vec(), 4, 0), b"[5 bytes of earlier output dropped]\nytes");
+    }
+
+    #[test]
+    fn outputs_share_what_there_is_and_short_ones_stay_whole() {
+        let output = |index: usize, length: usize| (format!("i{index}"), vec![b'a'; length]);
+        let mut outputs: Outputs = (0..40).map(|index| output(index, index * 1000)).collect();
+        let before = outputs.clone();
+        share(&mut outputs, 1_000_000);
+        assert_eq!(outputs, before);
+        share(&mut outputs, 400_000);
+        let kept: usize = outputs.values().map(|bytes| dropped(bytes).1.len()).sum();
+        assert!((399_900..=400_000).contains(&kept), "{kept}");
+        assert_eq!(outputs["i5"], before["i5"]);
+        for (name, bytes) in &outputs {
+            let (lost, rest) = dropped(bytes);
+            assert_eq!(lost as usize + rest.len(), before[name].len(), "{name}");
+        }
+    }
 
     #[test]
     fn the_tail_is_kept_and_the_loss_is_told() {

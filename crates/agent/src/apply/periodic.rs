@@ -1,12 +1,14 @@
 //! When a periodic instruction runs next. Pure.
 
+use std::time::Duration;
+
 use drover_plan::{PeriodicInstruction, PeriodicInstructionOutput};
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
-use crate::unix_date;
+use crate::{span, unix_date};
 
-const DEFAULT_PERIOD: i64 = 600;
-const RETRY: i64 = 30;
+const DEFAULT_PERIOD: Duration = Duration::from_secs(600);
+const RETRY: Duration = Duration::from_secs(30);
 
 /// The earliest next run: a period after the last success, and after a failure 30 s for each failure in a row, up to
 /// six. Times in the future are a clock that was set back, and count for nothing.
@@ -16,13 +18,14 @@ pub fn next_run(
     now: Timestamp,
 ) -> Timestamp {
     let Some(last) = last else { return now };
-    let after = |text: &str, seconds: i64| {
+    let after = |text: &str, span: Duration| {
         let at = unix_date::parse(text).filter(|at| *at <= now)?;
-        at.checked_add(SignedDuration::from_secs(seconds)).ok()
+        Some(at.checked_add(span).unwrap_or(Timestamp::MAX))
     };
-    let period = if instruction.period_seconds > 0 { instruction.period_seconds } else { DEFAULT_PERIOD };
+    let period = span::positive(instruction.period_seconds).unwrap_or(DEFAULT_PERIOD);
     let success = after(&last.last_successful_run_time, period);
-    let failure = after(&last.last_failed_run_time, RETRY * last.failures.clamp(1, 6));
+    let failure =
+        after(&last.last_failed_run_time, RETRY * u32::try_from(last.failures.clamp(1, 6)).unwrap_or(6));
     success.max(failure).unwrap_or(now)
 }
 
@@ -46,7 +49,7 @@ pub fn record(
     if exit_code == 0 {
         output.last_successful_run_time = unix_date::format(now);
     } else {
-        output.failures = last.map_or(0, |last| last.failures) + 1;
+        output.failures = last.map_or(0, |last| last.failures).saturating_add(1);
         output.last_failed_run_time = unix_date::format(now);
     }
     output
@@ -74,6 +77,24 @@ mod tests {
         assert!(wait(&instruction, &last, 600) <= 0);
         assert_eq!(wait(&PeriodicInstruction::default(), &last, 0), 600, "the default period");
         assert_eq!(wait(&instruction, &last, -100), 0, "the clock was set back");
+    }
+
+    #[test]
+    fn periods_and_counts_may_be_any_number() {
+        for extreme in [i64::MIN, -1, i64::MAX] {
+            let instruction = PeriodicInstruction { period_seconds: extreme, ..Default::default() };
+            let last = record(None, "p", 0, vec![], vec![], at(0));
+            assert!(wait(&instruction, &last, 0) >= 600, "{extreme}");
+            let ended = Timestamp::MAX;
+            let last = PeriodicInstructionOutput {
+                failures: extreme,
+                ..record(None, "p", 0, vec![], vec![], ended)
+            };
+            assert!(next_run(&instruction, Some(&last), ended) >= ended);
+            let failed = record(Some(&last), "p", 1, vec![], vec![], at(0));
+            assert_eq!(failed.failures, extreme.saturating_add(1));
+            assert!((30..=180).contains(&wait(&instruction, &failed, 0)), "{extreme}");
+        }
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod real;
 #[cfg_attr(windows, path = "sys/windows.rs")]
 mod sys;
 mod volume;
+mod watch;
 
 use std::{
     future::Future,
@@ -28,6 +29,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 pub use memory::{MemoryHost, Program};
 pub use real::RealHost;
+pub use watch::Watcher;
 
 /// A future that can be moved between threads.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -174,6 +176,11 @@ pub trait Host: Send + Sync + 'static {
     /// Becomes the program that now lies at the path, as the same process with the same arguments and environment.
     /// Comes back only if that fails.
     fn become_program<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, io::Error>;
+
+    /// To wait for changes in directories; `None` where that takes looking again and again.
+    fn watcher(&self) -> Option<Box<dyn Watcher>> {
+        None
+    }
 
     /// Runs a program in its own process group. Dropping the future kills the group.
     fn run<'a>(&'a self, exec: &'a Exec, sink: &'a mut dyn Sink) -> BoxFuture<'a, io::Result<Exit>>;

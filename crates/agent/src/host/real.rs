@@ -12,7 +12,7 @@ use std::{
 use jiff::Timestamp;
 use tokio::net::TcpStream;
 
-use super::{Attr, BoxFuture, BoxIo, Exec, Exit, Host, Kind, Sink, Stat, process, put, sys};
+use super::{Attr, BoxFuture, BoxIo, Exec, Exit, Host, Kind, Sink, Stat, Watcher, process, put, sys};
 
 /// How long a TCP connection may take to open.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -185,6 +185,10 @@ impl Host for RealHost {
 
     fn become_program<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, io::Error> {
         Box::pin(async move { sys::become_program(&self.path(path)) })
+    }
+
+    fn watcher(&self) -> Option<Box<dyn Watcher>> {
+        sys::watcher(&self.root)
     }
 
     fn run<'a>(&'a self, exec: &'a Exec, sink: &'a mut dyn Sink) -> BoxFuture<'a, io::Result<Exit>> {

@@ -10,6 +10,7 @@ use http_body_util::Full;
 use crate::{
     host::Host,
     http::{Client, Error, Url, read_body, tls},
+    span,
 };
 
 /// Without an answer by then, a probe failed. The original waits for ever if the plan does not say.
@@ -43,10 +44,7 @@ impl<'a> Check<'a> {
     }
 
     pub(super) async fn run(&mut self, timeout_seconds: i64) -> Outcome {
-        let timeout = match u64::try_from(timeout_seconds) {
-            Ok(seconds) if seconds > 0 => Duration::from_secs(seconds),
-            _ => DEFAULT_TIMEOUT,
-        };
+        let timeout = span::positive(timeout_seconds).unwrap_or(DEFAULT_TIMEOUT);
         let url = match Url::parse(&self.action.url) {
             Ok(url) => url,
             Err(error) => return Outcome::Unusable(error.to_string()),

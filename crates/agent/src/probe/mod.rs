@@ -9,13 +9,12 @@ use std::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
-    time::Duration,
 };
 
 use drover_plan::{Probe, ProbeStatus};
 use tokio::{sync::Notify, task::JoinSet, time};
 
-use crate::host::Host;
+use crate::{host::Host, span};
 
 /// Statuses by probe.
 pub type Statuses = BTreeMap<String, ProbeStatus>;
@@ -35,6 +34,8 @@ struct Shared {
     statuses: Mutex<Statuses>,
     period: AtomicU64,
     changed: Notify,
+    /// Woken when the period is another, because the one before may have been very long.
+    paced: Notify,
 }
 
 impl Shared {
@@ -51,14 +52,15 @@ impl Prober {
             statuses: Mutex::default(),
             period: AtomicU64::new(DEFAULT_PERIOD),
             changed: Notify::new(),
+            paced: Notify::new(),
         };
         Self { host, probes: BTreeMap::new(), shared: Arc::new(shared), tasks: JoinSet::new() }
     }
 
     /// Seconds between two rounds; sticky.
     pub fn set_period(&self, seconds: u64) {
-        if seconds > 0 {
-            self.shared.period.store(seconds, Ordering::Relaxed);
+        if seconds > 0 && self.shared.period.swap(seconds, Ordering::Relaxed) != seconds {
+            self.shared.paced.notify_waiters();
         }
     }
 
@@ -99,9 +101,8 @@ impl Prober {
             let (name, probe) = (name.clone(), probe.clone());
             let (host, shared) = (self.host.clone(), self.shared.clone());
             self.tasks.spawn(async move {
-                if delay {
-                    time::sleep(Duration::from_secs(u64::try_from(probe.initial_delay_seconds).unwrap_or(0)))
-                        .await;
+                if delay && let Some(delay) = span::positive(probe.initial_delay_seconds) {
+                    time::sleep(delay).await;
                 }
                 watch(host, &name, &probe, &shared).await;
             });
@@ -137,8 +138,14 @@ async fn watch(host: Arc<dyn Host>, name: &str, probe: &Probe, shared: &Shared) 
         if changed {
             shared.changed.notify_one();
         }
-        let period = Duration::from_secs(shared.period.load(Ordering::Relaxed));
-        time::sleep_until(started + period).await;
+        loop {
+            let paced = shared.paced.notified();
+            let period = span::seconds(shared.period.load(Ordering::Relaxed));
+            tokio::select! {
+                () = time::sleep_until(started + period) => break,
+                () = paced => {}
+            }
+        }
     }
 }
 

@@ -7,11 +7,11 @@ pub(super) fn next(status: ProbeStatus, probe: &Probe, success: bool) -> ProbeSt
     let threshold = |value: i64, default| if value > 0 { value } else { default };
     if success {
         let enough = threshold(probe.success_threshold, 1);
-        let count = (status.success_count + 1).min(enough);
+        let count = status.success_count.saturating_add(1).min(enough);
         ProbeStatus { healthy: status.healthy || count >= enough, success_count: count, failure_count: 0 }
     } else {
         let enough = threshold(probe.failure_threshold, 3);
-        let count = (status.failure_count + 1).min(enough);
+        let count = status.failure_count.saturating_add(1).min(enough);
         ProbeStatus { healthy: status.healthy && count < enough, success_count: 0, failure_count: count }
     }
 }
@@ -19,6 +19,19 @@ pub(super) fn next(status: ProbeStatus, probe: &Probe, success: bool) -> ProbeSt
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn counts_and_thresholds_may_be_any_number() {
+        for extreme in [i64::MIN, -1, 0, i64::MAX] {
+            let probe = Probe { success_threshold: extreme, failure_threshold: extreme, ..Probe::default() };
+            let status = ProbeStatus { healthy: true, success_count: extreme, failure_count: extreme };
+            assert_eq!(next(status, &probe, true).failure_count, 0);
+            assert_eq!(next(status, &probe, false).success_count, 0);
+        }
+        let probe = Probe { success_threshold: i64::MAX, ..Probe::default() };
+        let status = ProbeStatus { success_count: i64::MAX, ..ProbeStatus::default() };
+        assert!(next(status, &probe, true).healthy);
+    }
 
     #[test]
     fn agent_check_26_thresholds_turn_the_status() {

@@ -1,6 +1,7 @@
 use std::{
     io,
     sync::atomic::{AtomicU16, AtomicUsize},
+    time::Duration,
 };
 
 use drover_plan::HttpGetAction;
@@ -136,4 +137,30 @@ async fn a_url_that_makes_no_sense_leaves_the_status() {
     time::sleep(Duration::from_secs(60)).await;
     assert_eq!(prober.statuses()["bad"], ProbeStatus::default());
     assert_eq!(net.asked.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn spans_may_be_any_number_and_a_shorter_period_counts_at_once() {
+    for extreme in [i64::MIN, -1, 0, 1, i64::MAX] {
+        let net = Net::default();
+        net.status.store(200, Ordering::SeqCst);
+        let host = Arc::new(MemoryHost::new(jiff::Timestamp::UNIX_EPOCH, 1, net.clone()));
+        let mut prober = Prober::new(host);
+        prober.set_period(u64::MAX);
+        let question = Probe { timeout_seconds: extreme, initial_delay_seconds: extreme, ..probe(1) };
+        prober.follow(&BTreeMap::from([("1".to_owned(), question)]), &Statuses::new());
+        until(&prober, 1, |status| status.healthy).await;
+        time::sleep(Duration::from_secs(3600)).await;
+        assert_eq!(net.asked.load(Ordering::SeqCst), 1);
+        net.status.store(500, Ordering::SeqCst);
+        prober.set_period(5);
+        until(&prober, 1, |status| !status.healthy).await;
+        prober.restart(false);
+        time::sleep(Duration::from_secs(60)).await;
+        let asked = net.asked.load(Ordering::SeqCst);
+        assert!(
+            if extreme == i64::MAX { asked == 4 } else { (14..=18).contains(&asked) },
+            "{extreme}: {asked}"
+        );
+    }
 }

@@ -62,7 +62,7 @@ pub fn decide(scope: &Scope<'_>) -> Decision {
     let Some(checksum) = scope.checksum else { return Decision::NoPlan };
     let failures = failures(scope.data, checksum);
     let Some(state) = state_bytes(scope.data) else { return by_checksum(scope, checksum, failures) };
-    let attempt = failures + 1;
+    let attempt = failures.saturating_add(1);
     match PlanState::parse(state) {
         // Asked for again after failures, the count goes on: scripts that run once per attempt number would otherwise
         // take the new attempt for one that they have done.
@@ -89,7 +89,7 @@ fn by_checksum(scope: &Scope<'_>, checksum: &str, failures: i64) -> Decision {
     }
     match cooldown(scope, failures) {
         Some(wait) => Decision::Wait(wait),
-        None => Decision::Apply { attempt: failures + 1, commit: false },
+        None => Decision::Apply { attempt: failures.saturating_add(1), commit: false },
     }
 }
 

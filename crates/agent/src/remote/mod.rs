@@ -70,6 +70,8 @@ pub struct Remote {
     retry: Retry,
     blocked: bool,
     said: Option<String>,
+    /// Why the last call of this task (not of the watch) failed.
+    refused: Option<Refused>,
     upgrade: Upgrade,
     /// The secret that a predecessor, which became this program, had decided upon already.
     continues: Option<String>,
@@ -83,6 +85,12 @@ struct Seen {
     plan: Option<Held>,
     /// Why the plan cannot be read.
     broken: Option<String>,
+}
+
+impl Seen {
+    fn is_pending(&self) -> bool {
+        decide::state_bytes(&self.data) == Some(b"pending")
+    }
 }
 
 /// The plan in memory. It can be a megabyte, so once it is applied only probes and periodic instructions are kept.
@@ -117,6 +125,12 @@ impl Drop for Running {
     fn drop(&mut self) {
         self.task.abort();
     }
+}
+
+struct Refused {
+    why: String,
+    /// The credential is not accepted.
+    credential: bool,
 }
 
 struct Retry {
@@ -164,6 +178,7 @@ impl Remote {
             retry: Retry { pause: FIRST_RETRY, at: Instant::now() },
             blocked: false,
             said: None,
+            refused: None,
             upgrade,
             continues,
         }
@@ -176,8 +191,11 @@ impl Remote {
                 self.hear(word);
                 self.retry.reset();
             }
-            let wake = self.step().await;
+            let mut wake = self.step().await;
             self.show();
+            if self.board.is_owed() {
+                wake = wake.min(LAST_RETRY);
+            }
             let link = self.link.clone();
             tokio::select! {
                 () = link.news.notified() => {}
@@ -280,9 +298,12 @@ impl Remote {
         if self.unsaid() {
             if Instant::now() >= self.retry.at {
                 match self.publish().await {
-                    Ok(()) => self.retry.reset(),
+                    Ok(()) => {
+                        self.refused = None;
+                        self.retry.reset();
+                    }
                     Err(error) => {
-                        self.link.heed(&error);
+                        self.heed(&error);
                         if self.retry.pause == FIRST_RETRY {
                             tracing::warn!("cannot report yet, keeping the results: {error}");
                         }
@@ -296,10 +317,19 @@ impl Remote {
                 );
             }
         }
+        if !self.unsaid() && self.seen.as_ref().is_none_or(|seen| !seen.is_pending()) {
+            // There is nothing left that could be refused.
+            self.refused = None;
+        }
         if let Some(pause) = self.change_agent().await {
             wake = wake.min(pause);
         }
         wake
+    }
+
+    fn heed(&mut self, error: &api::Error) {
+        self.link.heed(error);
+        self.refused = Some(Refused { why: error.to_string(), credential: error.is_unauthorized() });
     }
 
     /// Does what is due to become another agent, if nothing is lost by it; otherwise tells when it may be.
@@ -385,14 +415,14 @@ impl Remote {
         }
         if commit {
             match self.commit(&uid, &checksum).await {
-                Ok(true) => {}
+                Ok(true) => self.refused = None,
                 Ok(false) => {
                     // The watch tells what came in between, and ends the rest.
                     self.retry.later();
                     return Some(self.retry.at.saturating_duration_since(Instant::now()));
                 }
                 Err(error) => {
-                    self.link.heed(&error);
+                    self.heed(&error);
                     tracing::warn!("cannot mark the plan as in progress, so it is not started: {error}");
                     self.retry.later();
                     return Some(self.retry.at.saturating_duration_since(Instant::now()));
@@ -413,17 +443,21 @@ impl Remote {
         None
     }
 
-    /// A plan nobody can read is a failure like any other, told once.
+    /// A plan nobody can read has failed, which is told each time that the server asks for it.
     fn refuse(&mut self, why: &str) -> Option<Duration> {
         let seen = self.seen.as_mut()?;
         let checksum = seen.checksum.clone()?;
-        if decide::failures(&seen.data, &checksum) > 0 || state_is_terminal(&seen.data) {
+        let asked = match decide::state_bytes(&seen.data) {
+            Some(state) => matches!(state, b"pending" | b"in-progress"),
+            None => decide::failures(&seen.data, &checksum) == 0,
+        };
+        if !asked {
             return None;
         }
         tracing::error!("plan {checksum}: {why}");
-        let done = Done { error: Some(why.to_owned()), ..Done::default() };
-        let report = Report::outcome(&seen.uid, &checksum, Some(1), done, &seen.data, self.host.now());
+        let report = Report::refusal(&seen.uid, &checksum, why, &seen.data, self.host.now());
         report.lay_onto(&mut seen.data, Some(&checksum));
+        self.said = Some("the plan cannot be read; waiting for another".into());
         self.keep(report);
         None
     }
@@ -472,7 +506,10 @@ impl Remote {
         let current = seen.checksum.clone();
         report.lay_onto(&mut seen.data, current.as_deref());
         if current.as_ref() == Some(&running.checksum)
-            && matches!(self.judge(&seen_data(&self.seen), current.as_deref()), Decision::Rest(_))
+            && self
+                .seen
+                .as_ref()
+                .is_some_and(|seen| matches!(self.judge(&seen.data, current.as_deref()), Decision::Rest(_)))
             && let Some(seen) = &mut self.seen
             && let Some(held) = &seen.plan
         {
@@ -499,14 +536,6 @@ impl Remote {
             }
         }
     }
-}
-
-fn seen_data(seen: &Option<Seen>) -> Data {
-    seen.as_ref().map(|seen| seen.data.clone()).unwrap_or_default()
-}
-
-fn state_is_terminal(data: &Data) -> bool {
-    matches!(decide::state_bytes(data), Some(b"succeeded" | b"failed" | b"cancelled"))
 }
 
 async fn finished(running: &mut Option<Running>) -> Result<Done, Blocked> {

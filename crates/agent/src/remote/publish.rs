@@ -15,7 +15,7 @@ impl Remote {
         if !self.pending.is_empty() {
             return true;
         }
-        if seen.plan.is_none() || decide::state_bytes(&seen.data) == Some(b"pending") {
+        if seen.plan.is_none() || seen.is_pending() {
             // The commit that comes next says it.
             return false;
         }

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    decide::{gives_up, number, state_bytes, text},
+    decide::{failures, gives_up, number, state_bytes, text},
     gzip_json,
     secret::Data,
 };
@@ -39,6 +39,8 @@ pub struct Report {
     pub failed_output: Option<BTreeMap<String, String>>,
     /// Results of periodic instructions.
     pub periodic: PeriodicOutputs,
+    /// The plan cannot be read: asked again, the answer would be the same.
+    pub refused: bool,
 }
 
 impl Report {
@@ -46,7 +48,7 @@ impl Report {
     pub fn commit(uid: &str, checksum: &str, data: &Data) -> Self {
         let mut report = Self { uid: uid.into(), checksum: checksum.into(), ..Self::default() };
         report.put(keys::PLAN_STATE, PlanState::InProgress.as_str());
-        report.put(keys::PLAN_REVISION, (number(data, keys::PLAN_REVISION) + 1).to_string());
+        report.put(keys::PLAN_REVISION, number(data, keys::PLAN_REVISION).saturating_add(1).to_string());
         if text(data, keys::FAILED_CHECKSUM) != checksum && data.contains_key(keys::FAILURE_COUNT) {
             // The count belongs to an earlier plan; taken for this one's, it would raise the attempt number.
             report.put(keys::FAILURE_COUNT, "0");
@@ -73,7 +75,10 @@ impl Report {
                 report.put(keys::APPLIED_CHECKSUM, checksum);
                 report.put(keys::FAILED_CHECKSUM, "");
                 report.put(keys::FAILURE_COUNT, "0");
-                report.put(keys::SUCCESS_COUNT, (number(data, keys::SUCCESS_COUNT) + 1).to_string());
+                report.put(
+                    keys::SUCCESS_COUNT,
+                    number(data, keys::SUCCESS_COUNT).saturating_add(1).to_string(),
+                );
                 report.put(keys::FAILED_OUTPUT, "");
                 report.applied_output = encode(done.outputs);
                 if by_state {
@@ -96,6 +101,18 @@ impl Report {
                 }
             }
         }
+        report
+    }
+
+    /// Of a plan that cannot be read. Trying again makes it no better, so in the dialect of states it has failed at once.
+    pub fn refusal(uid: &str, checksum: &str, why: &str, data: &Data, now: Timestamp) -> Self {
+        let done = Done { error: Some(why.to_owned()), ..Done::default() };
+        let attempt = failures(data, checksum).saturating_add(1);
+        let mut report = Self::outcome(uid, checksum, Some(attempt), done, data, now);
+        if state_bytes(data).is_some() {
+            report.put(keys::PLAN_STATE, PlanState::Failed.as_str());
+        }
+        report.refused = true;
         report
     }
 
@@ -122,6 +139,7 @@ impl Report {
             self.failed_output = None;
         }
         self.checksum = later.checksum;
+        self.refused = later.refused;
         if later.set.contains_key(keys::FAILED_OUTPUT) {
             self.failed_output = None;
         }
@@ -137,10 +155,12 @@ impl Report {
     /// Lays the report onto data whose plan has the given checksum.
     ///
     /// If the server replaced the plan meanwhile, only what stays true is written: what was printed, and that the other
-    /// plan was applied. If it asks for the same plan again (`pending`), that request is left standing.
+    /// plan was applied. If it asks for the same plan again (`pending`), that request is left standing, unless the answer
+    /// is known.
     pub fn lay_onto(&self, data: &mut Data, checksum: Option<&str>) {
         let same = checksum == Some(self.checksum.as_str());
-        let asked_again = data.get(keys::PLAN_STATE).is_some_and(|state| state == b"pending")
+        let asked_again = !self.refused
+            && data.get(keys::PLAN_STATE).is_some_and(|state| state == b"pending")
             && self.set.get(keys::PLAN_STATE).is_none_or(|state| state != "in-progress");
         for (key, value) in &self.set {
             let about_state = key == keys::PLAN_STATE || key == keys::PLAN_REVISION;
@@ -159,10 +179,10 @@ impl Report {
             merge(data, keys::APPLIED_OUTPUT, &self.applied_output);
         }
         if let (true, Some(output)) = (same, &self.failed_output) {
-            let mut now: BTreeMap<String, String> = gzip_json::decode(data.get(keys::FAILED_OUTPUT));
+            let now: BTreeMap<String, String> = gzip_json::decode(data.get(keys::FAILED_OUTPUT));
             if now != *output {
-                now.clone_from(output);
-                data.insert(keys::FAILED_OUTPUT.into(), gzip_json::encode(&now));
+                drop(now);
+                data.insert(keys::FAILED_OUTPUT.into(), gzip_json::encode(output));
             }
         }
         if !self.periodic.is_empty()
@@ -198,11 +218,17 @@ fn merge<T>(data: &mut Data, key: &str, more: &BTreeMap<String, T>)
 where
     T: Clone + PartialEq + Serialize + for<'de> Deserialize<'de>,
 {
-    let before: BTreeMap<String, T> = gzip_json::decode(data.get(key));
-    let mut after = before.clone();
-    after.extend(more.clone());
-    if after != before || !data.contains_key(key) {
-        data.insert(key.to_owned(), gzip_json::encode(&after));
+    let mut map: BTreeMap<String, T> = gzip_json::decode(data.get(key));
+    let mut changed = !data.contains_key(key);
+    // One by one: together they can be large.
+    for (name, value) in more {
+        if map.get(name) != Some(value) {
+            map.insert(name.clone(), value.clone());
+            changed = true;
+        }
+    }
+    if changed {
+        data.insert(key.to_owned(), gzip_json::encode(&map));
     }
 }
 
@@ -320,6 +346,22 @@ mod tests {
     }
 
     #[test]
+    fn a_plan_that_cannot_be_read_fails_each_time_it_is_asked_for() {
+        let mut secret = data(&[("plan-state", "pending"), ("max-failures", "5")]);
+        for count in ["1", "2"] {
+            let report = Report::refusal("u", "c", "nonsense", &secret, now());
+            report.lay_onto(&mut secret, Some("c"));
+            assert_eq!((text(&secret, "plan-state"), text(&secret, "failure-count")), ("failed", count));
+            secret.insert("plan-state".into(), b"pending".to_vec());
+            report.lay_onto(&mut secret, Some("other"));
+            assert_eq!(text(&secret, "plan-state"), "pending", "another plan is another question");
+        }
+        let mut by_checksum = data(&[]);
+        Report::refusal("u", "c", "nonsense", &by_checksum, now()).lay_onto(&mut by_checksum, Some("c"));
+        assert!(!by_checksum.contains_key("plan-state"));
+    }
+
+    #[test]
     fn a_commit_counts_the_revision_and_resets_a_foreign_count() {
         let mut secret = data(&[
             ("plan-state", "pending"),
@@ -331,6 +373,16 @@ mod tests {
         assert_eq!(text(&secret, "plan-state"), "in-progress");
         assert_eq!(text(&secret, "plan-revision"), "5");
         assert_eq!(text(&secret, "failure-count"), "0");
+    }
+
+    #[test]
+    fn counts_saturate() {
+        let most = i64::MAX.to_string();
+        let mut secret =
+            data(&[("plan-state", "pending"), ("plan-revision", &most), ("success-count", &most)]);
+        Report::commit("u", "c", &secret).lay_onto(&mut secret, Some("c"));
+        Report::outcome("u", "c", Some(1), done(None), &secret, now()).lay_onto(&mut secret, Some("c"));
+        assert_eq!((text(&secret, "plan-revision"), text(&secret, "success-count")), (&*most, &*most));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
+use base64::{Engine as _, display::Base64Display, engine::general_purpose::STANDARD};
 use drover_plan::keys;
 use serde_json::{Map, Value};
 
@@ -64,7 +64,14 @@ impl Secret {
         struct Encoded<'a>(&'a Data);
         impl serde::Serialize for Encoded<'_> {
             fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.collect_map(self.0.iter().map(|(key, value)| (key, STANDARD.encode(value))))
+                serializer.collect_map(self.0.iter().map(|(key, value)| (key, Text(value))))
+            }
+        }
+        // Without a copy of each value: they can be a megabyte.
+        struct Text<'a>(&'a [u8]);
+        impl serde::Serialize for Text<'_> {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(&Base64Display::new(self.0, &STANDARD))
             }
         }
         // Only keys that are not strings can fail, and there are none.

@@ -34,7 +34,12 @@ impl Remote {
     }
 
     pub(super) fn show(&self) {
-        let (connected, trouble, server) = self.link.state();
+        let (mut connected, mut trouble, server) = self.link.state();
+        if let Some(refused) = self.refused.as_ref().filter(|_| connected) {
+            // A watch may go on although nothing else is allowed any more.
+            connected = !refused.credential;
+            trouble = Some(format!("the plan secret cannot be read or written: {}", refused.why));
+        }
         let seen = self.seen.as_ref();
         let value =
             |key| seen.map(|seen| decide::text(&seen.data, key).to_owned()).filter(|text| !text.is_empty());

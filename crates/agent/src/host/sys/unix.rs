@@ -1,5 +1,8 @@
 //! Modes, owners and processes of Unix.
 
+#[cfg(target_os = "linux")]
+mod inotify;
+
 use std::{
     ffi::CStr,
     fs, io,
@@ -10,6 +13,22 @@ use std::{
 
 use nix::{sys::signal, unistd::Pid};
 use tokio::process::{Child, Command};
+
+use crate::host::Watcher;
+
+/// Tells changes in directories below `root`, where the kernel does.
+#[cfg(target_os = "linux")]
+pub(in crate::host) fn watcher(root: &Path) -> Option<Box<dyn Watcher>> {
+    let watcher = inotify::Inotify::new(root);
+    let watcher = watcher.map_err(|error| tracing::debug!("cannot wait for changes of files: {error}"));
+    watcher.ok().map(|watcher| Box::new(watcher) as Box<dyn Watcher>)
+}
+
+/// Nobody tells.
+#[cfg(not(target_os = "linux"))]
+pub(in crate::host) fn watcher(_: &Path) -> Option<Box<dyn Watcher>> {
+    None
+}
 
 /// The agent's uid and gid.
 pub(in crate::host) fn identity() -> (u32, u32) {

@@ -12,6 +12,11 @@ use tokio::process::{Child, Command};
 const SYSTEM: &str = "*S-1-5-18:F";
 const ADMINISTRATORS: &str = "*S-1-5-32-544:F";
 
+/// Nobody tells changes in directories.
+pub(in crate::host) fn watcher(_: &Path) -> Option<Box<dyn crate::host::Watcher>> {
+    None
+}
+
 /// There are no numbers; plans name root.
 pub(in crate::host) fn identity() -> (u32, u32) {
     (0, 0)

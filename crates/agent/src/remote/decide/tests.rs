@@ -129,3 +129,12 @@ fn the_processs_own_memory_of_a_failure_beats_the_wall_clock() {
     assert_eq!(decide(&scope), Decision::Wait(SignedDuration::from_secs(25)));
     assert_eq!(decide(&scope), decide(&scope), "the same input gives the same decision");
 }
+
+#[test]
+fn a_count_at_its_end_stays_there() {
+    let most = i64::MAX.to_string();
+    for state in ["pending", "in-progress", ""] {
+        let entries = [("plan-state", state), ("failed-checksum", "c"), ("failure-count", most.as_str())];
+        assert_eq!(run(&entries, false), apply(i64::MAX, state == "pending"));
+    }
+}

@@ -1,0 +1,136 @@
+//! Changes in directories, as Linux tells them.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    os::{
+        fd::{AsFd as _, AsRawFd, RawFd},
+        unix::ffi::OsStrExt as _,
+    },
+    path::{Path, PathBuf},
+};
+
+use nix::{
+    errno::Errno,
+    sys::inotify::{self, AddWatchFlags, InitFlags, WatchDescriptor},
+};
+use tokio::io::{Interest, unix::AsyncFd};
+
+use crate::host::{BoxFuture, Watcher};
+
+/// Below a directory that stands for the machine's `/`.
+pub(in crate::host) struct Inotify {
+    root: PathBuf,
+    queue: AsyncFd<Queue>,
+    followed: BTreeMap<PathBuf, WatchDescriptor>,
+}
+
+struct Queue(inotify::Inotify);
+
+impl AsRawFd for Queue {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_fd().as_raw_fd()
+    }
+}
+
+impl Inotify {
+    #[allow(unsafe_code)]
+    pub(in crate::host) fn new(root: &Path) -> io::Result<Self> {
+        let queue = inotify::Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?;
+        // SAFETY: the queue owns its descriptor, never gives it away, and is dropped only after the registration.
+        let queue = unsafe { AsyncFd::register_with_interest(Queue(queue), Interest::READABLE) }?;
+        Ok(Self { root: root.to_owned(), queue, followed: BTreeMap::new() })
+    }
+}
+
+impl Watcher for Inotify {
+    fn follow(&mut self, directories: &BTreeSet<PathBuf>) -> io::Result<bool> {
+        let queue = &self.queue.get_ref().0;
+        let flags = AddWatchFlags::IN_CREATE
+            | AddWatchFlags::IN_CLOSE_WRITE
+            | AddWatchFlags::IN_MOVE
+            | AddWatchFlags::IN_DELETE
+            | AddWatchFlags::IN_DELETE_SELF
+            | AddWatchFlags::IN_MOVE_SELF
+            | AddWatchFlags::IN_ONLYDIR;
+        let mut now = BTreeMap::new();
+        for directory in directories {
+            let real = self.root.join(directory.strip_prefix("/").unwrap_or(directory));
+            // Asked for again, a directory keeps its number, and another one at the same path gets its own.
+            match queue.add_watch(&real, flags) {
+                Ok(number) => drop(now.insert(directory.clone(), number)),
+                // It has just gone, which the watch of its parent tells.
+                Err(Errno::ENOENT | Errno::ENOTDIR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let new = now.iter().any(|(path, number)| self.followed.get(path) != Some(number));
+        for number in self.followed.values().filter(|number| !now.values().any(|kept| kept == *number)) {
+            // Fails for one that is gone, whose watch went with it.
+            let _ = queue.rm_watch(*number);
+        }
+        self.followed = now;
+        Ok(new)
+    }
+
+    fn changed(&mut self) -> BoxFuture<'_, io::Result<()>> {
+        Box::pin(async {
+            loop {
+                let mut ready = self.queue.readable().await?;
+                match ready.get_inner().0.read_events() {
+                    Err(Errno::EAGAIN) => ready.clear_ready(),
+                    Err(error) => return Err(error.into()),
+                    Ok(events) => {
+                        let hidden = |name: &std::ffi::OsString| name.as_bytes().starts_with(b".");
+                        let removed = AddWatchFlags::IN_IGNORED;
+                        if events.iter().any(|event| {
+                            !event.mask.contains(removed) && !event.name.as_ref().is_some_and(hidden)
+                        }) {
+                            return Ok(());
+                        }
+                    }
+                }
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    async fn told(watcher: &mut Inotify) -> bool {
+        // All has happened already, so that what is to be told is there.
+        tokio::time::timeout(Duration::from_millis(100), watcher.changed()).await.is_ok()
+    }
+
+    #[tokio::test]
+    async fn changes_are_told_where_they_were_asked_for() {
+        let root = tempfile::tempdir().unwrap();
+        let path = |name: &str| root.path().join(name);
+        std::fs::create_dir_all(path("p/sub")).unwrap();
+        let mut watcher = Inotify::new(root.path()).unwrap();
+        let both = BTreeSet::from([PathBuf::from("/p"), PathBuf::from("/p/sub"), PathBuf::from("/none")]);
+        assert!(watcher.follow(&both).unwrap());
+        assert!(!watcher.follow(&both).unwrap(), "nothing new");
+        assert!(!told(&mut watcher).await);
+        std::fs::write(path("p/sub/a.plan"), "x").unwrap();
+        assert!(told(&mut watcher).await);
+        while told(&mut watcher).await {}
+        std::fs::write(path("p/.a.plan.tmp"), "x").unwrap();
+        assert!(!told(&mut watcher).await, "hidden names do not count");
+        std::fs::rename(path("p/.a.plan.tmp"), path("p/b.plan")).unwrap();
+        assert!(told(&mut watcher).await);
+        // Another directory under the same name is another directory.
+        std::fs::remove_dir_all(path("p/sub")).unwrap();
+        assert!(told(&mut watcher).await);
+        std::fs::create_dir(path("p/sub")).unwrap();
+        assert!(watcher.follow(&both).unwrap());
+        assert!(watcher.follow(&BTreeSet::from([PathBuf::from("/p/sub")])).is_ok());
+        while told(&mut watcher).await {}
+        std::fs::remove_file(path("p/b.plan")).unwrap();
+        assert!(!told(&mut watcher).await, "it is no longer followed");
+    }
+}

@@ -1,0 +1,157 @@
+use std::{
+    io,
+    sync::{
+        Mutex,
+        atomic::{AtomicI32, AtomicUsize, Ordering},
+    },
+};
+
+use super::*;
+use crate::{
+    config::Config,
+    host::{BoxFuture, Exec, Exit, MemoryHost, Program, Sink, Source},
+};
+
+#[derive(Clone, Default)]
+struct Script {
+    exit: Arc<AtomicI32>,
+    runs: Arc<AtomicUsize>,
+    attempts: Arc<Mutex<Vec<String>>>,
+}
+
+impl Program for Script {
+    fn run<'a>(
+        &'a self,
+        _: &'a MemoryHost,
+        exec: &'a Exec,
+        sink: &'a mut dyn Sink,
+    ) -> BoxFuture<'a, io::Result<Exit>> {
+        let attempt = exec.env.iter().find(|(name, _)| name == "CATTLE_AGENT_ATTEMPT_NUMBER").unwrap();
+        self.attempts.lock().unwrap().push(attempt.1.clone());
+        self.runs.fetch_add(1, Ordering::SeqCst);
+        sink.write(Source::Stdout, b"out");
+        let code = self.exit.load(Ordering::SeqCst);
+        Box::pin(async move { Ok(Exit::Code(code)) })
+    }
+}
+
+async fn until(what: &str, condition: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(120);
+    while !condition() {
+        assert!(Instant::now() < deadline, "{what}");
+        time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn agent_check_37_skipped_plans_wait_and_failed_ones_are_retried() {
+    let script = Script::default();
+    let host = Arc::new(MemoryHost::new("2026-01-01T00:00:00Z".parse().unwrap(), 1, script.clone()));
+    let put = |path: &str, text: &str| {
+        host.replace(Path::new(path), text.as_bytes(), Attr { mode: 0o600, owner: None }).unwrap();
+    };
+    let config = Config { work_directory: "/w/work".into(), ..Config::default() };
+    let applier = Arc::new(Applier::new(host.clone(), &config));
+    let board = Arc::new(Board::new(host.clone(), Path::new("/w")));
+    let task = tokio::spawn(Local::new(host.clone(), Path::new("/plans"), applier, board).run());
+    until("the directory is created", || host.stat(Path::new("/plans")).is_ok()).await;
+    put("/plans/a.plan.skip", "");
+    put("/plans/.b.plan", r#"{"instructions":[{"command":"x"}]}"#);
+    put("/plans/a.plan", r#"{"instructions":[{"name":"i","command":"x","saveOutput":true}]}"#);
+    time::sleep(Duration::from_secs(20)).await;
+    assert_eq!(script.runs.load(Ordering::SeqCst), 0);
+
+    script.exit.store(1, Ordering::SeqCst);
+    host.remove_file(Path::new("/plans/a.plan.skip")).unwrap();
+    let removed = Instant::now();
+    until("it is applied", || script.runs.load(Ordering::SeqCst) == 1).await;
+    assert!(removed.elapsed() < Duration::from_secs(5));
+    script.exit.store(0, Ordering::SeqCst);
+    until("it is retried", || script.runs.load(Ordering::SeqCst) == 2).await;
+    assert!(removed.elapsed() >= COOLDOWN);
+    until("its state is kept", || {
+        host.read(Path::new("/plans/a.pos"))
+            .is_ok_and(|bytes| bytes.windows(15).any(|w| w == b"appliedChecksum"))
+    })
+    .await;
+    time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(script.runs.load(Ordering::SeqCst), 2, "applied once");
+    assert_eq!(host.stat(Path::new("/plans/a.pos")).unwrap().mode, 0o600);
+    assert_eq!(*script.attempts.lock().unwrap(), ["0", "1"], "another attempt has another number");
+    task.abort();
+}
+
+/// On a real disk and in real time: the timer alone would come after a minute.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_plan_on_a_real_disk_is_seen_when_it_comes() {
+    let root = tempfile::tempdir().unwrap();
+    let host = Arc::new(crate::host::RealHost::at(root.path()));
+    let (uid, gid) = host.identity();
+    let plan = |name: &str| {
+        let file = drover_plan::File {
+            path: format!("/made/{name}"),
+            uid: uid.into(),
+            gid: gid.into(),
+            ..Default::default()
+        };
+        drover_plan::to_vec(&Plan { files: vec![file], ..Plan::default() }).unwrap()
+    };
+    let config = Config { work_directory: "/w/work".into(), ..Config::default() };
+    let applier = Arc::new(Applier::new(host.clone(), &config));
+    let board = Arc::new(Board::new(host.clone(), Path::new("/w")));
+    let task = tokio::spawn(Local::new(host, Path::new("/plans"), applier, board).run());
+    let made = |name: &str| root.path().join("made").join(name).exists();
+    let seen = async |name: &str| {
+        let deadline = Instant::now() + IDLE / 2;
+        while !made(name) {
+            assert!(Instant::now() < deadline, "{name} is not seen");
+            time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    until("the directory is created", || root.path().join("plans").exists()).await;
+    std::fs::write(root.path().join("plans/a.plan"), plan("a")).unwrap();
+    seen("a").await;
+    std::fs::create_dir(root.path().join("plans/sub")).unwrap();
+    std::fs::write(root.path().join("plans/sub/b.plan"), plan("b")).unwrap();
+    seen("b").await;
+    std::fs::remove_dir_all(root.path().join("plans")).unwrap();
+    until("it is made anew", || root.path().join("plans").exists()).await;
+    std::fs::write(root.path().join("plans/c.plan"), plan("c")).unwrap();
+    seen("c").await;
+    task.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_disk_delays_the_directory_and_repeats_no_plan() {
+    let script = Script::default();
+    let host = Arc::new(MemoryHost::new("2026-01-01T00:00:00Z".parse().unwrap(), 1, script.clone()));
+    let config = Config { work_directory: "/w/work".into(), ..Config::default() };
+    let applier = Arc::new(Applier::new(host.clone(), &config));
+    let board = Arc::new(Board::new(host.clone(), Path::new("/w")));
+    host.crash_after_writes(0);
+    let mut local = Local::new(host.clone(), Path::new("/plans"), applier, board);
+    assert_eq!(local.find().complaints.len(), 1);
+    host.restart();
+    assert!(local.find().complaints.is_empty());
+    assert!(host.stat(Path::new("/plans")).is_ok());
+
+    let path = Path::new("/plans/a.plan");
+    let attr = Attr { mode: 0o600, owner: None };
+    host.replace(path, br#"{"instructions":[{"command":"x"}]}"#, attr).unwrap();
+    host.symlink(path, Path::new("/plans/b.plan")).unwrap();
+    let found = local.find();
+    assert_eq!(found.plans, [path]);
+    assert!(found.complaints.first().unwrap().contains("/plans/b.plan is a symbolic link"));
+    // Its state cannot be written.
+    host.make_dirs(Path::new("/plans/a.pos"), 0o700).unwrap();
+    for _ in 0..3 {
+        assert_eq!(local.look(path).await, Some(SCAN));
+    }
+    assert_eq!(script.runs.load(Ordering::SeqCst), 1, "what was done is not done again");
+    host.remove_tree(Path::new("/plans/a.pos")).unwrap();
+    assert_eq!(local.look(path).await, None, "nothing is due any more");
+    assert!(host.read(Path::new("/plans/a.pos")).is_ok());
+    assert_eq!(local.look(path).await, None);
+    assert_eq!(script.runs.load(Ordering::SeqCst), 1);
+}
