@@ -101,7 +101,11 @@ async fn clusters(plane: &Plane, all: bool, output: Format) -> anyhow::Result<()
         .iter()
         .map(|cluster| {
             let status = cluster.status.as_ref();
-            let ready = status.and_then(|s| s.conditions.iter().find(|c| c.type_ == "Ready"));
+            let condition = |type_: &str| status.and_then(|s| s.conditions.iter().find(|c| c.type_ == type_));
+            let ready = condition("Ready");
+            // A cluster that runs on as it was, because its new spec is refused, says so too.
+            let waits = condition("Stalled").filter(|c| c.status == "True");
+            let waits = waits.or_else(|| ready.filter(|c| c.status != "True"));
             let created = cluster.creation_timestamp().map(|time| age(time.0, now)).unwrap_or_default();
             vec![
                 cluster.namespace().unwrap_or_default(),
@@ -110,7 +114,7 @@ async fn clusters(plane: &Plane, all: bool, output: Format) -> anyhow::Result<()
                 cluster.spec.kubernetes_version.clone(),
                 status.map(|s| s.cluster_name.clone()).unwrap_or_default(),
                 created,
-                ready.filter(|c| c.status != "True").map(|c| c.message.clone()).unwrap_or_default(),
+                waits.map(|c| c.message.clone()).unwrap_or_default(),
             ]
         })
         .collect();

@@ -222,6 +222,11 @@ async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
         Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
             bail!("{address} is in use by another program; choose another with --bind ADDR:PORT")
         }
+        Err(error) if error.kind() == std::io::ErrorKind::AddrNotAvailable => {
+            bail!(
+                "{address} is no address of this machine; choose one with --bind ADDR:PORT, or 0.0.0.0 for all"
+            )
+        }
         Err(error) => Err(error).with_context(|| format!("cannot listen on {address}")),
     }
 }

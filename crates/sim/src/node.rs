@@ -52,6 +52,12 @@ pub async fn run(
     let _ends = stop.clone().drop_guard();
     match options.role {
         Role::Server => {
+            if let Some(url) = config.text("server") {
+                // Serving a store of its own, it would pass for the cluster that it was told to join.
+                return Err(Error::Invalid(format!(
+                    "a server cannot join {url}: this simulated distribution runs one server per cluster"
+                )));
+            }
             let server = ServerOptions {
                 config: config.clone(),
                 version: options.version.clone(),
@@ -146,4 +152,27 @@ fn own_address() -> Option<IpAddr> {
             i.flags.contains(InterfaceFlags::IFF_UP) && !i.flags.contains(InterfaceFlags::IFF_LOOPBACK)
         })
         .find_map(|i| Some(IpAddr::V4(i.address?.as_sockaddr_in()?.ip())))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[tokio::test]
+    async fn a_second_server_does_not_begin_a_cluster_of_its_own() {
+        let root = tempfile::tempdir().unwrap();
+        let options = NodeOptions {
+            role: Role::Server,
+            version: "v1.34.1+k3s1".into(),
+            flags: vec!["--server=https://10.0.0.1:6443".into(), "--token=t".into()],
+            root: root.path().to_owned(),
+            hostname: "second".into(),
+            address: Some(Ipv4Addr::LOCALHOST.into()),
+            only_address: true,
+        };
+        let refused = run(options, || panic!("it serves"), CancellationToken::new()).await.unwrap_err();
+        assert!(refused.to_string().contains("cannot join https://10.0.0.1:6443"), "{refused}");
+        assert!(!root.path().join("etc/rancher/k3s/k3s.yaml").exists(), "nothing passes for a cluster");
+    }
 }

@@ -140,6 +140,7 @@ impl Reconciler for MachineDeploymentController {
             return Ok(Next::EVENT);
         }
         let error = applied.as_ref().err().filter(|error| !error.is_conflict()).map(Error::chain);
+        let error = error.map(|error| events::alike(&decision, &error));
         let mut desired = MachineDeployment::new(&key.name, deployment.spec.clone());
         desired.metadata.namespace = deployment.namespace();
         desired.status = Some(status::status(&scope, &decision, error.as_deref(), now));

@@ -16,6 +16,15 @@ pub fn done(action: &Action) -> Option<Note> {
     }
 }
 
+/// An error without the names that every attempt makes up anew: what fails alike reads alike, or each attempt would change
+/// the status and thereby cause the next.
+pub fn alike(decision: &Decision, error: &str) -> String {
+    decision.actions.iter().fold(error.to_owned(), |text, action| match action {
+        Action::Create(name) => text.replace(name.as_str(), "NAME"),
+        _ => text,
+    })
+}
+
 /// A write that failed; it is tried again, so this is a state.
 pub fn failed(action: &Action, error: &str) -> Option<Note> {
     let (reason, doing) = match action {

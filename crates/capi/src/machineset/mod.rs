@@ -134,6 +134,7 @@ impl Reconciler for MachineSetController {
             return Ok(Next::EVENT);
         }
         let error = applied.as_ref().err().filter(|error| !error.is_conflict()).map(Error::chain);
+        let error = error.map(|error| events::alike(&decision, &error));
         let mut desired = MachineSet::new(&key.name, set.spec.clone());
         desired.metadata.namespace = set.namespace();
         desired.status = Some(status::status(&scope, &decision, error.as_deref(), now));

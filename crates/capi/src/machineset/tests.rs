@@ -304,6 +304,12 @@ fn a_set_tells_which_machines_it_makes_and_deletes_and_why_it_cannot() {
     };
     assert_eq!(failed("set-1"), failed("set-2"));
     assert!(failed("set-1").standing && failed("set-1").type_ == "Warning");
+    // The condition, too, must read alike, or each failure would wake the controller for the next.
+    let condition = |name: &str| {
+        let decision = Decision { actions: vec![Action::Create(name.into())], ..Decision::default() };
+        events::alike(&decision, &format!("create LocalMachine {name}: quota exceeded"))
+    };
+    assert_eq!(condition("set-1"), condition("set-2"));
     let mut stuck = scope(json!({}), vec![]);
     stuck.infra_template = not_found("LocalMachineTemplate");
     let told = events::events(&run(&stuck));

@@ -36,8 +36,8 @@ pub(super) struct Instance {
 impl Instance {
     pub(super) fn claim(data_dir: &DataDir) -> anyhow::Result<Self> {
         let mut file = lock(data_dir)?;
-        file.set_len(0)?;
-        write!(file, "{}", std::process::id())?;
+        let noted = file.set_len(0).and_then(|()| write!(file, "{}", std::process::id()));
+        noted.with_context(|| format!("data directory {} cannot be used", data_dir.path().display()))?;
         let ready = ready_file(data_dir);
         let _ = std::fs::remove_file(&ready);
         Ok(Self { file, ready })

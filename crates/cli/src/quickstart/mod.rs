@@ -73,12 +73,12 @@ impl Quickstart {
                 versions.join(", ")
             );
         }
-        let data_dir = DataDir::open(&path)
-            .with_context(|| format!("data directory {} cannot be used", path.display()))?;
+        let unusable = || format!("data directory {} cannot be used", path.display());
+        let data_dir = DataDir::open(&path).with_context(unusable)?;
         if self.detach {
             return self.detached(&data_dir).await;
         }
-        logging::to_file(&data_dir.path().join("drover.log"), verbose)?;
+        logging::to_file(&data_dir.path().join("drover.log"), verbose).with_context(unusable)?;
         self.foreground(&data_dir).await
     }
 

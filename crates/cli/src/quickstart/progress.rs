@@ -14,6 +14,8 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::demo::{NAME, NAMESPACE};
 
+/// Width and height of a terminal that does not tell.
+const USUAL: (usize, usize) = (80, 24);
 /// Redraws of a terminal, for the clocks.
 const TICK: Duration = Duration::from_millis(500);
 
@@ -160,21 +162,53 @@ impl Screen {
         self.remember(lines);
         let mut out = String::new();
         if self.height > 0 {
-            out.push_str(&format!("\x1b[{}A", self.height));
+            // Up to the first row, and everything below it goes: there may be fewer rows now, or a narrower window.
+            out.push_str(&format!("\x1b[{}A\r\x1b[J", self.height));
         }
-        let widest = lines.keys().map(|name| name.len()).max().unwrap_or(0);
-        for (name, line) in lines {
-            let since = self.since.get(name).map_or(0, |since| since.elapsed().as_secs());
-            let mut row = format!("{name:<widest$}  {:>4}s  {}", since, text(line));
-            row.truncate(row.char_indices().nth(118).map_or(row.len(), |(at, _)| at));
-            out.push_str(&format!("\r\x1b[K{row}\n"));
+        let size = terminal_size::terminal_size();
+        let size = size.map_or(USUAL, |(width, height)| (width.0.into(), height.0.into()));
+        let since = |name: &str| self.since.get(name).map_or(0, |since| since.elapsed().as_secs());
+        let rows = rows(lines, since, begun.elapsed().as_secs(), size);
+        self.height = rows.len();
+        for row in rows {
+            out.push_str(&row);
+            out.push('\n');
         }
-        out.push_str(&format!("\r\x1b[K{:.0}s in all\n", begun.elapsed().as_secs_f32()));
-        self.height = lines.len() + 1;
         let mut stdout = std::io::stdout().lock();
         // A terminal that is gone needs no progress.
         let _ = stdout.write_all(out.as_bytes()).and_then(|()| stdout.flush());
     }
+}
+
+/// What fits into a terminal of this width and height: a row that wraps, or scrolls away, could not be drawn over.
+fn rows(
+    lines: &BTreeMap<String, Line>,
+    since: impl Fn(&str) -> u64,
+    in_all: u64,
+    (width, height): (usize, usize),
+) -> Vec<String> {
+    let widest = lines.keys().map(|name| name.len()).max().unwrap_or(0);
+    // One for the sum, one for the cursor.
+    let room = height.saturating_sub(2).max(1);
+    let shown = if lines.len() > room { room - 1 } else { lines.len() };
+    // Who still waits for something comes first when not all can be seen.
+    let mut order: Vec<_> = lines.iter().collect();
+    if shown < lines.len() {
+        order.sort_by_key(|(_, line)| line.waits_for.is_empty());
+    }
+    let mut rows: Vec<String> = order[..shown]
+        .iter()
+        .map(|(name, line)| format!("{name:<widest$}  {:>4}s  {}", since(name), text(line)))
+        .collect();
+    if shown < lines.len() {
+        rows.push(format!("… and {} more", lines.len() - shown));
+    }
+    rows.push(format!("{in_all}s in all"));
+    for row in &mut rows {
+        let end = row.char_indices().nth(width.saturating_sub(1).max(1)).map_or(row.len(), |(at, _)| at);
+        row.truncate(end);
+    }
+    rows
 }
 
 fn text(line: &Line) -> String {
@@ -190,6 +224,25 @@ fn text(line: &Line) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rows_fit_into_the_window() {
+        let line = |waits_for: &str| Line { stage: "Provisioning".into(), waits_for: waits_for.into() };
+        let mut lines: BTreeMap<_, _> =
+            (0..50).map(|number| (format!("machine {number:02}"), line(""))).collect();
+        lines.insert("machine 49".into(), line(&"waiting for something with a ü ".repeat(9)));
+        for (width, height) in [(80, 24), (40, 5), (200, 100), (1, 1), (0, 0)] {
+            let rows = rows(&lines, |_| 7, 9, (width, height));
+            assert!(rows.iter().all(|row| row.chars().count() < width.max(2)), "{width}: {rows:?}");
+            assert!(rows.len() < height.max(3), "{height}: {rows:?}");
+        }
+        let some = rows(&lines, |_| 7, 9, (80, 6));
+        assert!(
+            some[0].starts_with("machine 49") && some[3] == "… and 48 more" && some[4] == "9s in all",
+            "{some:?}"
+        );
+        assert_eq!(rows(&lines, |_| 7, 9, (80, 60)).len(), 51);
+    }
 
     #[test]
     fn several_reasons_are_one_line() {

@@ -251,6 +251,15 @@ impl Reconciler for PlanSecrets {
         if let Some(said) = said {
             set_machine_conditions(&self.context, &self.writer, &machine, &[said]).await?;
         }
+        // The condition only tells that nothing fails; this is the moment when the plan has become the applied one.
+        let applied = |secret: &k8s_openapi::api::core::v1::Secret| {
+            secret.data.as_ref().and_then(|data| data.get("appliedPlan")).cloned()
+        };
+        let new = decision.secret.as_ref().is_some_and(|next| applied(next) != applied(&secret));
+        if let (true, Some(machine)) = (new, store.machines.get(&machine)) {
+            let note = Note::normal("PlanApplied", "The machine has applied its plan");
+            self.context.events.tell(machine.as_ref(), [&note]);
+        }
         Ok(self.context.next(decision.look_again))
     }
 }
@@ -268,9 +277,6 @@ impl Said<'_> {
     /// What the Machine tells when the condition changes; what is only waited for is in the condition.
     fn note(&self) -> Option<Note> {
         match (self.type_, self.value) {
-            (conditions::PLAN_APPLIED, "True") => {
-                Some(Note::normal("PlanApplied", "The machine has applied its plan"))
-            }
             (conditions::PLAN_APPLIED, "False") => Some(Note::warning("PlanFailed", self.text)),
             (conditions::RECONCILED, "True") => {
                 Some(Note::normal("Reconciled", "The machine is configured as its control plane says"))

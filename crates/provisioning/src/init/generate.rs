@@ -54,6 +54,7 @@ pub fn generate(cluster: &Cluster, around: &Surroundings) -> Result<Generated, G
     let Some(config) = &cluster.spec.rke_config else { return Ok(Generated::default()) };
     let mut problems = Vec::new();
     problems.extend(version_problem(&cluster.spec.kubernetes_version, &around.versions));
+    problems.extend(pools::name_problem(name));
     problems.extend(pools::problems(config));
     let mut generated = Generated {
         unsupported: drover_api::provisioning::v1::unimplemented_fields(&cluster.spec),

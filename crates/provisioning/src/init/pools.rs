@@ -35,6 +35,8 @@ pub fn problems(config: &RKEConfig) -> Vec<String> {
             refuse("name is missing");
         } else if !seen.insert(&pool.name) {
             refuse("there is another pool of that name");
+        } else if !is_dns_label(&pool.name) {
+            refuse(DNS_LABEL);
         }
         if !pool.etcd_role && !pool.control_plane_role && !pool.worker_role {
             refuse("at least one of etcdRole, controlPlaneRole, workerRole must be true");
@@ -66,7 +68,40 @@ pub fn problems(config: &RKEConfig) -> Vec<String> {
             }
         }
     }
+    found.extend(too_many_servers(config));
     found
+}
+
+const DNS_LABEL: &str =
+    "name must be at most 63 lower-case letters, digits and '-', and begin and end with a letter or digit";
+
+/// Pools become parts of names and values of labels.
+fn is_dns_label(name: &str) -> bool {
+    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let bytes = name.as_bytes();
+    bytes.len() <= 63
+        && bytes.iter().all(|byte| inner(*byte) || *byte == b'-')
+        && bytes.first().is_some_and(|byte| inner(*byte))
+        && bytes.last().is_some_and(|byte| inner(*byte))
+}
+
+/// What is wrong with a cluster's own name, which becomes the value of labels.
+pub fn name_problem(name: &str) -> Option<String> {
+    (name.len() > 63).then(|| {
+        format!("metadata.name has {} characters, but a cluster's name has at most 63: make it anew with a shorter one", name.len())
+    })
+}
+
+/// The only distribution there is keeps its state in one server: a second one would begin an empty cluster of its own.
+fn too_many_servers(config: &RKEConfig) -> Option<String> {
+    let servers = config.machine_pools.iter().filter(|pool| pool.etcd_role || pool.control_plane_role);
+    let count: i64 = servers.map(|pool| i64::from(pool.quantity.unwrap_or(1))).sum();
+    (count > 1).then(|| {
+        format!(
+            "spec.rkeConfig.machinePools: {count} machines have etcdRole or controlPlaneRole, but the simulated distribution \
+             runs one server per cluster: set quantity to 1 in one such pool, and give it both roles"
+        )
+    })
 }
 
 /// Labels that say what a machine is; a pool's own label must not change that.

@@ -37,6 +37,10 @@ pub fn of_cluster(
         for target in [types::UPDATED, types::PROVISIONED, types::READY] {
             generic::copy(list, target, ready, now);
         }
+        if let Err(GenerateError::Invalid(why)) = generated {
+            // It runs on as it was, which is not what the spec says.
+            generic::set(list, types::UPDATED, FALSE, "Error", why, now);
+        }
     } else if let Err(error) = generated {
         // Nothing else will ever speak for this cluster: say here what keeps it.
         let value = if matches!(error, GenerateError::Invalid(_)) { FALSE } else { UNKNOWN };
@@ -51,7 +55,7 @@ pub fn of_cluster(
     } else {
         generic::set(list, types::CONFIG_ACCEPTED, FALSE, "NotInEffect", &warnings, now);
     }
-    set_kstatus(list, now);
+    set_kstatus(list, generated, now);
     status.cluster_name = twin::name_of(cluster);
     status.ready |= connected;
     if has_kubeconfig {
@@ -81,14 +85,21 @@ fn warnings(generated: &Result<Generated, GenerateError>, control_plane: Option<
 }
 
 /// `Reconciling` and `Stalled`, which kstatus and its users read.
-fn set_kstatus(list: &mut Vec<GenericCondition>, now: Timestamp) {
+fn set_kstatus(
+    list: &mut Vec<GenericCondition>,
+    generated: &Result<Generated, GenerateError>,
+    now: Timestamp,
+) {
     let ready = generic::get(list, types::READY).cloned();
-    let (reconciling, stalled) = match ready.as_ref().map(|ready| ready.status.as_str()) {
-        Some(TRUE) => (FALSE, FALSE),
-        Some(FALSE) => (FALSE, TRUE),
+    let (reconciling, stalled) = match (generated, ready.as_ref().map(|ready| ready.status.as_str())) {
+        (Err(GenerateError::Invalid(_)), _) | (_, Some(FALSE)) => (FALSE, TRUE),
+        (_, Some(TRUE)) => (FALSE, FALSE),
         _ => (TRUE, FALSE),
     };
-    let text = ready.map(|ready| ready.message).unwrap_or_default();
+    let text = match generated {
+        Err(GenerateError::Invalid(why)) => why.clone(),
+        _ => ready.map(|ready| ready.message).unwrap_or_default(),
+    };
     for (type_, value) in [(types::RECONCILING, reconciling), (types::STALLED, stalled)] {
         let message = if value == TRUE { text.as_str() } else { "" };
         generic::set(list, type_, value, "", message, now);

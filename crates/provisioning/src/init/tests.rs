@@ -1,6 +1,7 @@
 //! Numbered checks of provisioning.md about generation.
 
 use drover_api::provisioning::v1::Cluster;
+use drover_api::rke::v1::RKEControlPlane;
 use serde_json::{Value, json};
 
 use super::generate::{GenerateError, Generated, Surroundings, generate};
@@ -120,6 +121,44 @@ fn provisioning_check_8_bad_pools_are_named() {
         pool.labels.insert("rke.cattle.io/etcd-role".into(), "false".into());
     });
     assert!(message.contains("label rke.cattle.io/etcd-role"), "{message}");
+    for name in ["h\u{e9}llo w", "A_B!", "-x", "a".repeat(64).as_str()] {
+        let mut cluster = cluster();
+        cluster.spec.rke_config.as_mut().unwrap().machine_pools[1].name = name.into();
+        let message = refusal(&cluster, &surroundings());
+        assert!(message.contains("machinePools[1]") && message.contains("name must be"), "{message}");
+    }
+    let message = with(|c| c.metadata.name = Some("c".repeat(100)));
+    assert!(message.contains("metadata.name has 100 characters"), "{message}");
+}
+
+#[test]
+fn a_second_server_is_refused_before_it_begins_a_cluster_of_its_own() {
+    let mut more = cluster();
+    more.spec.rke_config.as_mut().unwrap().machine_pools[0].quantity = Some(2);
+    let message = refusal(&more, &surroundings());
+    assert!(message.contains("2 machines have etcdRole or controlPlaneRole"), "{message}");
+    assert!(message.contains("set quantity to 1"), "{message}");
+}
+
+#[test]
+fn a_refused_change_of_a_running_cluster_shows_in_its_conditions() {
+    let cluster = cluster();
+    let plane: RKEControlPlane = serde_json::from_value(json!({
+        "metadata": {"name": "demo"}, "spec": {"clusterName": "demo"},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+    }))
+    .unwrap();
+    let now = "2026-01-01T00:00:00Z".parse().unwrap();
+    let refused = Err(GenerateError::Invalid("kubernetesVersion is not known".to_owned()));
+    let status = super::status::of_cluster(&cluster, &refused, Some(&plane), true, true, now);
+    let condition = |type_: &str| {
+        let found = status.conditions.iter().find(|c| c.type_ == type_).unwrap();
+        (found.status.as_str(), found.message.as_str())
+    };
+    assert_eq!(condition("Ready").0, "True", "it runs on");
+    for (type_, value) in [("Updated", "False"), ("Stalled", "True"), ("RKECluster", "False")] {
+        assert_eq!(condition(type_), (value, "kubernetesVersion is not known"), "{type_}");
+    }
 }
 
 #[test]
