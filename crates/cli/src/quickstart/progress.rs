@@ -238,7 +238,7 @@ mod tests {
         }
         let some = rows(&lines, |_| 7, 9, (80, 6));
         assert!(
-            some[0].starts_with("machine 49") && some[3] == "… and 48 more" && some[4] == "9s in all",
+            some[0].starts_with("machine 49") && some[3] == "… and 47 more" && some[4] == "9s in all",
             "{some:?}"
         );
         assert_eq!(rows(&lines, |_| 7, 9, (80, 60)).len(), 51);
