@@ -144,7 +144,8 @@ fn a_second_server_is_refused_before_it_begins_a_cluster_of_its_own() {
 fn a_refused_change_of_a_running_cluster_shows_in_its_conditions() {
     let cluster = cluster();
     let plane: RKEControlPlane = serde_json::from_value(json!({
-        "metadata": {"name": "demo"}, "spec": {"clusterName": "demo"},
+        "metadata": {"name": "demo"},
+        "spec": {"clusterName": "demo", "kubernetesVersion": "v1.34.1+k3s1", "managementClusterName": "c-m-1"},
         "status": {"conditions": [{"type": "Ready", "status": "True"}]},
     }))
     .unwrap();
