@@ -5,13 +5,13 @@ use std::sync::Arc;
 use crate::admission::Admission;
 use crate::auth::pki::Pki;
 use crate::auth::{Auth, AuthError, AuthOptions};
-use crate::clock::Clock;
+use crate::clock::{Clock, SystemClock};
 use crate::controllers::{ControllerOptions, Controllers};
 use crate::http::ApiService;
 use crate::identity::{Authenticator, UserInfo};
 use crate::server::{ApiServer, Options};
 use crate::status::Status;
-use crate::storage::Storage;
+use crate::storage::{MemoryStorage, Storage};
 
 /// What a whole server needs to know.
 pub struct EmbeddedOptions {
@@ -33,6 +33,23 @@ pub struct EmbeddedOptions {
     pub server_url: String,
     /// Which controllers run.
     pub controllers: ControllerOptions,
+}
+
+impl EmbeddedOptions {
+    /// A server that keeps everything in memory and lets nobody in but by `pki`: for tests and simulated clusters.
+    pub fn in_memory(pki: Arc<Pki>) -> Self {
+        Self {
+            storage: Arc::new(MemoryStorage::new()),
+            clock: Arc::new(SystemClock),
+            version: "v1.36.3".into(),
+            pki,
+            admission: vec![],
+            authenticators: vec![],
+            anonymous: false,
+            server_url: "https://127.0.0.1:8443".into(),
+            controllers: ControllerOptions::default(),
+        }
+    }
 }
 
 /// Why a server does not start.

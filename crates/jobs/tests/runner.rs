@@ -8,12 +8,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use drover_apiserver::auth::pki::Pki;
-use drover_apiserver::clock::SystemClock as ApiClock;
-use drover_apiserver::controllers::ControllerOptions;
 use drover_apiserver::embedded::{Embedded, EmbeddedOptions};
 use drover_apiserver::http::ApiService;
 use drover_apiserver::identity::UserInfo;
-use drover_apiserver::storage::MemoryStorage;
 use drover_jobs::{Runner, RunnerOptions};
 use drover_runtime::{Caches, SystemClock, in_process_client};
 use futures::StreamExt;
@@ -141,17 +138,9 @@ struct World {
 
 impl World {
     async fn start() -> Self {
-        let server = Embedded::start(EmbeddedOptions {
-            storage: Arc::new(MemoryStorage::new()),
-            clock: Arc::new(ApiClock),
-            version: "v1.36.3".into(),
-            pki: Arc::new(Pki::in_memory(jiff::Timestamp::now()).unwrap()),
-            admission: vec![],
-            authenticators: vec![],
-            anonymous: false,
-            server_url: "https://127.0.0.1:8443".into(),
-            controllers: ControllerOptions::default(),
-        })
+        let server = Embedded::start(EmbeddedOptions::in_memory(Arc::new(
+            Pki::in_memory(jiff::Timestamp::now()).unwrap(),
+        )))
         .await
         .unwrap();
         let client = in_process_client(server.service(), UserInfo::system_masters("test"));

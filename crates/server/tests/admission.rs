@@ -6,10 +6,7 @@ use std::sync::Arc;
 
 use drover_apiserver::UserInfo;
 use drover_apiserver::auth::pki::Pki;
-use drover_apiserver::clock::SystemClock;
-use drover_apiserver::controllers::ControllerOptions;
 use drover_apiserver::embedded::{Embedded, EmbeddedOptions};
-use drover_apiserver::storage::MemoryStorage;
 use drover_runtime::in_process_client;
 use drover_server::admission;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -27,15 +24,8 @@ struct World {
 impl World {
     async fn start() -> Self {
         let embedded = Embedded::start(EmbeddedOptions {
-            storage: Arc::new(MemoryStorage::new()),
-            clock: Arc::new(SystemClock),
-            version: "v1.36.3".into(),
-            pki: Arc::new(Pki::in_memory(jiff::Timestamp::now()).unwrap()),
             admission: admission::hooks(),
-            authenticators: vec![],
-            anonymous: false,
-            server_url: "https://127.0.0.1:8443".into(),
-            controllers: ControllerOptions::default(),
+            ..EmbeddedOptions::in_memory(Arc::new(Pki::in_memory(jiff::Timestamp::now()).unwrap()))
         });
         let embedded = Arc::new(embedded.await.unwrap());
         admission::watch_over(&embedded);

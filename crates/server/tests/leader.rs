@@ -5,10 +5,7 @@ use std::sync::Arc;
 
 use drover_apiserver::UserInfo;
 use drover_apiserver::auth::pki::Pki;
-use drover_apiserver::clock::SystemClock;
-use drover_apiserver::controllers::ControllerOptions;
 use drover_apiserver::embedded::{Embedded, EmbeddedOptions};
-use drover_apiserver::storage::MemoryStorage;
 use drover_runtime::in_process_client;
 use drover_server::external::leader::{Candidate, NAME, NAMESPACE};
 use drover_testkit::SOON;
@@ -21,17 +18,9 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 async fn api() -> (Embedded, Client) {
-    let embedded = Embedded::start(EmbeddedOptions {
-        storage: Arc::new(MemoryStorage::new()),
-        clock: Arc::new(SystemClock),
-        version: "v1.36.3".into(),
-        pki: Arc::new(Pki::in_memory(jiff::Timestamp::now()).unwrap()),
-        admission: vec![],
-        authenticators: vec![],
-        anonymous: false,
-        server_url: "https://127.0.0.1:8443".into(),
-        controllers: ControllerOptions::default(),
-    });
+    let embedded = Embedded::start(EmbeddedOptions::in_memory(Arc::new(
+        Pki::in_memory(jiff::Timestamp::now()).unwrap(),
+    )));
     let embedded = embedded.await.unwrap();
     let client = in_process_client(embedded.service(), UserInfo::system_masters("test"));
     let namespace = serde_json::from_value(json!({"metadata": {"name": NAMESPACE}})).unwrap();

@@ -5,11 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use drover_apiserver::auth::pki::Pki;
-use drover_apiserver::clock::SystemClock as ApiClock;
-use drover_apiserver::controllers::ControllerOptions;
 use drover_apiserver::embedded::{Embedded, EmbeddedOptions};
 use drover_apiserver::identity::UserInfo;
-use drover_apiserver::storage::MemoryStorage;
 use drover_capi::workload::{ClientCluster, Workload, WorkloadChange, WorkloadCluster};
 use drover_runtime::fault::{Fault, Faulty, Plan};
 use drover_runtime::{Cache, Caches, ObjectKey, SystemClock, in_process_client};
@@ -47,17 +44,9 @@ impl World {
     pub(crate) async fn start() -> Self {
         let filter = tracing_subscriber::EnvFilter::from_default_env();
         let _ = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init();
-        let server = Embedded::start(EmbeddedOptions {
-            storage: Arc::new(MemoryStorage::new()),
-            clock: Arc::new(ApiClock),
-            version: "v1.36.3".into(),
-            pki: Arc::new(Pki::in_memory(jiff::Timestamp::now()).unwrap()),
-            admission: vec![],
-            authenticators: vec![],
-            anonymous: false,
-            server_url: "https://127.0.0.1:8443".into(),
-            controllers: ControllerOptions::default(),
-        })
+        let server = Embedded::start(EmbeddedOptions::in_memory(Arc::new(
+            Pki::in_memory(jiff::Timestamp::now()).unwrap(),
+        )))
         .await
         .unwrap();
         let client = in_process_client(server.service(), UserInfo::system_masters("test"));

@@ -4,12 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use drover_apiserver::auth::pki::Pki;
-use drover_apiserver::clock::SystemClock as ApiClock;
-use drover_apiserver::controllers::ControllerOptions;
 use drover_apiserver::embedded::{Embedded, EmbeddedOptions};
 use drover_apiserver::http::ApiService;
 use drover_apiserver::identity::UserInfo;
-use drover_apiserver::storage::MemoryStorage;
 use drover_capi::workload::{ClientCluster, Workload, WorkloadChange, WorkloadCluster};
 use drover_provisioning::context::{Options, SystemRandom};
 use drover_provisioning::controllers::Provisioning;
@@ -87,19 +84,7 @@ impl Manager {
 
 async fn api_server() -> (Embedded, Client) {
     let pki = Pki::in_memory(jiff::Timestamp::now()).unwrap();
-    let server = Embedded::start(EmbeddedOptions {
-        storage: Arc::new(MemoryStorage::new()),
-        clock: Arc::new(ApiClock),
-        version: "v1.36.3".into(),
-        pki: Arc::new(pki),
-        admission: vec![],
-        authenticators: vec![],
-        anonymous: false,
-        server_url: "https://127.0.0.1:8443".into(),
-        controllers: ControllerOptions::default(),
-    })
-    .await
-    .unwrap();
+    let server = Embedded::start(EmbeddedOptions::in_memory(Arc::new(pki))).await.unwrap();
     let client = in_process_client(server.service(), UserInfo::system_masters("test"));
     (server, client)
 }

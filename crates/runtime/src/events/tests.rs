@@ -1,10 +1,8 @@
 use std::time::Duration;
 
 use drover_apiserver::auth::pki::Pki;
-use drover_apiserver::controllers::ControllerOptions;
 use drover_apiserver::embedded::{Embedded, EmbeddedOptions};
 use drover_apiserver::identity::UserInfo;
-use drover_apiserver::storage::MemoryStorage;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
 use kube::api::ListParams;
@@ -29,19 +27,10 @@ struct World {
 
 impl World {
     async fn start() -> Self {
-        let server = Embedded::start(EmbeddedOptions {
-            storage: Arc::new(MemoryStorage::new()),
-            clock: Arc::new(drover_apiserver::clock::SystemClock),
-            version: "v1.36.3".into(),
-            pki: Arc::new(Pki::in_memory(Timestamp::now()).unwrap()),
-            admission: vec![],
-            authenticators: vec![],
-            anonymous: false,
-            server_url: "https://127.0.0.1:8443".into(),
-            controllers: ControllerOptions::default(),
-        })
-        .await
-        .unwrap();
+        let server =
+            Embedded::start(EmbeddedOptions::in_memory(Arc::new(Pki::in_memory(Timestamp::now()).unwrap())))
+                .await
+                .unwrap();
         Self { server, clock: Arc::new(Watch(Mutex::new(Timestamp::now()))) }
     }
 
