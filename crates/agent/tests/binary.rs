@@ -280,14 +280,18 @@ async fn agent_check_15_16_long_lines_and_much_output() {
     // The log is spared: of each instruction its beginning, how much is missing, and its end.
     let quiet = machine.log().len();
     assert!(quiet < 512 * 1024, "{quiet} bytes of log");
-    for much in ["head -c 2097152 /dev/urandom", "yes | head -c 2097152", "head -c 2097152 /dev/zero"] {
+    let many = "bytes of output are not logged; its end:";
+    for (much, missing) in [
+        ("head -c 2097152 /dev/urandom", many),
+        ("yes | head -c 2097152", many),
+        ("head -c 2097152 /dev/zero", " [2088960 bytes more in this line]"),
+    ] {
         let before = machine.log().len();
         api.plan(&shell(&format!("echo the beginning; {much}; echo; echo the end")), Some("pending"));
         until("it runs", || machine.log()[before..].contains("is applied")).await;
         let log = machine.log().split_off(before);
         assert!(log.len() < 512 * 1024, "{much}: {} bytes of log", log.len());
-        assert!(log.contains("the beginning") && log.contains("bytes of output are not logged"), "{much}");
-        assert!(log.contains(":end]: ") && log.contains("the end"), "{much}");
+        assert!(log.contains("the beginning") && log.contains(missing) && log.contains("the end"), "{much}");
     }
 }
 
@@ -446,13 +450,15 @@ async fn a_renewed_token_is_taken_from_the_file_and_secrets_stay_out_of_the_log(
         "instructions": [{"command": "sh", "args": ["-c", "echo my $K3S_TOKEN is here"], "env": ["K3S_TOKEN=env-secret-value"]}, {
             "command": "sh",
             "args": ["-xc", format!(
-                "env; cat {}; echo 'Authorization: Bearer BearerS3cr3t' done; echo user DsPassS3cr3t", machine.path("f").display()
+                "env; cat {}; echo 'Authorization: Bearer BearerS3cr3t' done; echo user DsPassS3cr3t
+                 head -c 8187 /dev/zero | tr '\\0' x; echo $LONG_TOKEN", machine.path("f").display()
             )],
             "env": [
                 "DBPASS=DbPassS3cr3t",
                 "DATASTORE_ENDPOINT=postgres://u:DsPassS3cr3t@h/db",
                 "ML_SECRET=multi-one\nmulti-two",
                 "S_TOKEN=5char",
+                "LONG_TOKEN=in-a-line-of-8k",
                 "HARMLESS=shown as it is",
             ],
         }],
@@ -470,12 +476,14 @@ async fn a_renewed_token_is_taken_from_the_file_and_secrets_stay_out_of_the_log(
     machine.private("var/connection.json", &renewed);
     api.until_text("plan-state", "succeeded").await;
     let log = machine.log();
-    let printed = ["DbPassS3cr3t", "DsPassS3cr3t", "multi-one", "multi-two", "5char", "BearerS3cr3t"];
+    let printed =
+        ["DbPassS3cr3t", "DsPassS3cr3t", "multi-one", "multi-two", "5char", "BearerS3cr3t", "in-a-"];
     let known = [old.as_str(), &api.token(), "env-secret-value", "content-secret", "Y29udGVudC1zZWNyZXQ"];
     for secret in known.into_iter().chain(printed) {
         assert!(!log.contains(secret), "{secret} is in the log");
     }
-    for shown in ["my [redacted] is here", "HARMLESS=shown as it is", "postgres://u:[redacted]@h/db"] {
+    let long = "xxx [15 bytes more in this line]";
+    for shown in ["my [redacted] is here", "HARMLESS=shown as it is", "postgres://u:[redacted]@h/db", long] {
         assert!(log.contains(shown), "{shown} is not in the log");
     }
 }

@@ -132,6 +132,35 @@ async fn agent_check_25_nothing_is_written_while_nothing_changes() {
     }
 }
 
+/// Over a slow line each request counts.
+#[tokio::test(start_paused = true)]
+async fn a_plan_that_the_watch_brings_is_started_after_one_request() {
+    let mut node = Node::new(12);
+    node.api().create(&[("plan", "{}"), ("plan-state", "pending")]);
+    node.start();
+    node.api().until_text("plan-state", "succeeded").await;
+    for (lagging, asked) in [(false, &["PUT"][..]), (true, &["PUT", "GET", "PUT"])] {
+        let name = format!("lagging-{lagging}");
+        let plan = json!({"instructions": [{"command": "x", "args": [name, "30"]}]}).to_string();
+        let before = node.api().requests().len();
+        if lagging {
+            // Another writer comes in between, of which the watch has not told.
+            node.api().before_next_put(|data| {
+                data.insert("other".into(), b"writer".to_vec());
+            });
+        }
+        node.api().plan(&plan, Some("pending"));
+        node.api().until("it runs", |_| node.runs(&name).len() == 1).await;
+        let requests = node.api().requests();
+        let methods: Vec<&str> =
+            requests[before..].iter().filter_map(|request| request.split(' ').next()).collect();
+        assert_eq!(methods, asked);
+        assert_eq!(node.api().text("plan-state"), "in-progress", "committed before it runs");
+        node.api().until_text("plan-state", "succeeded").await;
+    }
+    assert_eq!(node.api().text("other"), "writer");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_plan_that_cannot_be_read_has_failed_whenever_it_is_asked_for() {
     for (seed, most) in (210..).zip(["1", "3", "-1"]) {

@@ -4,7 +4,7 @@
 
 mod common;
 
-use std::{path::Path, time::Duration};
+use std::{os::unix::fs::PermissionsExt as _, path::Path, time::Duration};
 
 use common::{
     Api,
@@ -216,6 +216,33 @@ async fn a_full_disk_is_told_and_plans_go_on_when_there_is_room() {
     api.plan(&first, Some("pending"));
     api.until("the file fits", |api| api.text("applied-checksum") == sum(&first)).await;
     assert!(machine.is_running());
+}
+
+/// As containers have it with `/etc/hosts`: such a file cannot be replaced by another.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_with_something_mounted_on_it_is_written_as_it_stands() {
+    let api = Api::new();
+    let mut machine = Machine::new(&api).await;
+    let dir = machine.dir.path().display().to_string();
+    std::fs::write(machine.path("hosts"), "").unwrap();
+    std::fs::write(machine.path("mounted"), "much longer than what comes after it\n").unwrap();
+    machine.before = Some(format!("mount --bind {dir}/mounted {dir}/hosts"));
+    if !machine.command(&["--version"]).output().is_ok_and(|output| output.status.success()) {
+        eprintln!("SKIPPED: this host does not let the test make a mount namespace");
+        return;
+    }
+    let file = json!({"path": machine.path("hosts"), "content": "bmV3Cg==", "permissions": "0640"});
+    let text = json!({"files": [file]}).to_string();
+    api.create(&[("plan", &text), ("plan-state", "pending"), ("max-failures", "1")]);
+    machine.start();
+    api.until("it ends", |api| matches!(&*api.text("plan-state"), "succeeded" | "failed")).await;
+    assert_eq!(api.text("plan-state"), "succeeded", "{}", api.output("failed-output", "drover-agent/error"));
+    assert_eq!(machine.read("mounted").unwrap(), "new\n");
+    assert_eq!(machine.read("hosts").unwrap(), "", "what lies beneath is untouched");
+    let mode = std::fs::metadata(machine.path("mounted")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o7777, 0o640);
+    let names = std::fs::read_dir(machine.dir.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    assert!(!names.into_iter().any(|name| name.to_string_lossy().ends_with(".drover-tmp")));
 }
 
 #[tokio::test(flavor = "multi_thread")]

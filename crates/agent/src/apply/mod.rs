@@ -152,7 +152,8 @@ impl Applier {
             return Err(blocked);
         }
         self.interlock.begin(&*self.host);
-        let done = self.run(pass).await;
+        // The copy waits for the disk, and nothing waits for the copy.
+        let ((), done) = tokio::join!(self.record(pass), self.run(pass));
         self.interlock.end(&*self.host);
         Ok(done)
     }
@@ -210,16 +211,25 @@ impl Applier {
         done
     }
 
+    /// Keeps a copy of a plan that is about to be applied.
+    async fn record(&self, pass: &Pass) {
+        if pass.attempt.is_none() {
+            return;
+        }
+        let (host, plan, checksum) = (self.host.clone(), pass.plan.clone(), pass.checksum.clone());
+        let applied = self.applied.clone();
+        let recorded = offload(&*self.host, move || history::record(&*host, &applied, &plan, &checksum));
+        if let Some(Err(error)) = recorded.await {
+            tracing::warn!("cannot keep a copy of the plan in {}: {error}", self.applied.display());
+        }
+    }
+
     /// Everything before the first instruction.
     async fn prepare(&self, pass: &Pass) -> Result<(), String> {
-        let (host, plan, checksum) = (self.host.clone(), pass.plan.clone(), pass.checksum.clone());
-        let (applied, applying) = (self.applied.clone(), pass.attempt.is_some());
+        let (host, plan, applying) = (self.host.clone(), pass.plan.clone(), pass.attempt.is_some());
         let work = Some(self.work.clone()).filter(|_| !self.preserve);
         let prepared = offload(&*self.host, move || {
             if applying {
-                if let Err(error) = history::record(&*host, &applied, &plan, &checksum) {
-                    tracing::warn!("cannot keep a copy of the plan in {}: {error}", applied.display());
-                }
                 files::apply(&*host, &plan.files).map_err(|error| error.to_string())?;
             }
             let Some(work) = work else { return Ok(()) };

@@ -10,9 +10,8 @@ use crate::{
 pub(super) const KEPT: usize = 64 * 1024;
 /// How much all saved outputs of one pass are together: whatever it is, it fits into the secret and into little memory.
 pub(super) const KEPT_TOGETHER: usize = 512 * 1024;
-/// A line longer than this is logged in pieces.
+/// Of a line longer than this only the beginning is logged.
 const LOG_LINE: usize = 8 * 1024;
-
 /// How much one run of an instruction may add to the log, before it is told only how much more there was, and its end.
 const LOGGED: usize = 256 * 1024;
 /// What a line costs in the log besides its text: time, level and label.
@@ -90,11 +89,30 @@ pub(super) fn share(outputs: &mut Outputs, together: usize) {
     }
 }
 
+/// A line that has not ended yet: its beginning, and how much more there was.
+#[derive(Default)]
+struct Line {
+    start: Vec<u8>,
+    more: usize,
+}
+
+impl Line {
+    fn push(&mut self, piece: &[u8], limit: usize) {
+        let kept = piece.len().min(limit.saturating_sub(self.start.len()));
+        self.start.extend_from_slice(&piece[..kept]);
+        self.more += piece.len() - kept;
+    }
+
+    fn len(&self) -> usize {
+        self.start.len() + self.more
+    }
+}
+
 /// Collects both streams of one program.
 pub(super) struct Capture<'a> {
     label: &'a str,
     redactor: &'a Redactor,
-    lines: [Vec<u8>; 2],
+    lines: [Line; 2],
     logged: usize,
     unlogged: u64,
     /// Standard output alone.
@@ -124,7 +142,7 @@ impl<'a> Capture<'a> {
     pub(super) fn finish(&mut self) {
         for source in [Source::Stdout, Source::Stderr] {
             let rest = std::mem::take(&mut self.lines[index(source)]);
-            if !rest.is_empty() {
+            if rest.len() > 0 {
                 self.log(source, &rest);
             }
         }
@@ -152,16 +170,21 @@ impl<'a> Capture<'a> {
         }
     }
 
-    fn log(&mut self, source: Source, line: &[u8]) {
+    fn log(&mut self, source: Source, line: &Line) {
         if self.logged >= LOGGED {
             self.unlogged += line.len() as u64 + 1;
             return;
         }
-        let text = String::from_utf8_lossy(line);
+        let text = String::from_utf8_lossy(&line.start);
         let stream = if source == Source::Stdout { "stdout" } else { "stderr" };
-        let text = self.redactor.clean(text.trim_end_matches('\r'));
-        self.logged += cost(&text);
-        tracing::info!("[{}:{stream}]: {text}", self.label);
+        let text = if line.more == 0 { text.trim_end_matches('\r') } else { &text };
+        let (mut shown, length) = self.redactor.clean_start(text, LOG_LINE);
+        let rest = text.len() - length + line.more;
+        if rest > 0 {
+            shown.push_str(&format!(" [{rest} bytes more in this line]"));
+        }
+        self.logged += cost(&shown);
+        tracing::info!("[{}:{stream}]: {shown}", self.label);
     }
 }
 
@@ -172,19 +195,20 @@ impl Sink for Capture<'_> {
             Source::Stderr => self.stderr.push(chunk),
         }
         self.combined.push(chunk);
-        let mut pending = std::mem::take(&mut self.lines[index(source)]);
+        let limit = LOG_LINE + self.redactor.reach();
+        let mut line = std::mem::take(&mut self.lines[index(source)]);
         for piece in chunk.split_inclusive(|byte| *byte == b'\n') {
-            pending.extend_from_slice(piece);
-            if pending.ends_with(b"\n") {
-                pending.pop();
-                self.log(source, &pending);
-                pending.clear();
-            } else if pending.len() >= LOG_LINE {
-                self.log(source, &pending);
-                pending.clear();
+            match piece.strip_suffix(b"\n") {
+                None => line.push(piece, limit),
+                Some(piece) => {
+                    line.push(piece, limit);
+                    self.log(source, &line);
+                    line.start.clear();
+                    line.more = 0;
+                }
             }
         }
-        self.lines[index(source)] = pending;
+        self.lines[index(source)] = line;
     }
 }
 

@@ -46,7 +46,13 @@ pub(super) fn put(
             file.sync_all()?;
         }
         blow();
-        fs::rename(&temporary, path)?;
+        match fs::rename(&temporary, path) {
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+                overwrite(path, content, attr)?;
+                fs::remove_file(&temporary)?;
+            }
+            renamed => renamed?,
+        }
         blow();
         if durable { sys::sync_directory(parent) } else { Ok(()) }
     })();
@@ -54,6 +60,20 @@ pub(super) fn put(
         let _ = fs::remove_file(&temporary);
     }
     written
+}
+
+/// Writes a file that something is mounted on, as containers do with `/etc/hosts`: it cannot be replaced, only written
+/// as it stands. The whole content lies beside it until that is done.
+fn overwrite(path: &Path, content: &[u8], attr: Attr) -> io::Result<()> {
+    let mut file = sys::open_to_write(path)?;
+    // Before the content, which may be for fewer people than what was there.
+    if let Some((uid, gid)) = attr.owner {
+        sys::own(path, uid, gid, &file.metadata()?)?;
+    }
+    sys::set_mode(path, attr.mode)?;
+    file.write_all(content)?;
+    file.set_len(content.len() as u64)?;
+    file.sync_all()
 }
 
 /// A file of our own, locked. No name is used twice, so what a predecessor with the same process id left is in nobody's
@@ -106,7 +126,7 @@ fn sweep(parent: &Path, prefix: &str) {
             continue;
         }
         let path = entry.path();
-        if let Ok(file) = sys::open_to_lock(&path)
+        if let Ok(file) = sys::open_to_write(&path)
             && file.try_lock().is_ok()
         {
             let _ = fs::remove_file(path);

@@ -29,6 +29,8 @@ const BLOT: &str = "[redacted]";
 const SHORTEST: usize = 4;
 /// Shorter lines of a longer file say nothing: `}`, `- name`.
 const SHORTEST_LINE: usize = 8;
+/// Longer lines of a file are looked for like other secrets: they may be printed in part.
+const LONGEST_LINE: usize = 4096;
 /// How many words may stand before a line of a file: `12:`, `+ echo`.
 const WORDS_BEFORE: usize = 16;
 
@@ -65,8 +67,13 @@ impl Redactor {
             self.add(only);
             return;
         }
-        let lines = content.lines().map(str::trim).filter(|line| line.len() >= SHORTEST_LINE);
-        self.lines.extend(lines.map(hash));
+        for line in content.lines().map(str::trim).filter(|line| line.len() >= SHORTEST_LINE) {
+            if line.len() > LONGEST_LINE {
+                self.add(line);
+            } else {
+                self.lines.insert(hash(line));
+            }
+        }
     }
 
     /// And the secrets of an environment.
@@ -116,10 +123,36 @@ impl Redactor {
         if let Some(shown) = self.before_line_of_file(text) {
             return format!("{}{BLOT}", self.clean(shown));
         }
-        let text = self.secrets.iter().fold(text.to_owned(), |text, secret| {
-            if text.contains(secret.as_str()) { text.replace(secret.as_str(), BLOT) } else { text }
-        });
-        patterns::clean(&text).into_owned()
+        patterns::blot(text, self.places(text)).into_owned()
+    }
+
+    /// How far beyond a piece of text must be looked, so that no secret is seen only by half.
+    pub fn reach(&self) -> usize {
+        self.secrets.first().map_or(0, String::len).max(LONGEST_LINE)
+    }
+
+    /// The beginning of a line without them: about `length` bytes of it, and how many those really are. The text itself
+    /// reaches further (see [`Self::reach`]) or is the whole line.
+    pub fn clean_start(&self, text: &str, length: usize) -> (String, usize) {
+        if text.len() <= length {
+            return (self.clean(text), text.len());
+        }
+        let places = self.places(text);
+        let mut end = text.floor_char_boundary(length);
+        // Before a secret that would be cut: its first half alone is known to nobody.
+        while let Some((start, _)) = places.iter().find(|(start, after)| (*start + 1..*after).contains(&end))
+        {
+            end = *start;
+        }
+        (self.clean(&text[..end]), end)
+    }
+
+    fn places(&self, text: &str) -> Vec<(usize, usize)> {
+        let mut places = patterns::secrets(text);
+        for secret in &self.secrets {
+            places.extend(text.match_indices(secret.as_str()).map(|(at, found)| (at, at + found.len())));
+        }
+        places
     }
 
     /// What stands before a line of a file, if the text ends with one.

@@ -11,8 +11,18 @@ const WORDS: &[&str] = &["token", "tokens", "authentication", "authorization", "
 
 /// The text with such secrets blotted out.
 pub fn clean(text: &str) -> Cow<'_, str> {
+    blot(text, secrets(text))
+}
+
+/// Where such secrets are.
+pub(super) fn secrets(text: &str) -> Vec<(usize, usize)> {
     let mut ranges = url_secrets(text);
     ranges.extend(scheme_secrets(text));
+    ranges
+}
+
+/// The text without what is at these places.
+pub(super) fn blot(text: &str, mut ranges: Vec<(usize, usize)>) -> Cow<'_, str> {
     if ranges.is_empty() {
         return Cow::Borrowed(text);
     }

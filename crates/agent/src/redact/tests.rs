@@ -82,3 +82,26 @@ fn arguments_and_scripts_do_not_show_their_secrets() {
         "[redacted] [redacted] node-1 [redacted] psql"
     );
 }
+
+#[test]
+fn the_beginning_of_a_long_line_ends_before_a_secret_and_not_within() {
+    let mut redactor = of_env(&["A_TOKEN=first-token", "B_TOKEN=token-second"]);
+    let line = format!("{}first-token-second{}", "x".repeat(95), "y".repeat(5000));
+    for length in 90..=95 {
+        assert_eq!(redactor.clean_start(&line, length), ("x".repeat(length), length));
+    }
+    for length in 96..113 {
+        assert_eq!(redactor.clean_start(&line, length), ("x".repeat(95), 95), "{length}");
+    }
+    assert_eq!(redactor.clean_start(&line, 113), (format!("{}[redacted]", "x".repeat(95)), 113));
+    assert_eq!(redactor.clean_start("first-token é", 99).0, "[redacted] é");
+    assert_eq!(redactor.clean_start(&"é".repeat(50), 5).1, 4);
+    let header = format!("Authorization: Bearer {}", "t".repeat(9000));
+    assert_eq!(redactor.clean_start(&header, 8192).0, "Authorization: Bearer ");
+    assert!(redactor.reach() >= 12);
+    // A long line of a private file shows in no part.
+    let long = "k".repeat(20_000);
+    redactor = Redactor::of_files(&[file("/etc/x.yaml", "600", &format!("a: b-c-d-e-f\ncert: {long}\n"))]);
+    assert!(redactor.reach() >= 20_000);
+    assert_eq!(redactor.clean_start(&format!("+ cert: {long} and more"), 8192).0, "+ ");
+}

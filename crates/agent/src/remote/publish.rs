@@ -5,7 +5,7 @@ use drover_plan::keys;
 use super::{
     CONFLICTS, Remote, api, decide,
     report::{self, Report},
-    secret::Data,
+    secret::{Data, Secret},
 };
 
 impl Remote {
@@ -67,27 +67,41 @@ impl Remote {
     /// Writes `in-progress` before anything runs. False if the secret is no longer what was decided upon.
     pub(super) async fn commit(&mut self, uid: &str, checksum: &str) -> Result<bool, api::Error> {
         let Some(api) = self.link.api() else { return Ok(false) };
-        let mut secret = api.get().await?;
-        let still = secret.uid == uid
-            && secret.plan_checksum().as_deref() == Some(checksum)
-            && decide::state_bytes(&secret.data) == Some(b"pending");
-        if !still {
-            self.see(secret);
-            return Ok(false);
+        let mut offered = self.seen.as_mut().and_then(|seen| seen.offered.take());
+        loop {
+            let by_watch = offered.is_some();
+            let secret = match offered.take() {
+                Some(secret) => secret,
+                None => api.get().await?,
+            };
+            let still = secret.uid == uid
+                && secret.plan_checksum().as_deref() == Some(checksum)
+                && decide::state_bytes(&secret.data) == Some(b"pending");
+            if !still {
+                self.see(secret);
+                return Ok(false);
+            }
+            match api.put(&self.committed(secret, checksum)).await {
+                Ok(secret) => {
+                    self.forget_pending();
+                    self.see(secret);
+                    return Ok(true);
+                }
+                // The watch lags behind: what is there now decides.
+                Err(error) if error.is_conflict() && by_watch => {}
+                Err(error) if error.is_conflict() => return Ok(false),
+                Err(error) => return Err(error),
+            }
         }
-        if self.pending.uid == uid {
+    }
+
+    /// The secret as it is once its plan is under way.
+    fn committed(&self, mut secret: Secret, checksum: &str) -> Secret {
+        if self.pending.uid == secret.uid {
             self.pending.lay_onto(&mut secret.data, Some(checksum));
         }
-        Report::commit(uid, checksum, &secret.data).lay_onto(&mut secret.data, Some(checksum));
+        Report::commit(&secret.uid, checksum, &secret.data).lay_onto(&mut secret.data, Some(checksum));
         report::lay_probes(&mut secret.data, &self.prober.statuses());
-        match api.put(&secret).await {
-            Ok(secret) => {
-                self.forget_pending();
-                self.see(secret);
-                Ok(true)
-            }
-            Err(error) if error.is_conflict() => Ok(false),
-            Err(error) => Err(error),
-        }
+        secret
     }
 }

@@ -45,9 +45,9 @@ pub(in crate::host) fn create_new(path: &Path, mode: u32) -> io::Result<fs::File
     fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(path)
 }
 
-/// An existing file, to ask whether someone holds its lock. Neither a symlink nor a pipe that took its place in the
-/// meantime is followed or waited for.
-pub(in crate::host) fn open_to_lock(path: &Path) -> io::Result<fs::File> {
+/// An existing file, to write it or to ask whether someone holds its lock. Neither a symlink nor a pipe that took its
+/// place in the meantime is followed or waited for.
+pub(in crate::host) fn open_to_write(path: &Path) -> io::Result<fs::File> {
     use nix::libc::{O_NOFOLLOW, O_NONBLOCK};
     fs::OpenOptions::new().write(true).custom_flags(O_NOFOLLOW | O_NONBLOCK).open(path)
 }

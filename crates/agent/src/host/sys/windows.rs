@@ -33,8 +33,8 @@ pub(in crate::host) fn create_new(path: &Path, mode: u32) -> io::Result<fs::File
     Ok(file)
 }
 
-/// An existing file, to ask whether someone holds its lock.
-pub(in crate::host) fn open_to_lock(path: &Path) -> io::Result<fs::File> {
+/// An existing file, to write it or to ask whether someone holds its lock.
+pub(in crate::host) fn open_to_write(path: &Path) -> io::Result<fs::File> {
     fs::OpenOptions::new().write(true).open(path)
 }
 

@@ -1,0 +1,126 @@
+//! Taking in what the secret says now.
+
+use std::sync::Arc;
+
+use drover_plan::{Plan, keys};
+
+use super::{
+    Remote, Word,
+    decide::{self, Decision},
+    gzip_json,
+    secret::{Data, Secret},
+};
+use crate::apply::PeriodicOutputs;
+
+/// The secret as last seen, with unpublished results laid onto it.
+pub(super) struct Seen {
+    pub(super) uid: String,
+    pub(super) revision: Option<u64>,
+    pub(super) checksum: Option<String>,
+    pub(super) data: Data,
+    pub(super) plan: Option<Held>,
+    /// Why the plan cannot be read.
+    pub(super) broken: Option<String>,
+    /// All of it, as long as it is pending: the commit then needs no second look, which over a slow line counts.
+    pub(super) offered: Option<Secret>,
+}
+
+impl Seen {
+    pub(super) fn is_pending(&self) -> bool {
+        decide::state_bytes(&self.data) == Some(b"pending")
+    }
+}
+
+/// The plan in memory. It can be a megabyte, so once it is applied only probes and periodic instructions are kept.
+#[derive(Clone)]
+pub(super) struct Held {
+    pub(super) plan: Arc<Plan>,
+    pub(super) whole: bool,
+}
+
+impl Held {
+    pub(super) fn reduced(&self) -> Self {
+        let Plan { periodic_instructions, probes, .. } = &*self.plan;
+        let plan = Plan {
+            periodic_instructions: periodic_instructions.clone(),
+            probes: probes.clone(),
+            ..Plan::default()
+        };
+        Self { plan: Arc::new(plan), whole: false }
+    }
+}
+
+impl Remote {
+    /// Takes in the latest word on the secret.
+    pub(super) fn hear(&mut self, word: Word) {
+        let Word::Secret { secret, authoritative } = word else {
+            if self.seen.take().is_some() {
+                tracing::info!("the plan secret was deleted; waiting for it to be made again");
+            }
+            self.first = true;
+            self.prober.follow(&Default::default(), &Default::default());
+            return;
+        };
+        if let Some(seen) = &self.seen
+            && seen.uid == secret.uid
+            && !authoritative
+            && let (Some(old), Some(new)) = (seen.revision, secret.revision())
+            && new <= old
+        {
+            // The watch lags behind what this process read or wrote itself.
+            return;
+        }
+        self.see(*secret);
+    }
+
+    pub(super) fn see(&mut self, mut secret: Secret) {
+        let anew = self.seen.as_ref().is_none_or(|seen| seen.uid != secret.uid);
+        if anew {
+            if self.seen.is_some() {
+                tracing::info!("the plan secret was made anew");
+            }
+            self.first = self.continues.take().is_none_or(|uid| uid != secret.uid);
+            self.failed = None;
+            self.periodic.clear();
+        }
+        self.upgrade.hear(secret.annotation(drover_plan::AGENT_OFFER));
+        let checksum = secret.plan_checksum();
+        let revision = secret.revision();
+        let offered = (decide::state_bytes(&secret.data) == Some(b"pending")).then(|| secret.clone());
+        let plan_bytes = secret.data.remove(keys::PLAN);
+        secret.data.remove(keys::APPLIED_PLAN);
+        if self.pending.uid == secret.uid {
+            self.pending.lay_onto(&mut secret.data, checksum.as_deref());
+        }
+        let before = self.seen.take().filter(|seen| seen.uid == secret.uid && seen.checksum == checksum);
+        let (mut plan, mut broken) = before.map(|seen| (seen.plan, seen.broken)).unwrap_or_default();
+        let now_done = self.is_done(&secret.data, checksum.as_deref());
+        let incomplete = plan.as_ref().is_some_and(|held: &Held| !held.whole) && !now_done;
+        if (plan.is_none() && broken.is_none()) || incomplete {
+            match plan_bytes.as_deref().map(drover_plan::from_slice::<Plan>) {
+                None => {}
+                Some(Ok(read)) => {
+                    let held = Held { plan: Arc::new(read), whole: true };
+                    plan = Some(if now_done { held.reduced() } else { held });
+                }
+                Some(Err(error)) => broken = Some(format!("the plan is not valid JSON: {error}")),
+            }
+        }
+        if let Ok(seconds) = decide::text(&secret.data, keys::PROBE_PERIOD_SECONDS).parse() {
+            self.prober.set_period(seconds);
+        }
+        self.periodic.extend(gzip_json::decode::<PeriodicOutputs>(
+            secret.data.get(keys::APPLIED_PERIODIC_OUTPUT).filter(|_| anew),
+        ));
+        let probes = plan.as_ref().map(|held| held.plan.probes.clone()).unwrap_or_default();
+        let known =
+            secret.data.get(keys::PROBE_STATUSES).and_then(|bytes| drover_plan::from_slice(bytes).ok());
+        self.prober.follow(&probes, &known.unwrap_or_default());
+        self.seen =
+            Some(Seen { uid: secret.uid, revision, checksum, data: secret.data, plan, broken, offered });
+    }
+
+    fn is_done(&self, data: &Data, checksum: Option<&str>) -> bool {
+        matches!(self.judge(data, checksum), Decision::Rest(_) | Decision::NoPlan) && !self.first
+    }
+}

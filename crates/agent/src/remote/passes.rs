@@ -1,0 +1,220 @@
+//! Passes over the plan: which is due, and what becomes of it.
+
+use std::time::Duration;
+
+use drover_plan::{Plan, keys};
+use tokio::{task::JoinHandle, time::Instant};
+
+use super::{
+    BLOCKED_POLL, Remote,
+    decide::{self, Decision},
+    report::Report,
+};
+use crate::apply::{Blocked, Done, Pass, periodic};
+
+/// A pass under way.
+pub(super) struct Running {
+    pub(super) uid: String,
+    pub(super) checksum: String,
+    pub(super) attempt: Option<i64>,
+    /// Probes must prove themselves again afterwards.
+    pub(super) forget: bool,
+    pub(super) task: JoinHandle<Result<Done, Blocked>>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Remote {
+    /// Starts a pass if one is due; otherwise tells when one may be.
+    pub(super) async fn start(&mut self) -> Option<Duration> {
+        let seen = self.seen.as_ref()?;
+        if let Some(broken) = &seen.broken {
+            return self.refuse(&broken.clone());
+        }
+        let decision = self.judge(&seen.data, seen.checksum.as_deref());
+        self.say(&decision);
+        let seen = self.seen.as_ref()?;
+        let held = seen.plan.clone()?;
+        let checksum = seen.checksum.clone()?;
+        let uid = seen.uid.clone();
+        let mut pause = None;
+        let (attempt, commit) = match decision {
+            Decision::NoPlan => return None,
+            Decision::Apply { attempt, commit } => (Some(attempt), commit),
+            Decision::Wait(left) => {
+                pause = Some(Duration::try_from(left).unwrap_or_default().max(Duration::from_millis(1)));
+                (None, false)
+            }
+            Decision::Rest(_) => {
+                self.first = false;
+                if held.whole
+                    && let Some(seen) = &mut self.seen
+                {
+                    seen.plan = Some(held.reduced());
+                }
+                (None, false)
+            }
+        };
+        if attempt.is_none() {
+            let due = self.next_periodic(&held.plan);
+            if due.is_none_or(|due| due > Duration::ZERO) {
+                return [pause, due].into_iter().flatten().min();
+            }
+        }
+        if self.applier.blocked().is_some() {
+            if !self.blocked {
+                tracing::info!(
+                    "the agent is about to be restarted by its installer; no plan is started until then"
+                );
+            }
+            self.blocked = true;
+            return Some(BLOCKED_POLL);
+        }
+        self.blocked = false;
+        if attempt.is_some() && !held.whole {
+            // Cannot be: what is not done is kept whole. Should it ever happen, a fresh look brings the plan back.
+            if let Some(seen) = &mut self.seen {
+                seen.plan = None;
+            }
+            return self.reread().await;
+        }
+        if commit && Instant::now() < self.retry.at {
+            return Some(self.retry.at.saturating_duration_since(Instant::now()));
+        }
+        if commit {
+            match self.commit(&uid, &checksum).await {
+                Ok(true) => self.refused = None,
+                Ok(false) => {
+                    // The watch tells what came in between, and ends the rest.
+                    self.retry.later();
+                    return Some(self.retry.at.saturating_duration_since(Instant::now()));
+                }
+                Err(error) => {
+                    self.heed(&error);
+                    tracing::warn!("cannot mark the plan as in progress, so it is not started: {error}");
+                    self.retry.later();
+                    return Some(self.retry.at.saturating_duration_since(Instant::now()));
+                }
+            }
+        }
+        let data = &self.seen.as_ref()?.data;
+        let forget = attempt.is_some() && decide::text(data, keys::APPLIED_CHECKSUM) != checksum;
+        if let Some(attempt) = attempt {
+            tracing::info!("applying plan {checksum}, attempt {attempt}");
+            self.first = false;
+        }
+        let pass =
+            Pass { plan: held.plan, checksum: checksum.clone(), attempt, periodic: self.periodic.clone() };
+        let applier = self.applier.clone();
+        let task = tokio::spawn(async move { applier.pass(&pass).await });
+        self.running = Some(Running { uid, checksum, attempt, forget, task });
+        None
+    }
+
+    /// A plan nobody can read has failed, which is told each time that the server asks for it.
+    fn refuse(&mut self, why: &str) -> Option<Duration> {
+        let seen = self.seen.as_mut()?;
+        let checksum = seen.checksum.clone()?;
+        let asked = match decide::state_bytes(&seen.data) {
+            Some(state) => matches!(state, b"pending" | b"in-progress"),
+            None => decide::failures(&seen.data, &checksum) == 0,
+        };
+        if !asked {
+            return None;
+        }
+        tracing::error!("plan {checksum}: {why}");
+        let report = Report::refusal(&seen.uid, &checksum, why, &seen.data, self.host.now());
+        report.lay_onto(&mut seen.data, Some(&checksum));
+        self.said = Some("the plan cannot be read; waiting for another".into());
+        self.keep(report);
+        None
+    }
+
+    /// How long until a periodic instruction is due.
+    fn next_periodic(&self, plan: &Plan) -> Option<Duration> {
+        let now = self.host.now();
+        plan.periodic_instructions
+            .iter()
+            .filter(|instruction| !instruction.name.is_empty())
+            .map(|instruction| periodic::next_run(instruction, self.periodic.get(&instruction.name), now))
+            .min()
+            .map(|at| Duration::try_from(at.duration_since(now)).unwrap_or_default())
+    }
+
+    /// A pass ended.
+    pub(super) async fn finish(&mut self, done: Result<Done, Blocked>) {
+        let Some(running) = self.running.take() else { return };
+        let done = match done {
+            Ok(done) => done,
+            Err(Blocked { .. }) => {
+                self.first |= running.attempt.is_some();
+                return;
+            }
+        };
+        self.periodic.extend(done.periodic.clone());
+        if running.attempt.is_some() {
+            match &done.error {
+                None => tracing::info!("plan {} is applied", running.checksum),
+                Some(error) => {
+                    tracing::error!("plan {} failed: {error}", running.checksum);
+                    self.failed = Some((running.checksum.clone(), Instant::now()));
+                }
+            }
+            self.prober.restart(running.forget);
+        }
+        let Some(seen) = self.seen.as_mut().filter(|seen| seen.uid == running.uid) else { return };
+        let report = Report::outcome(
+            &running.uid,
+            &running.checksum,
+            running.attempt,
+            done,
+            &seen.data,
+            self.host.now(),
+        );
+        let current = seen.checksum.clone();
+        report.lay_onto(&mut seen.data, current.as_deref());
+        if current.as_ref() == Some(&running.checksum)
+            && self
+                .seen
+                .as_ref()
+                .is_some_and(|seen| matches!(self.judge(&seen.data, current.as_deref()), Decision::Rest(_)))
+            && let Some(seen) = &mut self.seen
+            && let Some(held) = &seen.plan
+        {
+            seen.plan = Some(held.reduced());
+        }
+        self.keep(report);
+        self.retry.reset();
+    }
+
+    fn keep(&mut self, report: Report) {
+        self.pending.absorb(report);
+        self.outbox.save(&self.pending);
+    }
+
+    async fn reread(&mut self) -> Option<Duration> {
+        match self.link.api()?.get().await {
+            Ok(secret) => {
+                self.see(secret);
+                Some(Duration::ZERO)
+            }
+            Err(_) => {
+                self.retry.later();
+                Some(self.retry.pause)
+            }
+        }
+    }
+}
+
+/// Its end; never, if there is none.
+pub(super) async fn finished(running: &mut Option<Running>) -> Result<Done, Blocked> {
+    let Some(running) = running else { return std::future::pending().await };
+    match (&mut running.task).await {
+        Ok(done) => done,
+        Err(error) => Ok(Done { error: Some(format!("the pass broke off: {error}")), ..Done::default() }),
+    }
+}
