@@ -415,7 +415,6 @@ write_uninstaller() {
 CATTLE_AGENT_SYSTEMD_DIR='$SYSTEMD_DIR' CATTLE_AGENT_CONFIG='$CATTLE_AGENT_CONFIG_DIR/config.yaml' \\
     '$CATTLE_AGENT_BIN_PREFIX/bin/rancher-system-agent' uninstall "\$@"
 status=\$?
-rm -rf '$CATTLE_AGENT_VAR_DIR' '$CATTLE_AGENT_CONFIG_DIR'
 rm -f '$CATTLE_AGENT_BIN_PREFIX/bin/rancher-system-agent' '$uninstaller'
 exit \$status
 EOF

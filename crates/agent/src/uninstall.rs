@@ -9,6 +9,7 @@ use std::{
 };
 
 use crate::{
+    apply::history,
     config::{self, Config},
     host::{Exec, Exit, Host, Kind, Sink, Source},
 };
@@ -82,15 +83,15 @@ pub async fn purge_distribution(host: &dyn Host) -> Vec<String> {
     failed
 }
 
-/// Removes everything the installer made, after [`stop`]; returns what could not be removed.
+/// Removes everything the installer and the agent made, after [`stop`]; returns what could not be removed.
 pub fn remove(host: &dyn Host, installed: &Installed<'_>) -> Vec<String> {
     let config = Config::load(host, installed.config).ok();
     let mut failed = Vec::new();
-    for path in targets(config.as_ref(), installed) {
-        let removed = match host.stat(&path).map(|stat| stat.kind) {
-            Ok(Kind::Directory) => host.remove_tree(&path),
-            Ok(_) => host.remove_file(&path),
-            Err(error) => Err(error),
+    for target in targets(config.as_ref(), installed) {
+        let (path, removed) = match &target {
+            Target::Whole(path) => (path, whole(host, path)),
+            Target::IfEmpty(path) => (path, if_empty(host, path)),
+            Target::Copies(path) => (path, copies(host, path)),
         };
         if let Err(error) = removed
             && !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
@@ -102,22 +103,83 @@ pub fn remove(host: &dyn Host, installed: &Installed<'_>) -> Vec<String> {
     failed
 }
 
-fn targets(config: Option<&Config>, installed: &Installed<'_>) -> Vec<PathBuf> {
-    let mut targets = vec![installed.units.join(UNIT), installed.units.join(ENVIRONMENT)];
-    // The directories may have been moved by variables of the installer; never take `/` or `/var` for one of them.
-    let deep = |path: &PathBuf| path.components().count() > 3;
-    let var = match config {
-        Some(config) => Some(config.var_dir()),
-        None if installed.config == Path::new(config::default_path()) => {
-            Some(config::default_var_dir().into())
+fn whole(host: &dyn Host, path: &Path) -> io::Result<()> {
+    match host.stat(path)?.kind {
+        // No directory of an agent is as shallow as `/var`, and an empty path is `/`.
+        Kind::Directory if path.components().count() < 3 => Ok(()),
+        Kind::Directory => host.remove_tree(path),
+        _ => host.remove_file(path),
+    }
+}
+
+fn if_empty(host: &dyn Host, path: &Path) -> io::Result<()> {
+    if host.stat(path)?.kind == Kind::Directory && host.list(path)?.is_empty() {
+        host.remove_tree(path)?;
+    }
+    Ok(())
+}
+
+/// The plans that were applied here last.
+fn copies(host: &dyn Host, path: &Path) -> io::Result<()> {
+    for name in host.list(path)?.iter().filter(|name| name.ends_with(history::SUFFIX)) {
+        host.remove_file(&path.join(name))?;
+    }
+    if_empty(host, path)
+}
+
+/// What goes, and how much of it.
+#[derive(Debug, PartialEq, Eq)]
+enum Target {
+    /// A file, or a directory with all that is in it.
+    Whole(PathBuf),
+    /// A directory that may be somebody else's as well.
+    IfEmpty(PathBuf),
+    /// Copies of plans in a directory that may be somebody else's as well.
+    Copies(PathBuf),
+}
+
+/// What the installer writes beside the configuration.
+const IDENTITY: &str = "cattle-id";
+/// Files of the agent beside its scratch space.
+const OWN: &[&str] = &["running", "outbox.json", "status.json", "continues", "lock", "cache/blobs"];
+/// Directories that the installer makes beside it.
+const MADE: &[&str] = &["applied", "plans", "interlock", "images"];
+
+/// The directories may be anywhere: beside a distribution's, in `/var` itself. Nothing goes as a whole whose name is not
+/// the agent's own.
+fn targets(config: Option<&Config>, installed: &Installed<'_>) -> Vec<Target> {
+    let mut targets =
+        vec![Target::Whole(installed.units.join(UNIT)), Target::Whole(installed.units.join(ENVIRONMENT))];
+    let is_default = installed.config == Path::new(config::default_path());
+    let var = config.map(Config::var_dir).or_else(|| is_default.then(|| config::default_var_dir().into()));
+    if let Some(var) = var {
+        if let Some(config) = config {
+            targets.push(Target::Whole(config.work_directory.clone()));
+            targets.push(Target::Copies(config.applied_plan_directory.clone()));
+            let named = [
+                &config.applied_plan_directory,
+                &config.local_plan_directory,
+                &config.interlock_directory,
+                &config.images_directory,
+            ];
+            let made = MADE.iter().map(|name| var.join(name)).filter(|path| named.contains(&path));
+            targets.extend(made.map(Target::Whole));
+            targets.push(Target::Whole(config.connection_info_file.clone()));
         }
-        None => None,
-    };
-    targets.extend(var.filter(deep));
-    targets.extend(installed.config.parent().map(Path::to_owned).filter(deep));
+        targets.extend(OWN.iter().map(|name| Target::Whole(var.join(name))));
+        targets.push(Target::IfEmpty(var.join("cache")));
+        let own = var == Path::new(config::default_var_dir());
+        targets.push(if own { Target::Whole(var) } else { Target::IfEmpty(var) });
+    }
+    targets.push(Target::Whole(installed.config.to_owned()));
+    if let Some(directory) = installed.config.parent() {
+        let directory = directory.to_owned();
+        targets.push(Target::Whole(directory.join(IDENTITY)));
+        targets.push(if is_default { Target::Whole(directory) } else { Target::IfEmpty(directory) });
+    }
     if let Some(binary) = installed.binary {
-        targets.push(binary.to_owned());
-        targets.extend(binary.parent().map(|parent| parent.join(UNINSTALLER)));
+        targets.push(Target::Whole(binary.to_owned()));
+        targets.extend(binary.parent().map(|parent| Target::Whole(parent.join(UNINSTALLER))));
     }
     targets
 }
@@ -125,25 +187,86 @@ fn targets(config: Option<&Config>, installed: &Installed<'_>) -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::{Attr, MemoryHost, testing::NoProgram};
 
-    fn of(config: Option<&Config>, path: &str) -> Vec<PathBuf> {
-        let binary = Path::new("/opt/x/bin/rancher-system-agent");
-        let units = Path::new("/etc/systemd/system");
-        targets(config, &Installed { config: Path::new(path), units, binary: Some(binary) })
+    fn machine(config: &str, text: &str, files: &[&str]) -> MemoryHost {
+        let host = MemoryHost::new(jiff::Timestamp::UNIX_EPOCH, 1, NoProgram);
+        let put = |path: &str, text: &str| {
+            host.make_dirs(Path::new(path).parent().unwrap(), 0o755).unwrap();
+            let owner = Some(host.identity());
+            host.replace(Path::new(path), text.as_bytes(), Attr { mode: 0o600, owner }).unwrap();
+        };
+        files.iter().for_each(|path| put(path, ""));
+        put(config, text);
+        host
+    }
+
+    fn left(host: &MemoryHost, paths: &[&str]) -> Vec<String> {
+        paths.iter().filter(|path| host.stat(Path::new(path)).is_ok()).map(ToString::to_string).collect()
+    }
+
+    fn remove_from(host: &MemoryHost, config: &str) {
+        let installed =
+            Installed { config: Path::new(config), units: Path::new("/etc/systemd/system"), binary: None };
+        assert_eq!(remove(host, &installed), Vec::<String>::new());
     }
 
     #[test]
-    fn shallow_directories_are_never_removed() {
-        let config = Config { work_directory: "/work".into(), ..Config::default() };
-        let targets = of(Some(&config), "/etc/config.yaml");
-        assert!(!targets.contains(&PathBuf::from("/")) && !targets.contains(&PathBuf::from("/etc")));
-        let config = Config { work_directory: "/srv/rancher/agent/work".into(), ..Config::default() };
-        let targets = of(Some(&config), "/etc/rancher/agent/config.yaml");
-        for path in
-            ["/srv/rancher/agent", "/etc/rancher/agent", "/opt/x/bin/rancher-system-agent-uninstall.sh"]
-        {
-            assert!(targets.contains(&PathBuf::from(path)), "{path}");
-        }
-        assert!(!of(None, "/x/y/z/config.yaml").contains(&PathBuf::from(config::default_var_dir())));
+    fn agent_check_40_what_lies_beside_the_agents_files_stays() {
+        let (config, others) = ("/etc/rancher/rke2/agent.yaml", "/etc/rancher/rke2/config.yaml");
+        let files = [
+            others,
+            "/var/lib/rancher/k3s/server/db/state.db",
+            "/var/lib/rancher/cache/other",
+            "/var/lib/rancher/images/other",
+            "/var/lib/rancher/agent-applied/notes",
+            "/var/lib/rancher/agent-work/x/y",
+            "/var/lib/rancher/agent-applied/20260101-000000-applied.plan",
+            "/var/lib/rancher/outbox.json",
+            "/var/lib/rancher/cache/blobs/sha256/x",
+            "/var/lib/rancher/c.json",
+        ];
+        let text = "workDirectory: /var/lib/rancher/agent-work\nappliedPlanDirectory: /var/lib/rancher/agent-applied\n\
+                    remoteEnabled: true\nconnectionInfoFile: /var/lib/rancher/c.json\n";
+        let host = machine(config, text, &files);
+        remove_from(&host, config);
+        assert_eq!(left(&host, &files), files[..5]);
+        assert_eq!(left(&host, &[config, "/var/lib/rancher/agent-work"]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn directories_of_the_installer_go_wherever_they_are() {
+        let names = [
+            "work/x",
+            "applied/1-applied.plan",
+            "plans/a.plan",
+            "interlock/x",
+            "images/x.tar",
+            "connection.json",
+        ];
+        let files: Vec<String> = names.iter().map(|name| format!("/srv/agent/{name}")).collect();
+        let files: Vec<&str> = files.iter().map(String::as_str).collect();
+        let text = "workDirectory: /srv/agent/work\nappliedPlanDirectory: /srv/agent/applied\n\
+                    localPlanDirectory: /srv/agent/plans\ninterlockDirectory: /srv/agent/interlock\n\
+                    imagesDirectory: /srv/agent/images\nremoteEnabled: true\nconnectionInfoFile: /srv/agent/connection.json\n";
+        let host = machine("/srv/etc/config.yaml", text, &files);
+        remove_from(&host, "/srv/etc/config.yaml");
+        assert_eq!(left(&host, &["/srv/agent", "/srv/etc"]), Vec::<String>::new());
+        // What is not configured is not `/`, and nothing shallow goes.
+        let text = "workDirectory: /work\nlocalEnabled: true\nlocalPlanDirectory: /plans\n";
+        let host = machine("/srv/etc/config.yaml", text, &["/work/x", "/plans/a.plan", "/keep"]);
+        remove_from(&host, "/srv/etc/config.yaml");
+        assert_eq!(
+            left(&host, &["/work/x", "/plans/a.plan", "/keep"]),
+            ["/work/x", "/plans/a.plan", "/keep"]
+        );
+        // A configuration that cannot be read says nothing of other places.
+        let var = format!("{}/x", config::default_var_dir());
+        let host = machine(config::default_path(), "%", &[&var]);
+        remove_from(&host, config::default_path());
+        assert_eq!(left(&host, &[&var, config::default_path()]), Vec::<String>::new());
+        let host = machine("/srv/etc/config.yaml", "%", &[&var]);
+        remove_from(&host, "/srv/etc/config.yaml");
+        assert_eq!(left(&host, &[&var]), [var.as_str()]);
     }
 }

@@ -515,11 +515,17 @@ async fn stopping_the_agent_ends_the_instruction_and_its_children() {
 async fn a_daemon_left_behind_does_not_hold_up_the_plan() {
     let api = Api::new();
     let mut machine = Machine::new(&api).await;
-    let plan = shell(&format!("sleep 600 & echo $! > {}/pid; echo done", machine.dir.path().display()));
+    let plan = shell(&format!(
+        "cd {}; (until test -e reported; do sleep 0.1; done; echo later; echo; echo printed > printed; exec sleep 600) &
+         echo $! > pid; echo done",
+        machine.dir.path().display()
+    ));
     api.create(&[("plan", &plan), ("plan-state", "pending")]);
     machine.start();
     api.until_text("plan-state", "succeeded").await;
     let pid: i32 = machine.read("pid").unwrap().trim().parse().unwrap();
+    std::fs::write(machine.path("reported"), "").unwrap();
+    until("it can still print", || count(&machine.path("printed")) == 1).await;
     assert!(std::path::Path::new(&format!("/proc/{pid}")).exists(), "it is not ours to kill");
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL).unwrap();
     assert_eq!(api.output("applied-output", "i"), "done\n");

@@ -50,11 +50,43 @@ impl Formatter for GoFormatter {
 ///
 /// An error names the field, and never repeats what is written there: it may be a secret.
 pub fn from_slice<T: DeserializeOwned>(bytes: &[u8]) -> serde_json::Result<T> {
-    // Go replaces what is not UTF-8 too.
-    let text = String::from_utf8_lossy(bytes);
+    // Go replaces what is not UTF-8 too, and halves of surrogate pairs.
+    let text = whole_characters(String::from_utf8_lossy(bytes));
     // The whole grammar is checked here; below, only kinds can be wrong.
     let whole: &RawValue = serde_json::from_str(&text)?;
     T::deserialize(Value(whole.get()))
+}
+
+/// The text with `\ufffd` for each `\uXXXX` that is half a character without its other half.
+fn whole_characters(text: Cow<'_, str>) -> Cow<'_, str> {
+    let code = |at: usize| -> Option<u16> {
+        let digits = text.get(at..at + 6)?.strip_prefix("\\u")?;
+        u16::from_str_radix(digits, 16).ok()
+    };
+    let (mut out, mut copied, mut at) = (String::new(), 0, 0);
+    while let Some(found) = text[at..].find('\\') {
+        at += found;
+        match code(at) {
+            // Both halves.
+            Some(0xd800..=0xdbff) if matches!(code(at + 6), Some(0xdc00..=0xdfff)) => at += 12,
+            Some(0xd800..=0xdfff) => {
+                out.push_str(&text[copied..at]);
+                out.push_str("\\ufffd");
+                at += 6;
+                copied = at;
+            }
+            // The escaped character, which may be another backslash.
+            _ => at = (at + 2).min(text.len()),
+        }
+        while !text.is_char_boundary(at) {
+            at += 1;
+        }
+    }
+    if copied == 0 {
+        return text;
+    }
+    out.push_str(&text[copied..]);
+    Cow::Owned(out)
 }
 
 /// The text of one valid value. Nothing is copied before it is known what is wanted of it.

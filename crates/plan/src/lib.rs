@@ -22,7 +22,7 @@ mod state;
 
 pub use base64_bytes::from_base64;
 pub use go_json::{from_slice, to_vec};
-pub use offer::{AGENT_OFFER, AgentOffer};
+pub use offer::{AGENT_OFFER, AGENT_TUNNEL, AgentOffer};
 pub use plan::{
     File, HttpGetAction, OneTimeInstruction, PeriodicInstruction, PeriodicInstructionOutput, Plan, Probe,
     ProbeStatus,

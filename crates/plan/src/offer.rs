@@ -7,6 +7,10 @@ use serde::{Deserialize, Serialize};
 /// Annotation of a plan secret that holds an [`AgentOffer`] as JSON. Agents that do not know it ignore it.
 pub const AGENT_OFFER: &str = "drover.io/agent";
 
+/// Annotation of the Secret `cattle-system/cattle-credentials-*` by which a manager asks agents on control plane nodes to
+/// carry the cluster's tunnel. Rancher's has none: there a Deployment carries it, and the agent keeps out of its way.
+pub const AGENT_TUNNEL: &str = "drover.io/agent-tunnel";
+
 /// The agent that a server has below `/assets/`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]

@@ -32,6 +32,11 @@ fn what_go_reads_is_read() {
         (r#"{"instructions":[null]}"#, r#"{"instructions":[{}]}"#),
         (r#"{"instructions":[{"env":["A=b",null]}]}"#, r#"{"instructions":[{"env":["A=b",""]}]}"#),
         (r#"{"files":[{"uid":-0,"gid":null,"directory":null}]}"#, r#"{"files":[{}]}"#),
+        (
+            r#"{"error":"\ud800x\udfff\ud83d\ude00\ud83d"}"#,
+            "{\"error\":\"\u{fffd}x\u{fffd}\u{1f600}\u{fffd}\"}",
+        ),
+        (r#"{"error":"\\ud800é\\\ud800\""}"#, "{\"error\":\"\\\\ud800é\\\\\u{fffd}\\\"\"}"),
         (r#"{"later":[1e999,{"x":[[]]}],"error":"e"}"#, r#"{"error":"e"}"#),
     ];
     for (text, expected) in same {

@@ -39,14 +39,6 @@ pub enum Error {
         /// As given.
         gid: i64,
     },
-    /// An action nobody defined.
-    #[error("{path}: unknown action {action:?}")]
-    Action {
-        /// Which.
-        path: PathBuf,
-        /// As given.
-        action: String,
-    },
     /// The machine refused.
     #[error("cannot {verb} {path}: {source}")]
     Io {
@@ -70,10 +62,9 @@ fn apply_one(host: &dyn Host, index: usize, file: &File) -> Result<(), Error> {
     }
     let path = Path::new(&file.path);
     let failed = |verb| move |source| Error::Io { verb, path: path.to_owned(), source };
-    match file.action.as_str() {
-        "" => {}
-        "delete" => return delete(host, path, file.directory).map_err(failed("delete")),
-        action => return Err(Error::Action { path: path.to_owned(), action: action.to_owned() }),
+    // Any other word means to write it, to the original as well.
+    if file.action == "delete" {
+        return delete(host, path, file.directory).map_err(failed("delete"));
     }
     let default = if file.directory { 0o755 } else { 0o600 };
     let attr = Attr { mode: mode(file, default)?, owner: Some(owner(file)?) };
@@ -102,7 +93,9 @@ fn holds(host: &dyn Host, path: &Path, content: &[u8]) -> bool {
 fn delete(host: &dyn Host, path: &Path, recursive: bool) -> io::Result<()> {
     let removed = match host.stat(path) {
         Err(error) => Err(error),
-        Ok(stat) if stat.kind == Kind::Directory && recursive => host.remove_tree(path),
+        Ok(stat) if stat.kind == Kind::Directory && (recursive || host.list(path)?.is_empty()) => {
+            host.remove_tree(path)
+        }
         Ok(_) => host.remove_file(path),
     };
     match removed {
@@ -117,19 +110,17 @@ fn mode(file: &File, default: u32) -> Result<u32, Error> {
     if file.permissions.is_empty() {
         return Ok(default);
     }
-    // The original loses setuid, setgid and sticky without a word; plans in the field rely on the rest.
-    u32::from_str_radix(&file.permissions, 8)
-        .ok()
-        .filter(|mode| *mode <= 0o7777)
-        .map(|mode| mode & 0o777)
-        .ok_or_else(|| Error::Permissions {
-            path: file.path.clone().into(),
-            permissions: file.permissions.clone(),
-        })
+    // The original loses setuid, setgid, sticky and the kind of file (`100644`) without a word; plans in the field rely
+    // on the rest.
+    u32::from_str_radix(&file.permissions, 8).ok().map(|mode| mode & 0o777).ok_or_else(|| {
+        Error::Permissions { path: file.path.clone().into(), permissions: file.permissions.clone() }
+    })
 }
 
 fn owner(file: &File) -> Result<(u32, u32), Error> {
-    match (u32::try_from(file.uid), u32::try_from(file.gid)) {
+    // -1 leaves it as it is, as for chown.
+    let id = |id: i64| if id == -1 { Ok(u32::MAX) } else { u32::try_from(id) };
+    match (id(file.uid), id(file.gid)) {
         (Ok(uid), Ok(gid)) => Ok((uid, gid)),
         _ => Err(Error::Owner { path: file.path.clone().into(), uid: file.uid, gid: file.gid }),
     }
@@ -203,10 +194,42 @@ mod tests {
         let bad = File { permissions: "9x".into(), ..file("/a", "") };
         assert!(apply(&host, &[bad]).unwrap_err().to_string().contains("9x"));
         assert!(matches!(apply(&host, &[file("", "")]), Err(Error::NoPath(0))));
-        let bad = File { action: "rename".into(), ..file("/a", "") };
-        assert!(matches!(apply(&host, &[bad]), Err(Error::Action { .. })));
-        let bad = File { uid: -1, ..file("/a", "") };
+        let bad = File { uid: -2, ..file("/a", "") };
         assert!(matches!(apply(&host, &[bad]), Err(Error::Owner { .. })));
+    }
+
+    #[test]
+    fn what_the_original_takes_is_taken() {
+        let (root, host) = disk();
+        let at = |name: &str| root.path().join(name);
+        let odd = File {
+            action: "create".into(),
+            permissions: "100640".into(),
+            uid: -1,
+            gid: -1,
+            ..file("/a", "x")
+        };
+        apply(&host, std::slice::from_ref(&odd)).unwrap();
+        apply(&host, &[odd]).unwrap();
+        assert_eq!(std::fs::metadata(at("a")).unwrap().mode() & 0o7777, 0o640);
+        std::fs::create_dir_all(at("empty")).unwrap();
+        std::fs::create_dir_all(at("full/x")).unwrap();
+        let delete = |path: &str| File { action: "delete".into(), ..file(path, "") };
+        apply(&host, &[delete("/empty")]).unwrap();
+        assert!(!at("empty").exists());
+        assert!(apply(&host, &[delete("/full")]).is_err(), "only when it is said that it is a directory");
+        assert!(at("full/x").exists());
+    }
+
+    #[test]
+    fn a_directory_behind_a_link_gets_its_mode_and_owner() {
+        let (root, host) = disk();
+        std::fs::create_dir(root.path().join("real")).unwrap();
+        std::os::unix::fs::symlink("real", root.path().join("link")).unwrap();
+        let dir = File { directory: true, permissions: "711".into(), ..file("/link", "") };
+        apply(&host, &[dir]).unwrap();
+        assert_eq!(std::fs::metadata(root.path().join("real")).unwrap().mode() & 0o7777, 0o711);
+        assert!(root.path().join("link").is_symlink());
     }
 
     #[test]

@@ -10,7 +10,8 @@ use crate::{
     unix_date,
 };
 
-const SUFFIX: &str = "-applied.plan";
+/// How the name of each copy ends.
+pub(crate) const SUFFIX: &str = "-applied.plan";
 const KEPT: usize = 64;
 
 #[derive(Serialize)]

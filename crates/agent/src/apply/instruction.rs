@@ -144,8 +144,12 @@ impl Applier {
         let path = env.iter().rev().find(|(name, _)| name == "PATH").map(|(_, value)| value.clone());
         for entry in instruction.env {
             let (name, value) = entry.split_once('=').unwrap_or((entry, ""));
-            if name.is_empty() || name.contains('\0') || value.contains('\0') {
-                return Err("an entry of env has no name, or contains a zero byte".to_owned());
+            if name.contains('\0') || value.contains('\0') {
+                return Err("an entry of env contains a zero byte".to_owned());
+            }
+            if name.is_empty() {
+                // The original hands it on, and no program can read it.
+                continue;
             }
             env.push((name.to_owned(), value.to_owned()));
         }

@@ -1,7 +1,7 @@
 //! One pass over a plan: files, then one-time instructions, then whatever periodic instruction is due.
 
 pub mod files;
-mod history;
+pub(crate) mod history;
 mod instruction;
 mod interlock;
 mod output;

@@ -1,7 +1,7 @@
 //! The reverse tunnel of a control-plane node.
 //!
 //! A node that serves a cluster's API has that cluster's admin kubeconfig. With it this part learns who manages the
-//! cluster (Secret `cattle-system/cattle-credentials-*`), gets a token of the account `cattle-system/cattle`, tells the
+//! cluster (Secret `cattle-system/cattle-credentials-*`, with an annotation that asks for this), gets a token of the account `cattle-system/cattle`, tells the
 //! management plane both through `/v3/connect`, and from then on opens the connections that it asks for. A node without
 //! such a kubeconfig pays a look at a path every few seconds.
 //!

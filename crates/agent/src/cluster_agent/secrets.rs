@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use drover_plan::AGENT_TUNNEL;
 use serde::Deserialize;
 
 use crate::http::Url;
@@ -109,7 +110,7 @@ fn newest_credentials(secrets: &[Secret]) -> Option<Credentials> {
     };
     secrets
         .iter()
-        .filter(|secret| secret.metadata.name.starts_with(CREDENTIALS))
+        .filter(|secret| secret.metadata.name.starts_with(CREDENTIALS) && secret.asks_for_tunnel())
         .filter_map(|secret| Some((secret, of(secret)?)))
         // The name decides between two of one second, so that every node takes the same.
         .max_by_key(|(secret, _)| (&secret.metadata.creation_timestamp, &secret.metadata.name))
@@ -117,6 +118,11 @@ fn newest_credentials(secrets: &[Secret]) -> Option<Credentials> {
 }
 
 impl Secret {
+    fn asks_for_tunnel(&self) -> bool {
+        let asked = self.metadata.annotations.as_ref().and_then(|all| all.get(AGENT_TUNNEL));
+        asked.is_some_and(|value| value == "true")
+    }
+
     fn text(&self, key: &str) -> Option<String> {
         let bytes = STANDARD.decode(self.data.as_ref()?.get(key)?).ok()?;
         let text = String::from_utf8(bytes).ok()?.trim().to_owned();
@@ -136,7 +142,8 @@ mod tests {
 
     fn credentials(name: &str, created: Value, url: &str, token: &str) -> Value {
         json!({
-            "metadata": {"name": name, "creationTimestamp": created}, "type": "Opaque",
+            "metadata": {"name": name, "creationTimestamp": created, "annotations": {AGENT_TUNNEL: "true"}},
+            "type": "Opaque",
             "data": {"url": STANDARD.encode(url), "token": STANDARD.encode(token)},
         })
     }
@@ -162,6 +169,10 @@ mod tests {
         assert_eq!(chosen(json!([new, twin, undated])), Some(("m".into(), "twin".into())));
         assert_eq!(chosen(json!([old, other, plain, empty, nothing])), Some(("m".into(), "old".into())));
         assert_eq!(chosen(json!([other, plain, empty, nothing])), None);
+        let mut ranchers = new.clone();
+        ranchers["metadata"]["annotations"] = json!({});
+        assert_eq!(chosen(json!([ranchers])), None, "another agent's tunnel");
+        assert_eq!(chosen(json!([ranchers, old])), Some(("m".into(), "old".into())));
         assert_eq!(chosen(json!(null)), None);
     }
 

@@ -2,12 +2,16 @@
 
 use std::{io, path::PathBuf, process::Stdio, time::Duration};
 
-use tokio::{io::AsyncReadExt as _, process::Command, time};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _},
+    process::Command,
+    time,
+};
 
 use super::{Exec, Exit, Sink, Source, sys};
 
 /// How long output is still collected after the program itself ended. What it printed is in the pipe by then; only a
-/// process that it left behind can still hold the pipe open, and nobody waits for that.
+/// process that it left behind can still hold the pipe open. Nobody waits for that, but it must be able to print.
 const DRAIN: Duration = Duration::from_millis(250);
 /// Between the polite and the final signal.
 const GRACE: Duration = Duration::from_secs(2);
@@ -90,10 +94,22 @@ pub(super) async fn run(
             }
         }
     }
+    if out_open {
+        tokio::spawn(swallow(stdout));
+    }
+    if err_open {
+        tokio::spawn(swallow(stderr));
+    }
     if timed_out {
         return Ok(Exit::TimedOut);
     }
     Ok(Exit::Code(exit.map_or(-1, sys::exit_code)))
+}
+
+/// Reads what nobody asks for any more: a closed pipe would end whoever prints into it.
+async fn swallow(mut pipe: impl AsyncRead + Unpin) {
+    let mut chunk = [0; 1024];
+    while pipe.read(&mut chunk).await.is_ok_and(|n| n > 0) {}
 }
 
 #[cfg(test)]

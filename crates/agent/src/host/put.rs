@@ -5,13 +5,18 @@
 //! kernel lets go of a lock when its process ends, however that happens.
 
 use std::{
-    ffi::OsStr,
+    ffi::{OsStr, OsString},
     fs, io,
     io::Write as _,
     path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
 };
 
 use super::{Attr, sys};
+
+/// How long a look into a directory counts: a plan may write thousands of files into one.
+const FRESH: Duration = Duration::from_secs(10);
 
 const SUFFIX: &str = ".drover-tmp";
 /// How much of a name is repeated: the rest must fit into 255 bytes too.
@@ -19,8 +24,19 @@ const LONGEST: usize = 200;
 /// How often a file may be swept away by another writer before it held its lock.
 const TRIES: usize = 8;
 
+/// What the dead left in the directory looked into last.
+#[derive(Default)]
+pub(super) struct Leftovers(Mutex<Option<Seen>>);
+
+struct Seen {
+    directory: PathBuf,
+    at: Instant,
+    names: Vec<OsString>,
+}
+
 /// Replaces the file; `durable` waits for the disk.
 pub(super) fn put(
+    leftovers: &Leftovers,
     path: &Path,
     content: &[u8],
     attr: Attr,
@@ -29,7 +45,7 @@ pub(super) fn put(
 ) -> io::Result<()> {
     let parent = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
     let prefix = prefix(path.file_name().ok_or(io::ErrorKind::InvalidInput)?);
-    sweep(parent, &prefix);
+    leftovers.sweep(parent, &prefix);
     let (temporary, mut file) = create(parent, &prefix, random)?;
     let written = (|| {
         for chunk in content.chunks(64 * 1024) {
@@ -110,28 +126,41 @@ fn prefix(name: &OsStr) -> String {
     format!(".{}.", &name[..end])
 }
 
-/// Removes what the dead left of this name: it holds content that may be secret. What cannot be removed is in nobody's
-/// way.
-fn sweep(parent: &Path, prefix: &str) {
-    let Ok(entries) = fs::read_dir(parent) else { return };
-    for entry in entries.flatten() {
-        let name = entry.file_name();
-        let number = name
-            .to_str()
-            .and_then(|name| name.strip_prefix(prefix))
-            .and_then(|name| name.strip_suffix(SUFFIX))
-            // Earlier versions wrote the process id and a counter.
-            .filter(|number| number.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f' | b'-')));
-        if number.is_none_or(str::is_empty) || !entry.file_type().is_ok_and(|kind| kind.is_file()) {
-            continue;
+impl Leftovers {
+    /// Removes what the dead left of this name: it holds content that may be secret. What cannot be removed is in
+    /// nobody's way.
+    fn sweep(&self, parent: &Path, prefix: &str) {
+        // Nothing panics while it is held.
+        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if seen.as_ref().is_none_or(|seen| seen.directory != parent || seen.at.elapsed() > FRESH) {
+            *seen = Some(Seen { directory: parent.to_owned(), at: Instant::now(), names: temporary(parent) });
         }
-        let path = entry.path();
-        if let Ok(file) = sys::open_to_write(&path)
-            && file.try_lock().is_ok()
-        {
-            let _ = fs::remove_file(path);
+        let Some(seen) = seen.as_mut() else { return };
+        for name in seen.names.extract_if(.., |name| is_of(name, prefix)) {
+            let path = parent.join(name);
+            if fs::symlink_metadata(&path).is_ok_and(|found| found.is_file())
+                && let Ok(file) = sys::open_to_write(&path)
+                && file.try_lock().is_ok()
+            {
+                let _ = fs::remove_file(path);
+            }
         }
     }
+}
+
+/// Names of temporary files.
+fn temporary(directory: &Path) -> Vec<OsString> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let names = entries.map(|entry| entry.file_name());
+    names.filter(|name| name.as_encoded_bytes().ends_with(SUFFIX.as_bytes())).collect()
+}
+
+fn is_of(name: &OsStr, prefix: &str) -> bool {
+    let number = name.to_str().and_then(|name| name.strip_prefix(prefix)?.strip_suffix(SUFFIX));
+    // Earlier versions wrote the process id and a counter.
+    number.is_some_and(|number| {
+        !number.is_empty() && number.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f' | b'-'))
+    })
 }
 
 /// Where a test may end this process.

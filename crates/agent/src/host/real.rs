@@ -21,6 +21,7 @@ const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
 pub struct RealHost {
     root: PathBuf,
     executable: Option<PathBuf>,
+    leftovers: put::Leftovers,
 }
 
 impl RealHost {
@@ -32,7 +33,7 @@ impl RealHost {
     /// A machine whose `/` is a directory. Programs still run as ordinary processes, with paths as the machine sees
     /// them, so this suits tests and simulations that do not name absolute paths in commands.
     pub fn at(root: impl Into<PathBuf>) -> Self {
-        Self { root: root.into(), executable: None }
+        Self { root: root.into(), executable: None, leftovers: put::Leftovers::default() }
     }
 
     /// Lets the agent replace the program that this process runs. Not by default: whoever has an agent inside runs
@@ -44,7 +45,7 @@ impl RealHost {
     }
 
     fn put(&self, path: &Path, content: &[u8], attr: Attr, durable: bool) -> io::Result<()> {
-        put::put(&self.path(path), content, attr, durable, || self.random())
+        put::put(&self.leftovers, &self.path(path), content, attr, durable, || self.random())
     }
 
     fn path(&self, path: &Path) -> PathBuf {
@@ -145,8 +146,13 @@ impl Host for RealHost {
     }
 
     fn set_attr(&self, path: &Path, attr: Attr) -> io::Result<()> {
-        let path = self.path(path);
-        let found = fs::symlink_metadata(&path)?;
+        let mut path = self.path(path);
+        let mut found = fs::symlink_metadata(&path)?;
+        if found.file_type().is_symlink() && path.is_dir() {
+            // `/var/lib/rancher` is often a link to a larger disk; it is the directory that is meant.
+            path = fs::canonicalize(&path)?;
+            found = fs::symlink_metadata(&path)?;
+        }
         if let Some((uid, gid)) = attr.owner {
             sys::own(&path, uid, gid, &found)?;
         }

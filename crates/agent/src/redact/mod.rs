@@ -100,7 +100,7 @@ impl Redactor {
 
     /// And the secrets that a text names.
     pub fn text(&mut self, text: &str) {
-        telling::values(text).for_each(|value| self.add(value));
+        telling::values(text).chain(telling::flag_values(text)).for_each(|value| self.add(value));
         patterns::passwords(text).for_each(|password| self.add(password));
     }
 

@@ -9,6 +9,9 @@ const HARMLESS_ENDS: &[&str] =
 const TRIVIAL: &[&str] =
     &["true", "false", "none", "null", "auto", "default", "enabled", "disabled", "required", "optional"];
 
+/// What stands before the secret itself in a header.
+const SCHEMES: &[&str] = &["bearer", "basic", "token", "negotiate", "digest"];
+
 /// Whether a value under this name is a secret.
 pub(super) fn is_telling(name: &str) -> bool {
     let name = name.to_ascii_uppercase();
@@ -39,9 +42,35 @@ pub(super) fn values(text: &str) -> impl Iterator<Item = &str> {
             let name = &before[start..];
             // `key` alone is what tolerations and selectors say.
             (is_telling(name) && !name.eq_ignore_ascii_case("key"))
-                .then(|| value(line[at + 1..].trim_start()))
+                .then(|| secret_of(line[at + 1..].trim_start()))
         })
     })
+}
+
+/// Values after telling flags in a text: `--token value`.
+pub(super) fn flag_values(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().flat_map(|line| {
+        line.match_indices("--").take(64).filter_map(move |(at, _)| {
+            let rest = &line[at..];
+            let end = rest.find(|c: char| !(c.is_ascii_alphanumeric() || "-_.".contains(c)))?;
+            let after = rest[end..].strip_prefix([' ', '\t'])?.trim_start();
+            (is_telling(&rest[..end]) && !after.starts_with('-')).then(|| value(after))
+        })
+    })
+}
+
+/// The value, without the scheme of a header before it: `Bearer` is no secret, and what follows is.
+fn secret_of(text: &str) -> &str {
+    let (before, rest) = match text.find(char::is_whitespace) {
+        Some(at) => (&text[..at], text[at..].trim_start()),
+        None => (text, ""),
+    };
+    let scheme = before.trim_matches(['"', '\'']);
+    if SCHEMES.iter().any(|known| scheme.eq_ignore_ascii_case(known)) {
+        let end = rest.find(|c: char| c.is_whitespace() || "\"',;".contains(c)).unwrap_or(rest.len());
+        return &rest[..end];
+    }
+    value(text)
 }
 
 fn value(text: &str) -> &str {
@@ -64,6 +93,11 @@ mod tests {
                     secretName: n\n- key: node/x\nplain: x\n{\"a\":{\"clientSecret\":\"s1\"},\"b\":1}";
         let found: Vec<&str> = values(text).filter(|value| !is_trivial(value)).collect();
         assert_eq!(found, ["a b", "t1", "p1", "s1"]);
+        let headers = "curl -H 'Authorization: Bearer b1' -H \"authorization: Basic $B\"\nAuthorization: Bearer\nauth: b2";
+        let found: Vec<&str> = values(headers).filter(|value| !is_trivial(value)).collect();
+        assert_eq!(found, ["b1", "", "b2"]);
+        let flags = "x --token f1 --api-key 'f 2' --token --name n --password=no -- --secret";
+        assert_eq!(flag_values(flags).collect::<Vec<_>>(), ["f1", "f 2"]);
     }
 
     #[test]

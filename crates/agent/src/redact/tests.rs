@@ -84,6 +84,23 @@ fn arguments_and_scripts_do_not_show_their_secrets() {
 }
 
 #[test]
+fn a_header_in_the_plan_does_not_uncover_the_tokens_of_others() {
+    let mut redactor = Redactor::default();
+    redactor.text(
+        "echo \"> Authorization: Bearer $T\"\ncurl -H 'Authorization: Basic dXNlcg==' x --token flag-token",
+    );
+    redactor.text("mysql -u root; password=mid-line; true");
+    for (text, shown) in [
+        ("> Authorization: Bearer eyJFETCHED", "> Authorization: Bearer [redacted]"),
+        ("Proxy: Bearer eyJother7", "Proxy: Bearer [redacted]"),
+        ("Authorization: Basic Zm9vOmJhcg==", "Authorization: Basic [redacted]"),
+        ("user dXNlcg== flag-token mid-line", "user [redacted] [redacted] [redacted]"),
+    ] {
+        assert_eq!(redactor.clean(text), shown);
+    }
+}
+
+#[test]
 fn the_beginning_of_a_long_line_ends_before_a_secret_and_not_within() {
     let mut redactor = of_env(&["A_TOKEN=first-token", "B_TOKEN=token-second"]);
     let line = format!("{}first-token-second{}", "x".repeat(95), "y".repeat(5000));

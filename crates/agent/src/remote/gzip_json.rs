@@ -26,7 +26,7 @@ pub fn decode<T: DeserializeOwned + Default>(bytes: Option<&Vec<u8>>) -> T {
     let read = GzDecoder::new(&bytes[..]).take(LIMIT).read_to_end(&mut text);
     match read
         .map_err(|error| error.to_string())
-        .and_then(|_| serde_json::from_slice(&text).map_err(|error| error.to_string()))
+        .and_then(|_| drover_plan::from_slice(&text).map_err(|error| error.to_string()))
     {
         Ok(value) => value,
         Err(error) => {
@@ -49,5 +49,9 @@ mod tests {
         assert_eq!(decode::<BTreeMap<String, i32>>(Some(&encode(&map))), map);
         assert!(decode::<BTreeMap<String, i32>>(Some(&b"nonsense".to_vec())).is_empty());
         assert!(decode::<BTreeMap<String, i32>>(None).is_empty());
+        // As the original writes what a silent instruction printed.
+        let silent = encode(&BTreeMap::from([("a", Some("eA==")), ("b", None)]));
+        let read: BTreeMap<String, String> = decode(Some(&silent));
+        assert_eq!((read["a"].as_str(), read["b"].as_str()), ("eA==", ""));
     }
 }

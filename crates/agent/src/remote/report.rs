@@ -232,11 +232,17 @@ where
     }
 }
 
-/// Shortens saved outputs, tail kept, until the secret can be stored.
+/// Shortens saved outputs, tail kept, until the secret can be stored, with the server's copy of the plan if there can be
+/// room for it at all.
 fn fit(data: &mut Data) {
+    let plan = data.get(keys::PLAN).map_or(0, Vec::len);
+    let copy = if plan <= SECRET_LIMIT / 2 { plan } else { 0 };
+    let size = |data: &Data| -> usize {
+        let others = data.iter().filter(|(key, _)| copy == 0 || *key != keys::APPLIED_PLAN);
+        copy + others.map(|(key, value)| key.len() + value.len()).sum::<usize>()
+    };
     let mut limit = 32 * 1024;
-    while data.iter().map(|(key, value)| key.len() + value.len()).sum::<usize>() > SECRET_LIMIT && limit >= 64
-    {
+    while size(data) > SECRET_LIMIT && limit >= 64 {
         for key in [keys::APPLIED_OUTPUT, keys::FAILED_OUTPUT] {
             let mut map: BTreeMap<String, String> = gzip_json::decode(data.get(key));
             if map.is_empty() {
@@ -406,6 +412,28 @@ mod tests {
             STANDARD.decode(&output["i0"]).unwrap().ends_with(&noise[noise.len() - 100..]),
             "the tail is kept"
         );
+    }
+
+    #[test]
+    fn the_server_finds_room_for_its_copy_of_the_plan() {
+        let mut seed = 1_u64;
+        let mut noise = |length: usize| -> Vec<u8> {
+            std::iter::repeat_with(|| {
+                seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                (seed >> 33) as u8
+            })
+            .take(length)
+            .collect()
+        };
+        let outputs: Outputs = (0..8).map(|index| (format!("i{index}"), noise(64 * 1024))).collect();
+        for (plan, room) in [(321_000, true), (600_000, false)] {
+            let mut secret = Data::from([("plan".to_owned(), vec![b'x'; plan])]);
+            let done = Done { outputs: outputs.clone(), ..Done::default() };
+            Report::outcome("u", "c", Some(1), done, &secret, now()).lay_onto(&mut secret, Some("c"));
+            let total = secret.values().map(Vec::len).sum::<usize>();
+            assert_eq!(total + plan <= SECRET_LIMIT, room, "{plan}: {total}");
+            assert!(total <= SECRET_LIMIT);
+        }
     }
 
     #[test]

@@ -43,8 +43,14 @@ impl Secret {
             None | Some(Value::Null) => {}
             Some(Value::Object(entries)) => {
                 for (key, value) in entries {
-                    let Value::String(text) = value else { return Err(NotASecret("data is no text")) };
-                    let bytes = STANDARD.decode(text).map_err(|_| NotASecret("data is not base64"))?;
+                    let bytes = match value {
+                        // So Go writes an empty value that nobody made.
+                        Value::Null => Vec::new(),
+                        Value::String(text) => {
+                            STANDARD.decode(text).map_err(|_| NotASecret("data is not base64"))?
+                        }
+                        _ => return Err(NotASecret("data is no text")),
+                    };
                     data.insert(key, bytes);
                 }
             }
@@ -109,9 +115,10 @@ mod tests {
         assert_eq!((secret.uid.as_str(), secret.revision()), ("u", Some(7)));
         assert_eq!(secret.plan_checksum(), Some(drover_plan::checksum(b"{}")));
         assert_eq!(serde_json::from_slice::<Value>(&secret.to_json()).unwrap(), object);
-        assert!(
-            Secret::from_value(serde_json::json!({"metadata": {"resourceVersion": "1"}, "data": {"a": 1}}))
-                .is_err()
-        );
+        let of = |data| {
+            Secret::from_value(serde_json::json!({"metadata": {"resourceVersion": "1"}, "data": data}))
+        };
+        assert!(of(serde_json::json!({"a": 1})).is_err());
+        assert_eq!(of(serde_json::json!({"a": null})).unwrap().data["a"], b"");
     }
 }

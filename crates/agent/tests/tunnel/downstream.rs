@@ -85,7 +85,10 @@ impl Downstream {
     /// What the manifest of the cluster agent puts there.
     pub fn put_credentials(&self, name: &str, created: &str, url: &str, token: &str) {
         self.put(json!({
-            "metadata": {"name": name, "creationTimestamp": created}, "type": "Opaque",
+            "metadata": {
+                "name": name, "creationTimestamp": created, "annotations": {drover_plan::AGENT_TUNNEL: "true"},
+            },
+            "type": "Opaque",
             "data": {
                 "url": STANDARD.encode(url), "token": STANDARD.encode(token), "namespace": STANDARD.encode("c-m-1"),
             },

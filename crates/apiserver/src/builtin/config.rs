@@ -11,10 +11,14 @@ use crate::validation::config_map_key;
 
 const MAX_DATA: usize = 1 << 20;
 
-/// `type: Opaque`, and `stringData` moves into `data`.
+/// `type: Opaque`, `stringData` moves into `data`, and `null` there is an empty value, as it is after a kube-apiserver
+/// has stored it.
 pub(super) fn default_secret(secret: &mut Value) {
     if secret.top_str("type").is_empty() {
         object_mut(secret).insert("type".into(), "Opaque".into());
+    }
+    if let Some(Value::Object(data)) = secret.get_mut("data") {
+        data.values_mut().filter(|value| value.is_null()).for_each(|value| *value = "".into());
     }
     let Some(Value::Object(plain)) = object_mut(secret).remove("stringData") else { return };
     let data = object_mut(child(secret, "data"));
@@ -169,9 +173,9 @@ mod tests {
 
     #[test]
     fn string_data_becomes_data() {
-        let mut secret = json!({"data": {"a": "YQ=="}, "stringData": {"b": "b"}});
+        let mut secret = json!({"data": {"a": "YQ==", "c": null}, "stringData": {"b": "b"}});
         default_secret(&mut secret);
-        assert_eq!(secret, json!({"type": "Opaque", "data": {"a": "YQ==", "b": "Yg=="}}));
+        assert_eq!(secret, json!({"type": "Opaque", "data": {"a": "YQ==", "b": "Yg==", "c": ""}}));
         assert!(validate_secret(&secret, None).is_empty());
     }
 

@@ -33,7 +33,10 @@ pub fn cluster_agent(settings: &Settings, management_name: &str, token: &str) ->
         }),
         json!({
             "apiVersion": "v1", "kind": "Secret",
-            "metadata": {"name": format!("cattle-credentials-{hash}"), "namespace": namespace},
+            "metadata": {
+                "name": format!("cattle-credentials-{hash}"), "namespace": namespace,
+                "annotations": {drover_plan::AGENT_TUNNEL: "true"},
+            },
             "type": "Opaque",
             "data": {
                 "url": base64_encode(url),

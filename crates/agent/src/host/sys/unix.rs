@@ -65,7 +65,9 @@ pub(in crate::host) fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
 }
 
 pub(in crate::host) fn own(path: &Path, uid: u32, gid: u32, found: &fs::Metadata) -> io::Result<()> {
-    if (found.uid(), found.gid()) == (uid, gid) {
+    // The kernel takes the highest number for "leave it".
+    let stays = |wanted: u32, found: u32| wanted == found || wanted == u32::MAX;
+    if stays(uid, found.uid()) && stays(gid, found.gid()) {
         return Ok(());
     }
     std::os::unix::fs::lchown(path, Some(uid), Some(gid)).map_err(|error| match error.raw_os_error() {
