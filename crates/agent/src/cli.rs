@@ -8,6 +8,7 @@ use std::{
 };
 
 use crate::{
+    alone::Alone,
     cluster_agent::{self, ClusterAgent},
     config::{self, Config, Connection},
     host::{Host, RealHost},
@@ -92,6 +93,7 @@ fn run(args: &[String]) -> Result<(), String> {
 
 fn sentinel(host: RealHost, config_path: &Path) -> Result<(), String> {
     let config = Config::load(&host, config_path).map_err(|error| error.to_string())?;
+    let _alone = Alone::take(&host, &config.var_dir()).map_err(|error| error.to_string())?;
     let strict = env::var("CATTLE_AGENT_STRICT_VERIFY").is_ok_and(|value| value.eq_ignore_ascii_case("true"));
     runtime()?.block_on(async {
         let stop = told_to_stop().map_err(|error| error.to_string())?;

@@ -106,6 +106,25 @@ async fn relative_paths_start_where_the_caller_is_and_links_lead_to_the_file_tha
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_second_agent_with_the_same_files_is_refused_by_name() {
+    let api = Api::new();
+    let mut machine = Machine::new(&api).await;
+    let ran = machine.path("ran");
+    api.create(&[("plan", &shell(&format!("echo >>{}", ran.display()))), ("plan-state", "pending")]);
+    machine.start();
+    api.until_text("plan-state", "succeeded").await;
+    let error = failure(machine.command(&["sentinel"]).output().unwrap());
+    assert!(error.contains(machine.path("var/sentinel.lock").to_str().unwrap()), "{error}");
+    assert!(machine.is_running());
+    assert_eq!(count(&ran), 1);
+    // A killed one leaves nothing that is in the way.
+    machine.kill();
+    machine.start();
+    api.plan(&shell(&format!("echo >>{}; echo", ran.display())), Some("pending"));
+    until("the next plan", || count(&ran) == 2).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn agent_check_4_another_authority_is_accepted_only_from_the_system_and_never_when_strict() {
     let api = Api::new();
     api.create(&[("plan", "{}"), ("plan-state", "pending")]);
