@@ -441,7 +441,7 @@ write_config() {
             echo "imagesFromServer: $(role "$CATTLE_AGENT_IMAGES_FROM_SERVER")"
         fi
     } | private "$CATTLE_AGENT_CONFIG_DIR/config.yaml"
-    "$BINARY" validate-config "$CATTLE_AGENT_CONFIG_DIR/config.yaml" || fatal "the agent refuses its configuration"
+    "$BINARY" validate-config "$CATTLE_AGENT_CONFIG_DIR/config.yaml" >/dev/null || fatal "the agent refuses its configuration"
 }
 
 # The machine's identity: made once and kept, so that a second run is the same machine. It is on disk before the server
@@ -518,7 +518,7 @@ connect() {
 }
 
 validate_connection() {
-    "$BINARY" validate-connection "$TMP/connection.json" 2>"$TMP/error"
+    "$BINARY" validate-connection "$TMP/connection.json" >/dev/null 2>"$TMP/error"
 }
 
 fetch_valid_connection() { fetch_connection && validate_connection; }

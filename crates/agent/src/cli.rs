@@ -8,6 +8,7 @@ use std::{
 };
 
 use crate::{
+    alone::Alone,
     cluster_agent::{self, ClusterAgent},
     config::{self, Config, Connection},
     host::{Host, RealHost},
@@ -61,6 +62,10 @@ fn run(args: &[String]) -> Result<(), String> {
             println!("drover-agent {}", env!("CARGO_PKG_VERSION"));
             return Ok(());
         }
+        [_, ref rest @ ..] if rest.iter().any(|arg| matches!(*arg, "--help" | "-h")) => {
+            print!("{HELP}");
+            return Ok(());
+        }
         _ => {}
     }
     let host = RealHost::new();
@@ -77,11 +82,18 @@ fn run(args: &[String]) -> Result<(), String> {
     match args[..] {
         ["sentinel"] => sentinel(host, &config_path),
         ["validate-config", file] => {
-            Config::load(&host, Path::new(file)).map(drop).map_err(|error| error.to_string())
+            Config::load(&host, Path::new(file)).map_err(|error| error.to_string())?;
+            println!("{file} is a valid configuration");
+            Ok(())
         }
         ["validate-connection", file] => {
             let connection = Connection::load(&host, Path::new(file)).map_err(|error| error.to_string())?;
-            crate::kubeconfig::parse(&connection.kube_config).map(drop).map_err(|error| error.to_string())
+            crate::kubeconfig::parse(&connection.kube_config).map_err(|error| error.to_string())?;
+            println!("{file} is a valid connection");
+            Ok(())
+        }
+        [command @ ("validate-config" | "validate-connection")] => {
+            Err(format!("{command}: which FILE? See drover-agent --help"))
         }
         ["status"] => show_status(&host, &config_path),
         ["uninstall"] => uninstall(&host, &config_path, false),
@@ -92,6 +104,7 @@ fn run(args: &[String]) -> Result<(), String> {
 
 fn sentinel(host: RealHost, config_path: &Path) -> Result<(), String> {
     let config = Config::load(&host, config_path).map_err(|error| error.to_string())?;
+    let _alone = Alone::take(&host, &config.var_dir()).map_err(|error| error.to_string())?;
     let strict = env::var("CATTLE_AGENT_STRICT_VERIFY").is_ok_and(|value| value.eq_ignore_ascii_case("true"));
     runtime()?.block_on(async {
         let stop = told_to_stop().map_err(|error| error.to_string())?;

@@ -2,6 +2,8 @@
 //!
 //! Both hold or lead to a credential, so on Linux they must be readable by nobody but the agent.
 
+mod content;
+
 use std::{
     io,
     path::{Path, PathBuf},
@@ -115,30 +117,36 @@ pub struct Config {
     pub instruction_timeout_seconds: Option<u64>,
 }
 
-const CONFIG_KEYS: &[&str] = &[
+/// Its fields that hold a text.
+const CONFIG_TEXTS: &[&str] = &[
     "workDirectory",
-    "localEnabled",
     "localPlanDirectory",
     "appliedPlanDirectory",
-    "remoteEnabled",
     "connectionInfoFile",
-    "preserveWorkDirectory",
     "imagesDirectory",
     "agentRegistriesFile",
     "imageCredentialProviderConfig",
     "imageCredentialProviderBinDirectory",
     "interlockDirectory",
+];
+/// Its other fields.
+const CONFIG_OTHERS: &[&str] = &[
+    "localEnabled",
+    "remoteEnabled",
+    "preserveWorkDirectory",
     "imagesFromServer",
     "pinAgent",
     "instructionTimeoutSeconds",
 ];
+const CONNECTION_TEXTS: &[&str] = &["kubeConfig", "namespace", "secretName"];
 
 impl Config {
     /// Reads and checks the file.
     pub fn load(host: &dyn Host, path: &Path) -> Result<Self, Error> {
         let path = &host.absolute(path);
-        let (mut config, keys): (Self, Vec<String>) = read(host, path)?;
-        for key in keys.iter().filter(|key| !CONFIG_KEYS.contains(&key.as_str())) {
+        let (mut config, keys): (Self, Vec<String>) = read(host, path, CONFIG_TEXTS)?;
+        let known = CONFIG_TEXTS.iter().chain(CONFIG_OTHERS);
+        for key in keys.iter().filter(|key| !known.clone().any(|known| known.eq_ignore_ascii_case(key))) {
             tracing::warn!("{}: unknown key {key} is ignored", path.display());
         }
         if !config.local_enabled && !config.remote_enabled {
@@ -207,7 +215,7 @@ impl Connection {
     /// Reads and checks the file.
     pub fn load(host: &dyn Host, path: &Path) -> Result<Self, Error> {
         let path = &host.absolute(path);
-        let (connection, _): (Self, _) = read(host, path)?;
+        let (connection, _): (Self, _) = read(host, path, CONNECTION_TEXTS)?;
         for (field, value) in [
             ("kubeConfig", &connection.kube_config),
             ("namespace", &connection.namespace),
@@ -221,7 +229,12 @@ impl Connection {
     }
 }
 
-fn read<T: DeserializeOwned>(host: &dyn Host, path: &Path) -> Result<(T, Vec<String>), Error> {
+/// The content, and the names of all fields in it.
+fn read<T: DeserializeOwned>(
+    host: &dyn Host,
+    path: &Path,
+    texts: &[&str],
+) -> Result<(T, Vec<String>), Error> {
     let unreadable = |source| Error::Read { path: path.to_owned(), source };
     // A link may lead to it: what counts is who can read the content.
     let stat = host.stat_target(path).map_err(unreadable)?;
@@ -233,26 +246,15 @@ fn read<T: DeserializeOwned>(host: &dyn Host, path: &Path) -> Result<(T, Vec<Str
         return Err(Error::Owner { path: path.to_owned(), found, expected });
     }
     let text = host.read(path).map_err(unreadable)?;
-    let unparsable = |message: String| Error::Parse { path: path.to_owned(), message };
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    let value: serde_json::Value = if name.contains(".json") {
-        // The original's decoder takes the first value and never looks at what follows.
-        let mut values = serde_json::Deserializer::from_slice(&text).into_iter();
-        values
-            .next()
-            .ok_or_else(|| unparsable("the file is empty".into()))?
-            .map_err(|e| unparsable(e.to_string()))?
+    let read = if name.contains(".json") {
+        content::json(&text)
     } else if name.contains(".yaml") || name.contains(".yml") {
-        let text = std::str::from_utf8(&text).map_err(|e| unparsable(e.to_string()))?;
-        serde_saphyr::from_str(text).map_err(|_| unparsable("not valid YAML".into()))?
+        content::yaml(&text, texts)
     } else {
         return Err(Error::Extension(path.to_owned()));
     };
-    let keys = value.as_object().map(|object| object.keys().cloned().collect()).unwrap_or_default();
-    // Neither message repeats a value: the connection file holds a token.
-    let typed = serde_json::from_value(value)
-        .map_err(|_| unparsable("the content is not an object with the expected fields and types".into()))?;
-    Ok((typed, keys))
+    read.map_err(|message| Error::Parse { path: path.to_owned(), message })
 }
 
 #[cfg(test)]
@@ -292,6 +294,60 @@ mod tests {
         );
         put(&host, "/c.txt", "{}", 0o600, (0, 0));
         assert!(matches!(Connection::load(&host, Path::new("/c.txt")).err(), Some(Error::Extension(_))));
+    }
+
+    #[tokio::test]
+    async fn what_the_original_reads_is_read() {
+        let host = host();
+        let expected = Config {
+            work_directory: "/v/work".into(),
+            images_directory: "/5".into(),
+            remote_enabled: true,
+            connection_info_file: "/c.json".into(),
+            ..Config::default()
+        };
+        for text in [
+            "workDirectory: /v/work\nimagesDirectory: 5\nremoteEnabled: true\nconnectionInfoFile: /c.json",
+            "WORKDIRECTORY: /v/work\nimagesdirectory: 5\nRemoteEnabled: true\nConnectionInfoFile: /c.json\n\
+             localEnabled: null\nlocalPlanDirectory:\nunknown: {a: [b]}",
+            "workDirectory: /w\nworkDirectory: /v/work\nimagesDirectory: 5\nremoteEnabled: on\n\
+             connectionInfoFile: /c.json\n---\nworkDirectory: /w\n--- [",
+            "---\n{workDirectory: /v/work, imagesDirectory: 5, remoteEnabled: true, connectionInfoFile: /c.json}",
+        ] {
+            put(&host, "/config.yaml", text, 0o600, (0, 0));
+            let found = Config::load(&host, Path::new("/config.yaml"));
+            assert_eq!(found.map_err(|error| error.to_string()), Ok(expected.clone()), "{text}");
+        }
+        for (path, text) in [
+            (
+                "/c.json",
+                r#"{"KUBECONFIG": "k", "Namespace": "x", "nameSpace": "ns", "secretname": "s", "x": null} ["#,
+            ),
+            ("/c.yaml", "kubeconfig: k\nnamespace: ns\nSecretName: s\n"),
+        ] {
+            put(&host, path, text, 0o600, (0, 0));
+            let found = Connection::load(&host, Path::new(path)).map_err(|error| error.to_string()).unwrap();
+            assert_eq!((&*found.kube_config, &*found.namespace, &*found.secret_name), ("k", "ns", "s"));
+        }
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_read_is_named_and_not_repeated() {
+        let host = host();
+        for (path, text, named) in [
+            ("/c.yaml", "remoteEnabled: [secret]", "/c.yaml: at .remoteEnabled: a list where true or false"),
+            ("/c.yaml", "connectionInfoFile: {secret: x}", "at .connectionInfoFile: an object where a text"),
+            ("/c.yaml", "instructionTimeoutSeconds: -1", "at .instructionTimeoutSeconds: "),
+            ("/c.yaml", "- secret", "/c.yaml: the content: a list where an object is expected"),
+            ("/c.yaml", "a: b\nsecret: [", "/c.yaml: not valid YAML at line "),
+            ("/c.json", r#"{"connectionInfoFile": 5}"#, "/c.json: at .connectionInfoFile: a number"),
+            ("/c.json", r#"{"remoteEnabled": "secret"}"#, "at .remoteEnabled: a text where true or false"),
+            ("/c.json", "", "/c.json: the file is empty"),
+        ] {
+            put(&host, path, text, 0o600, (0, 0));
+            let error = Config::load(&host, Path::new(path)).unwrap_err().to_string();
+            assert!(error.contains(named) && !error.contains("secret"), "{error}");
+        }
     }
 
     #[test]

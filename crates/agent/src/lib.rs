@@ -8,6 +8,7 @@
 //! Start with [`sentinel`], which puts the parts together; then [`remote`] (watch, decide, report), [`apply`] (files
 //! and instructions), [`image`], [`probe`], [`local`], [`upgrade`] and, on control-plane nodes, [`cluster_agent`]. All of them touch the machine only through [`host::Host`].
 
+pub mod alone;
 pub mod apply;
 pub mod cli;
 pub mod cluster_agent;

@@ -17,6 +17,7 @@ use tokio::time::{self, Instant};
 use crate::{
     apply::{Applier, Pass, PeriodicOutputs, periodic},
     host::{Attr, Host, Kind, Watcher},
+    platform,
     probe::Prober,
     remote::gzip_json,
     status::Board,
@@ -46,6 +47,8 @@ pub struct Local {
 #[derive(Default)]
 struct Found {
     plans: Vec<PathBuf>,
+    /// Some are symlinks, so that what they hold changes where nobody tells.
+    linked: bool,
     directories: BTreeSet<PathBuf>,
     complaints: BTreeSet<String>,
 }
@@ -113,7 +116,7 @@ impl Local {
                 }
                 _ => {}
             }
-            let told = watcher.is_some() && found.directories.contains(&self.directory);
+            let told = watcher.is_some() && found.directories.contains(&self.directory) && !found.linked;
             let mut wake = if told { IDLE } else { SCAN };
             for complaint in found.complaints.difference(&self.said) {
                 tracing::warn!("{complaint}");
@@ -189,15 +192,46 @@ impl Local {
             let path = directory.join(name);
             match self.host.stat(&path).map(|stat| stat.kind) {
                 Ok(Kind::Directory) if depth > 0 => self.collect(&path, depth - 1, found),
-                Ok(Kind::File) if name.ends_with(".plan") && !names.contains(&format!("{name}.skip")) => {
-                    found.plans.push(path);
-                }
-                Ok(Kind::Symlink) if name.ends_with(".plan") => {
-                    let complaint = format!("{} is a symbolic link, so it is not applied", path.display());
-                    found.complaints.insert(complaint);
-                }
+                Ok(kind) if name.ends_with(".plan") && !names.contains(&format!("{name}.skip")) => match kind
+                {
+                    Kind::File => found.plans.push(path),
+                    Kind::Symlink => {
+                        // Also after a complaint: it may be mended where the link leads.
+                        found.linked = true;
+                        match self.misled(&path) {
+                            None => found.plans.push(path),
+                            Some(why) => {
+                                let complaint = format!(
+                                    "{} is a symbolic link to {why}, so it is not applied",
+                                    path.display()
+                                );
+                                found.complaints.insert(complaint);
+                            }
+                        }
+                    }
+                    _ => {}
+                },
                 _ => {}
             }
+        }
+    }
+
+    /// What is wrong with where a link leads: out of the agent's own directory, so perhaps to what anybody may write, and
+    /// plans are run as root.
+    fn misled(&self, link: &Path) -> Option<String> {
+        let stat = match self.host.stat_target(link) {
+            Ok(stat) if stat.kind == Kind::File => stat,
+            Ok(_) => return Some("what is no file".into()),
+            Err(error) => return Some(format!("nothing ({error})")),
+        };
+        let own = [0, self.host.identity().0];
+        match stat {
+            _ if !platform::CURRENT.checks_modes() => None,
+            _ if !own.contains(&stat.uid) => Some(format!("a file of another user (uid {})", stat.uid)),
+            _ if stat.mode & 0o022 != 0 => {
+                Some(format!("a file that others may write (mode {:04o})", stat.mode))
+            }
+            _ => None,
         }
     }
 

@@ -37,6 +37,10 @@ pub struct Status {
     pub last_apply_time: Option<String>,
     /// Failures of the plan, if any.
     pub failure_count: Option<String>,
+    /// Why it failed last.
+    pub failure: Option<String>,
+    /// What is said of the plan is what an earlier agent knew, because this one has not heard of it yet.
+    pub before: bool,
     /// Results wait to be published.
     pub unpublished: bool,
     /// Probes and whether they are healthy.
@@ -68,17 +72,49 @@ pub struct Board {
     shown: Mutex<Shown>,
 }
 
-#[derive(Default)]
 struct Shown {
     status: Status,
-    /// The last attempt to write it failed.
+    /// It was not written yet, or the last attempt to write it failed.
     owed: bool,
 }
 
+impl Status {
+    /// What stays worth knowing of an earlier agent until there is news: the plan, and how it went.
+    fn remembered(self) -> Self {
+        let Self {
+            plan,
+            plan_state,
+            plan_revision,
+            applied_checksum,
+            last_apply_time,
+            failure_count,
+            failure,
+            probes,
+            ..
+        } = self;
+        let before = plan.is_some() || applied_checksum.is_some();
+        Self {
+            plan,
+            plan_state,
+            plan_revision,
+            applied_checksum,
+            last_apply_time,
+            failure_count,
+            failure,
+            probes,
+            before,
+            ..Self::default()
+        }
+    }
+}
+
 impl Board {
-    /// In the agent's own directory.
+    /// In the agent's own directory, where an earlier agent may have left what it knew.
     pub fn new(host: Arc<dyn Host>, var: &Path) -> Self {
-        Self { host, path: path(var), shown: Mutex::default() }
+        let path = path(var);
+        let earlier = host.read(&path).ok().and_then(|bytes| serde_json::from_slice::<Status>(&bytes).ok());
+        let status = earlier.unwrap_or_default().remembered();
+        Self { host, path, shown: Mutex::new(Shown { status, owed: true }) }
     }
 
     /// Changes the status; writes only if something is different, or was not written before.
@@ -146,6 +182,9 @@ pub fn render(status: &Status) -> String {
         return out;
     }
     let none = "none".to_owned();
+    if status.before {
+        line("known", "from before this agent started; it has not reached its plan since");
+    }
     line("plan", status.plan.as_ref().unwrap_or(&none));
     if let Some(state) = &status.plan_state {
         line("state", &format!("{state}, revision {}", status.plan_revision.as_deref().unwrap_or("0")));
@@ -154,6 +193,9 @@ pub fn render(status: &Status) -> String {
     line("last apply", status.last_apply_time.as_deref().unwrap_or("never"));
     if let Some(count) = &status.failure_count {
         line("failures", count);
+    }
+    if let Some(why) = &status.failure {
+        line("failure", why);
     }
     if status.unpublished {
         line("report", "waits to be published");
@@ -187,6 +229,33 @@ mod tests {
         let writes = host.writes();
         board.show(change);
         assert_eq!(host.writes(), writes, "and then no more");
+    }
+
+    #[tokio::test]
+    async fn what_an_earlier_agent_knew_is_kept_with_a_remark() {
+        let host = Arc::new(MemoryHost::new(jiff::Timestamp::UNIX_EPOCH, 1, NoProgram));
+        let shown =
+            || -> Status { serde_json::from_slice(&host.read(&path(Path::new("/v"))).unwrap()).unwrap() };
+        Board::new(host.clone(), Path::new("/v")).show(|_| {});
+        assert!(!shown().before, "there was none");
+        Board::new(host.clone(), Path::new("/v")).show(|status| {
+            status.plan = Some("c".into());
+            status.failure = Some("it broke".into());
+            (status.connected, status.server) = (true, Some("m:443".into()));
+            status.tunnel = Some(Tunnel::default());
+        });
+        let text = render(&shown());
+        assert!(text.contains("failure       it broke\n") && !text.contains("known"), "{text}");
+        Board::new(host.clone(), Path::new("/v")).show(|status| status.server = Some("m:443".into()));
+        let status = shown();
+        assert!(status.before && !status.connected && status.tunnel.is_none());
+        let text = render(&status);
+        assert!(text.contains("it broke") && text.contains("known         from before"), "{text}");
+        // And a file that nobody can read is no trouble.
+        let attr = Attr { mode: 0o600, owner: None };
+        host.replace(&path(Path::new("/v")), b"{", attr).unwrap();
+        Board::new(host.clone(), Path::new("/v")).show(|_| {});
+        assert_eq!(shown().plan, None);
     }
 
     #[test]

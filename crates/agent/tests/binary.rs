@@ -53,7 +53,15 @@ async fn agent_check_1_2_3_files_that_cannot_be_used_are_refused_by_name() {
     machine.private("var/connection.json", r#"{"kubeConfig":"a","namespace":"b"}"#);
     assert!(failure(machine.command(&validate).output().unwrap()).contains("secretName"));
     machine.private("var/connection.json", &connection("https://x", "t", None, "plan"));
-    assert!(machine.command(&validate).output().unwrap().status.success());
+    let valid = machine.command(&validate).output().unwrap();
+    let told = String::from_utf8(valid.stdout).unwrap();
+    assert!(valid.status.success() && told.contains("connection.json is a valid connection\n"), "{told}");
+    let file = config.to_str().unwrap();
+    std::os::unix::fs::chown(&config, Some(nix::unistd::getuid().into()), None).unwrap();
+    std::fs::set_permissions(&config, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let valid = machine.command(&["validate-config", file]).output().unwrap();
+    assert_eq!(String::from_utf8(valid.stdout).unwrap(), format!("{file} is a valid configuration\n"));
+    assert!(failure(machine.command(&["validate-config"]).output().unwrap()).contains("FILE"));
     machine.private("off.yaml", "remoteEnabled: false\n");
     let error = failure(
         machine.command(&["validate-config", machine.path("off.yaml").to_str().unwrap()]).output().unwrap(),
@@ -67,7 +75,11 @@ async fn agent_check_1_2_3_files_that_cannot_be_used_are_refused_by_name() {
     assert!(error.contains("CATTLE_LOGLEVEL"), "{error}");
     let version = machine.command(&["--version"]).output().unwrap();
     assert!(String::from_utf8(version.stdout).unwrap().starts_with("drover-agent "));
-    assert!(machine.command(&["--help"]).output().unwrap().status.success());
+    for args in [&["--help"][..], &["status", "--help"], &["uninstall", "--purge-distribution", "-h"]] {
+        let help = machine.command(args).output().unwrap();
+        assert!(help.status.success(), "{args:?}");
+        assert!(String::from_utf8(help.stdout).unwrap().contains("Usage: drover-agent COMMAND"), "{args:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -103,6 +115,25 @@ async fn relative_paths_start_where_the_caller_is_and_links_lead_to_the_file_tha
     api.until_text("plan-state", "succeeded").await;
     let output = api.output("applied-output", "i");
     assert!(output.starts_with(machine.path("var/work").to_str().unwrap()), "{output}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_agent_with_the_same_files_is_refused_by_name() {
+    let api = Api::new();
+    let mut machine = Machine::new(&api).await;
+    let ran = machine.path("ran");
+    api.create(&[("plan", &shell(&format!("echo >>{}", ran.display()))), ("plan-state", "pending")]);
+    machine.start();
+    api.until_text("plan-state", "succeeded").await;
+    let error = failure(machine.command(&["sentinel"]).output().unwrap());
+    assert!(error.contains(machine.path("var/sentinel.lock").to_str().unwrap()), "{error}");
+    assert!(machine.is_running());
+    assert_eq!(count(&ran), 1);
+    // A killed one leaves nothing that is in the way.
+    machine.kill();
+    machine.start();
+    api.plan(&shell(&format!("echo >>{}; echo", ran.display())), Some("pending"));
+    until("the next plan", || count(&ran) == 2).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

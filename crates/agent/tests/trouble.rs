@@ -71,6 +71,57 @@ async fn hours_without_the_api_end_with_one_report_and_the_status_tells_meanwhil
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_status_tells_why_a_plan_failed_and_after_a_restart_what_was_known_before() {
+    let mut node = Node::new(7);
+    node.exit("a", 3);
+    let failing = plan(&["a"]);
+    node.api().create(&[("plan", &failing), ("plan-state", "pending"), ("max-failures", "1")]);
+    node.start();
+    node.api().until_text("plan-state", "failed").await;
+    sleep(Duration::from_secs(5)).await;
+    let told = |node: &Node| {
+        let shown = status(node);
+        assert_eq!(shown.plan, Some(sum(&failing)), "{shown:?}");
+        assert!(shown.failure.as_ref().is_some_and(|why| why.contains("exited with 3")), "{shown:?}");
+        assert!(status::render(&shown).contains("exited with 3"));
+        shown.before
+    };
+    assert!(!told(&node));
+    node.stop().await;
+    node.api().set_down(true);
+    node.start();
+    sleep(Duration::from_secs(60)).await;
+    assert!(told(&node));
+    assert!(status::render(&status(&node)).contains("from before this agent started"));
+    node.api().set_down(false);
+    sleep(LONG).await;
+    assert!(!told(&node));
+
+    // A result that nobody has heard of yet, known from the outbox alone.
+    let next = plan(&["b 100"]);
+    node.api().plan(&next, Some("pending"));
+    node.api().until("it runs", |_| node.runs("b").len() == 1).await;
+    node.api().set_down(true);
+    sleep(Duration::from_secs(200)).await;
+    assert_eq!(status(&node).failure, None);
+    node.stop().await;
+    node.host.remove_file(Path::new("/v/status.json")).unwrap();
+    node.start();
+    sleep(Duration::from_secs(60)).await;
+    let shown = status(&node);
+    assert!(shown.before && shown.unpublished && shown.last_apply_time.is_some(), "{shown:?}");
+    assert_eq!((shown.plan, shown.applied_checksum), (Some(sum(&next)), Some(sum(&next))));
+    assert_eq!((shown.plan_state.as_deref(), shown.failure_count), (Some("succeeded"), None));
+    // A secret that is gone is no plan.
+    node.api().set_down(false);
+    node.api().until_within(LONG, "the report", |api| api.text("plan-state") == "succeeded").await;
+    node.api().delete();
+    sleep(Duration::from_secs(60)).await;
+    let shown = status(&node);
+    assert!(!shown.before && shown.plan.is_none(), "{shown:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_clock_that_jumps_neither_stops_nor_hurries_anything() {
     for (seed, jump) in [(1, YEAR), (2, -YEAR)] {
         let mut node = Node::new(seed);

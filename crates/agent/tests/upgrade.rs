@@ -241,6 +241,12 @@ async fn the_real_agent_changes_after_the_plan_that_was_running_in_the_same_proc
     assert_eq!(api.text("plan-revision"), "2");
     assert_eq!(machine.log().matches("going on as it").count(), 1);
     assert_eq!(std::fs::read_dir(machine.path("bin")).unwrap().count(), 1, "nothing is left beside it");
+    let second = machine.command(&["sentinel"]).output().unwrap();
+    let told = String::from_utf8_lossy(&second.stderr);
+    assert!(
+        !second.status.success() && told.contains("sentinel.lock"),
+        "the successor took the lock: {told}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,3 +1,5 @@
+use std::borrow::Cow;
+
 /// An http or https URL, taken apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Url {
@@ -20,7 +22,7 @@ impl Url {
     /// Takes the text apart.
     pub fn parse(text: &str) -> Result<Self, UrlError> {
         let bad = || UrlError(text.to_owned());
-        let uri: http::Uri = text.parse().map_err(|_| bad())?;
+        let uri: http::Uri = escaped(text).parse().map_err(|_| bad())?;
         let https = match uri.scheme_str() {
             Some("https") => true,
             Some("http") => false,
@@ -29,7 +31,9 @@ impl Url {
         let host = uri.host().filter(|host| !host.is_empty()).ok_or_else(bad)?.to_owned();
         let port = uri.port_u16().unwrap_or(if https { 443 } else { 80 });
         let path = uri.path_and_query().map_or("/", |path| path.as_str());
-        Ok(Self { https, host, port, path: if path.is_empty() { "/".into() } else { path.into() } })
+        // A query may follow the host at once.
+        let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
+        Ok(Self { https, host, port, path })
     }
 
     /// What goes into the Host header.
@@ -46,6 +50,26 @@ impl Url {
     }
 }
 
+/// What people write after the host, as it goes over the wire: Go escapes these there too. Control characters stay, and
+/// make the URL a bad one.
+fn escaped(text: &str) -> Cow<'_, str> {
+    let unsafe_there = |byte: u8| !byte.is_ascii() || b" \"<>\\^`{|}".contains(&byte);
+    let host = text.find("://").map_or(0, |at| at + 3);
+    let path = text[host..].find(['/', '?', '#']).map_or(text.len(), |at| host + at);
+    if !text[path..].bytes().any(unsafe_there) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = text[..path].to_owned();
+    for byte in text[path..].bytes() {
+        if unsafe_there(byte) {
+            out.push_str(&format!("%{byte:02X}"));
+        } else {
+            out.push(char::from(byte));
+        }
+    }
+    Cow::Owned(out)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -56,6 +80,14 @@ mod tests {
         assert_eq!((url.bare_host(), url.port, url.path.as_str()), ("::1", 6443, "/readyz?verbose"));
         let url = Url::parse("http://a.b").unwrap();
         assert_eq!((url.authority().as_str(), url.port, url.path.as_str()), ("a.b", 80, "/"));
+        let url = Url::parse("http://127.0.0.1:19600?x=1#f").unwrap();
+        assert_eq!((url.host.as_str(), url.port, url.path.as_str()), ("127.0.0.1", 19600, "/?x=1"));
+        assert_eq!(Url::parse("http://h#f").unwrap().path, "/");
+        let url = Url::parse("http://h/a b/\u{fc}%20{c}?d e").unwrap();
+        assert_eq!(url.path, "/a%20b/%C3%BC%20%7Bc%7D?d%20e");
+        for bad in ["http://a b/", "http://h/\n", "http://h/\u{7f}", " http://h/"] {
+            assert!(Url::parse(bad).is_err(), "{bad:?}");
+        }
         assert!(Url::parse("ftp://x").is_err());
         assert!(Url::parse("nonsense").is_err());
         assert!(Url::parse("http://").is_err());

@@ -247,6 +247,41 @@ fn layers_are_flattened_with_whiteouts() {
 }
 
 #[test]
+fn a_whiteout_hides_what_lower_layers_wrote_and_nothing_of_its_own() {
+    let lower = tar(&[
+        Entry::File("run.sh", "old", 0o644),
+        Entry::File("dir/sub/old", "old", 0o644),
+        Entry::File("dir/old", "old", 0o644),
+        Entry::File("tree/sub/old", "old", 0o644),
+        Entry::File("tree/old", "old", 0o644),
+        Entry::File("kept", "kept", 0o644),
+    ]);
+    let new = [
+        Entry::File("run.sh", "new", 0o644),
+        Entry::File("dir/sub/new", "new", 0o644),
+        Entry::Symlink("dir/link", "sub/new"),
+        Entry::File("tree/sub/new", "new", 0o644),
+    ];
+    let whiteouts = [
+        Entry::File(".wh.run.sh", "", 0o644),
+        Entry::File("dir/.wh..wh..opq", "", 0o644),
+        Entry::File(".wh.tree", "", 0o644),
+        Entry::File(".wh.never", "", 0o644),
+    ];
+    for upper in [[&new[..], &whiteouts].concat(), [&whiteouts[..], &new].concat()] {
+        let bench = Bench::new("x.tar", &image("x:1", &[lower.clone(), tar(&upper)]));
+        bench.stage("x:1").unwrap();
+        for own in ["run.sh", "dir/sub/new", "dir/link", "tree/sub/new"] {
+            assert_eq!(bench.read(own).as_deref(), Some("new"), "{own}");
+        }
+        for hidden in ["dir/old", "dir/sub/old", "tree/old", "tree/sub/old"] {
+            assert_eq!(bench.read(hidden), None, "{hidden}");
+        }
+        assert_eq!(bench.read("kept").as_deref(), Some("kept"));
+    }
+}
+
+#[test]
 fn agent_check_33_nothing_is_written_outside() {
     for entries in [
         vec![Entry::File("../../etc/x", "evil", 0o644)],

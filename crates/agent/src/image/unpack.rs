@@ -1,6 +1,7 @@
 //! One layer on top of what is there: whiteouts applied, nothing written outside.
 
 use std::{
+    collections::HashSet,
     io::{self, Read},
     path::{Path, PathBuf},
 };
@@ -53,11 +54,48 @@ impl<R: Read> Read for Counted<'_, R> {
     }
 }
 
+/// What this layer wrote, with the folders above: whiteouts hide what lower layers wrote, wherever in the layer they
+/// stand.
+#[derive(Default)]
+struct Own(HashSet<PathBuf>);
+
+impl Own {
+    fn add(&mut self, relative: &Path) {
+        // Where one is known, those above it are.
+        for path in relative.ancestors() {
+            if !self.0.insert(path.to_owned()) {
+                break;
+            }
+        }
+    }
+
+    /// Removes what lower layers left at a path that exists perhaps.
+    fn hide(&self, host: &dyn Host, into: &Path, relative: &Path) -> io::Result<()> {
+        if self.0.contains(relative) {
+            self.empty(host, into, relative)
+        } else {
+            remove(host, &into.join(relative))
+        }
+    }
+
+    /// Removes what lower layers left in a directory. Anything else of this layer stays.
+    fn empty(&self, host: &dyn Host, into: &Path, relative: &Path) -> io::Result<()> {
+        let directory = into.join(relative);
+        if host.stat(&directory).is_ok_and(|stat| stat.kind == Kind::Directory) {
+            for name in host.list(&directory)? {
+                self.hide(host, into, &relative.join(name))?;
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Unpacks one layer, a plain tar stream.
 pub fn layer(host: &dyn Host, reader: impl Read, into: &Path, budget: &mut Budget) -> Result<(), Error> {
     let root = crate::platform::CURRENT.image_root();
     let mut archive = tar::Archive::new(Counted { inner: reader, left: &mut budget.bytes });
     let broken = |source| Error::Unpack { path: into.to_owned(), source };
+    let mut own = Own::default();
     for entry in archive.entries().map_err(broken)? {
         let mut entry = entry.map_err(broken)?;
         budget.entries = budget.entries.checked_sub(1).ok_or_else(|| {
@@ -75,19 +113,17 @@ pub fn layer(host: &dyn Host, reader: impl Read, into: &Path, budget: &mut Budge
         folders(host, into, parent, &raw)?;
         let path = into.join(&relative);
         if name == OPAQUE {
-            let directory = into.join(parent);
-            for name in host.list(&directory).map_err(failed)? {
-                remove(host, &directory.join(name)).map_err(failed)?;
-            }
+            own.empty(host, into, parent).map_err(failed)?;
             continue;
         }
         if let Some(hidden) = name.strip_prefix(WHITEOUT) {
             if matches!(hidden, "" | "." | "..") {
                 return Err(Error::Escape(raw));
             }
-            remove(host, &into.join(parent).join(hidden)).map_err(failed)?;
+            own.hide(host, into, &parent.join(hidden)).map_err(failed)?;
             continue;
         }
+        own.add(&relative);
         let kind = entry.header().entry_type();
         if kind.is_dir() {
             if host.stat(&path).is_ok_and(|stat| stat.kind != Kind::Directory) {

@@ -81,6 +81,44 @@ async fn agent_check_37_skipped_plans_wait_and_failed_ones_are_retried() {
     task.abort();
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_link_is_a_plan_unless_others_could_write_what_it_leads_to() {
+    let script = Script::default();
+    let host = Arc::new(MemoryHost::new("2026-01-01T00:00:00Z".parse().unwrap(), 1, script.clone()));
+    let config = Config { work_directory: "/w/work".into(), ..Config::default() };
+    let applier = Arc::new(Applier::new(host.clone(), &config));
+    let board = Arc::new(Board::new(host.clone(), Path::new("/w")));
+    let mut local = Local::new(host.clone(), Path::new("/plans"), applier, board);
+    host.make_dirs(Path::new("/plans/sub.plan"), 0o700).unwrap();
+    host.make_dirs(Path::new("/else"), 0o755).unwrap();
+    let plan = |name: &str, mode, owner| {
+        let (target, link) = (format!("/else/{name}"), format!("/plans/{name}.plan"));
+        let attr = Attr { mode, owner: Some(owner) };
+        host.replace(Path::new(&target), br#"{"instructions":[{"command":"x"}]}"#, attr).unwrap();
+        host.symlink(Path::new(&target), Path::new(&link)).unwrap();
+    };
+    plan("good", 0o644, (0, 7));
+    plan("foreign", 0o600, (7, 7));
+    plan("open", 0o646, (0, 0));
+    plan("skipped", 0o600, (0, 0));
+    host.symlink(Path::new("/else"), Path::new("/plans/folder.plan")).unwrap();
+    host.symlink(Path::new("/gone"), Path::new("/plans/gone.plan")).unwrap();
+    host.replace(Path::new("/plans/skipped.plan.skip"), b"", Attr { mode: 0o600, owner: None }).unwrap();
+    let found = local.find();
+    let good = Path::new("/plans/good.plan");
+    assert_eq!(found.plans, [good]);
+    assert!(found.linked, "so it is looked at again soon, wherever the link leads");
+    let complaints: Vec<_> = found.complaints.into_iter().collect();
+    assert_eq!(complaints.len(), 4, "{complaints:?}");
+    assert!(complaints[0].starts_with("/plans/folder.plan is a symbolic link to what is no file"));
+    assert!(complaints[1].contains("uid 7") && complaints[2].contains("gone.plan"), "{complaints:?}");
+    assert!(complaints[3].contains("mode 0646"), "{complaints:?}");
+    local.look(good).await;
+    local.look(good).await;
+    assert_eq!(script.runs.load(Ordering::SeqCst), 1);
+    assert!(host.read(Path::new("/plans/good.pos")).is_ok(), "its state lies beside the link");
+}
+
 /// On a real disk and in real time: the timer alone would come after a minute.
 #[cfg(target_os = "linux")]
 #[tokio::test]
@@ -139,10 +177,6 @@ async fn a_full_disk_delays_the_directory_and_repeats_no_plan() {
     let path = Path::new("/plans/a.plan");
     let attr = Attr { mode: 0o600, owner: None };
     host.replace(path, br#"{"instructions":[{"command":"x"}]}"#, attr).unwrap();
-    host.symlink(path, Path::new("/plans/b.plan")).unwrap();
-    let found = local.find();
-    assert_eq!(found.plans, [path]);
-    assert!(found.complaints.first().unwrap().contains("/plans/b.plan is a symbolic link"));
     // Its state cannot be written.
     host.make_dirs(Path::new("/plans/a.pos"), 0o700).unwrap();
     for _ in 0..3 {

@@ -5,11 +5,13 @@ use std::{path::Path, sync::Arc, time::Duration};
 use bytes::Bytes;
 use drover_plan::HttpGetAction;
 use http::{Request, header};
-use http_body_util::Full;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use tokio::time::{Instant, timeout_at};
 
 use crate::{
     host::Host,
-    http::{Client, Error, Url, read_body, tls},
+    http::{Client, Error, Url, tls},
     span,
 };
 
@@ -17,11 +19,13 @@ use crate::{
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
 const REDIRECTS: usize = 10;
 const BODY: usize = 10 * 1024;
+/// For the body of an answer that is a failure anyway, or leads elsewhere.
+const UNWANTED: Duration = Duration::from_secs(1);
 
 pub(super) enum Outcome {
     Healthy,
     Unhealthy(String),
-    /// The question makes no sense; the status stays as it is.
+    /// The question makes no sense, or the answer was good and broke off: the status stays as it is.
     Unusable(String),
 }
 
@@ -49,26 +53,35 @@ impl<'a> Check<'a> {
             Ok(url) => url,
             Err(error) => return Outcome::Unusable(error.to_string()),
         };
-        match tokio::time::timeout(timeout, self.ask(url)).await {
-            Err(_) => Outcome::Unhealthy(format!("no answer within {} s", timeout.as_secs())),
-            Ok(Err(error)) => Outcome::Unhealthy(error),
+        let deadline = Instant::now() + timeout;
+        let body = match timeout_at(deadline, self.ask(url)).await {
+            Err(_) => return Outcome::Unhealthy(format!("no answer within {} s", timeout.as_secs())),
+            Ok(Err(error)) => return Outcome::Unhealthy(error),
+            Ok(Ok(body)) => body,
+        };
+        match timeout_at(deadline, read(body)).await {
+            Err(_) => Outcome::Unusable(format!("no whole answer within {} s", timeout.as_secs())),
+            Ok(Err(error)) => Outcome::Unusable(format!("the answer broke off: {error}")),
             Ok(Ok(())) => Outcome::Healthy,
         }
     }
 
-    async fn ask(&mut self, mut url: Url) -> Result<(), String> {
+    /// The body of the answer that says that all is well.
+    async fn ask(&mut self, mut url: Url) -> Result<Incoming, String> {
         for _ in 0..=REDIRECTS {
             let answer = match self.get(&url, false).await {
                 // Trusting the system's roots too means to load them all; most nodes never need that.
                 Err(error) if error.is_unknown_issuer() => self.get(&url, true).await,
                 other => other,
             };
-            let answer = answer.map_err(|error| error.to_string())?;
-            let status = answer.status();
+            let (head, body) = answer.map_err(|error| error.to_string())?.into_parts();
+            let status = head.status;
             if status.is_success() {
-                return Ok(());
+                return Ok(body);
             }
-            let location = answer.headers().get(header::LOCATION).and_then(|value| value.to_str().ok());
+            // What a handler may want to get rid of.
+            let _ = tokio::time::timeout(UNWANTED, read(body)).await;
+            let location = head.headers.get(header::LOCATION).and_then(|value| value.to_str().ok());
             match location {
                 Some(location) if status.is_redirection() => {
                     let next = resolve(&url, location).ok_or_else(|| format!("redirect to {location}"))?;
@@ -83,7 +96,7 @@ impl<'a> Check<'a> {
         Err(format!("more than {REDIRECTS} redirects"))
     }
 
-    async fn get(&mut self, url: &Url, system: bool) -> Result<http::Response<()>, Error> {
+    async fn get(&mut self, url: &Url, system: bool) -> Result<http::Response<Incoming>, Error> {
         let failed = |source| Error::Tls { to: url.authority(), source };
         let tls = if url.https {
             Some(self.config(system).map_err(|error| failed(std::io::Error::other(error)))?)
@@ -98,10 +111,7 @@ impl<'a> Check<'a> {
             .header(header::ACCEPT, "*/*")
             .header(header::CONNECTION, "close")
             .body(Full::new(Bytes::new()))?;
-        let (head, body) = client.send_alone(request).await?.into_parts();
-        // Read what a handler may want to get rid of; a longer body is nobody's failure.
-        let _ = read_body(body, BODY, Duration::from_secs(1)).await;
-        Ok(http::Response::from_parts(head, ()))
+        client.send_alone(request).await
     }
 
     fn config(&mut self, system: bool) -> Result<Arc<rustls::ClientConfig>, tls::Error> {
@@ -142,6 +152,17 @@ impl<'a> Check<'a> {
     }
 }
 
+/// Reads a body as far as the original does: a longer one is nobody's failure.
+async fn read(mut body: Incoming) -> Result<(), hyper::Error> {
+    let mut left = BODY;
+    while left > 0
+        && let Some(frame) = body.frame().await
+    {
+        left = left.saturating_sub(frame?.data_ref().map_or(0, Bytes::len));
+    }
+    Ok(())
+}
+
 fn resolve(from: &Url, location: &str) -> Option<Url> {
     if location.contains("://") {
         return Url::parse(location).ok();
@@ -152,5 +173,9 @@ fn resolve(from: &Url, location: &str) -> Option<Url> {
         let base = from.path.split('?').next().unwrap_or("/");
         format!("{}/{location}", base.rsplit_once('/').map_or("", |(head, _)| head))
     };
-    if location.starts_with("//") { None } else { Some(Url { path, ..from.clone() }) }
+    if location.starts_with("//") {
+        return None;
+    }
+    let scheme = if from.https { "https" } else { "http" };
+    Url::parse(&format!("{scheme}://{}{path}", from.authority())).ok()
 }

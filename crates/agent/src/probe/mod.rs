@@ -112,9 +112,16 @@ impl Prober {
 
 async fn watch(host: Arc<dyn Host>, name: &str, probe: &Probe, shared: &Shared) {
     let mut check = check::Check::new(host, &probe.http_get);
+    let mut unusable = None;
     loop {
         let started = time::Instant::now();
         let outcome = check.run(probe.timeout_seconds).await;
+        // It changes no status, so nothing else would tell.
+        let now = if let check::Outcome::Unusable(why) = &outcome { Some(why.clone()) } else { None };
+        if let Some(why) = now.as_ref().filter(|_| now != unusable) {
+            tracing::warn!("probe {name} cannot be evaluated: {why}");
+        }
+        unusable = now;
         let changed = {
             let mut statuses = shared.statuses();
             let Some(status) = statuses.get_mut(name) else { return };
@@ -127,9 +134,8 @@ async fn watch(host: Arc<dyn Host>, name: &str, probe: &Probe, shared: &Shared) 
             if next.healthy != status.healthy || (changed && next.failure_count == 1) {
                 match &outcome {
                     check::Outcome::Healthy => tracing::info!("probe {name} is healthy"),
-                    check::Outcome::Unhealthy(why) | check::Outcome::Unusable(why) => {
-                        tracing::info!("probe {name} fails: {why}");
-                    }
+                    check::Outcome::Unhealthy(why) => tracing::info!("probe {name} fails: {why}"),
+                    check::Outcome::Unusable(_) => {}
                 }
             }
             *status = next;

@@ -10,11 +10,13 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use super::*;
 use crate::host::{BoxFuture, BoxIo, Exec, Exit, MemoryHost, Program, Sink};
 
-/// Port 1 answers with the status set, 2 never answers, 3 redirects to another host, 4 to a path that answers 200.
+/// Port 1 answers with the status set, 2 never answers, 3 redirects to another host, 4 to a path that answers 200. The
+/// answer of 5 has a body that never ends, that of 6 one that breaks off, that of 7 a long one that never ends.
 #[derive(Clone, Default)]
 struct Net {
     status: Arc<AtomicU16>,
     asked: Arc<AtomicUsize>,
+    targets: Arc<Mutex<Vec<String>>>,
 }
 
 impl Program for Net {
@@ -36,6 +38,7 @@ impl Program for Net {
                 let n = server.read(&mut head).await.unwrap_or(0);
                 net.asked.fetch_add(1, Ordering::SeqCst);
                 let text = String::from_utf8_lossy(&head[..n]).into_owned();
+                net.targets.lock().unwrap().push(text.split(' ').nth(1).unwrap_or_default().to_owned());
                 assert!(text.to_ascii_lowercase().contains("user-agent: kube-probe/"), "{text}");
                 let answer = match port {
                     2 => {
@@ -48,12 +51,17 @@ impl Program for Net {
                         "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n".to_owned()
                     }
                     4 => "HTTP/1.1 301 Moved\r\nLocation: /ok\r\nContent-Length: 0\r\n\r\n".to_owned(),
+                    5 | 6 => "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nok".to_owned(),
+                    7 => format!("HTTP/1.1 200 OK\r\nContent-Length: 99999\r\n\r\n{}", "x".repeat(20_000)),
                     _ => format!(
                         "HTTP/1.1 {} X\r\nContent-Length: 0\r\n\r\n",
                         net.status.load(Ordering::SeqCst)
                     ),
                 };
                 let _ = server.write_all(answer.as_bytes()).await;
+                if matches!(port, 5 | 7) {
+                    std::future::pending::<()>().await;
+                }
             });
             Ok(Box::new(client) as BoxIo)
         })
@@ -124,6 +132,31 @@ async fn a_restart_forgets_and_waits_for_the_initial_delay() {
     let start = time::Instant::now();
     until(&prober, 1, |status| status.healthy).await;
     assert!(start.elapsed() >= Duration::from_secs(60));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_is_good_when_its_body_is_there_or_long() {
+    let net = Net::default();
+    let prober = prober(&net, &[5, 6, 7]);
+    until(&prober, 7, |status| status.healthy).await;
+    time::sleep(Duration::from_secs(60)).await;
+    // As in the original, the status of the others stays as it was.
+    assert_eq!(prober.statuses()["5"], ProbeStatus::default());
+    assert_eq!(prober.statuses()["6"], ProbeStatus::default());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_url_may_lack_a_path_or_hold_spaces() {
+    for (url, target) in [("http://127.0.0.1:1?x=1", "/?x=1"), ("http://127.0.0.1:1/a b", "/a%20b")] {
+        let net = Net::default();
+        net.status.store(200, Ordering::SeqCst);
+        let mut prober = Prober::new(Arc::new(MemoryHost::new(jiff::Timestamp::UNIX_EPOCH, 1, net.clone())));
+        let mut question = probe(1);
+        question.http_get.url = url.into();
+        prober.follow(&BTreeMap::from([("1".to_owned(), question)]), &Statuses::new());
+        until(&prober, 1, |status| status.healthy).await;
+        assert_eq!(net.targets.lock().unwrap()[0], target);
+    }
 }
 
 #[tokio::test(start_paused = true)]

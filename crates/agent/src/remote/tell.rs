@@ -1,11 +1,22 @@
 //! What the agent tells people: one log line per change of mind, and the status that `drover-agent status` shows.
 
+use std::collections::BTreeMap;
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use drover_plan::{ProbeStatus, keys};
 
 use super::{
     Remote,
     decide::{self, Decision, Rest},
+    gzip_json,
+    hear::Seen,
+    report::Report,
+    secret::Data,
 };
+use crate::{apply::ERROR_OUTPUT, status::Status};
+
+/// Characters of a reason that are shown.
+const REASON: usize = 500;
 
 impl Remote {
     /// One line per change of mind.
@@ -40,27 +51,16 @@ impl Remote {
             connected = !refused.credential;
             trouble = Some(format!("the plan secret cannot be read or written: {}", refused.why));
         }
-        let seen = self.seen.as_ref();
-        let value =
-            |key| seen.map(|seen| decide::text(&seen.data, key).to_owned()).filter(|text| !text.is_empty());
         self.board.show(|status| {
             status.connected = connected;
             status.trouble = trouble;
             status.server = server;
-            status.plan = seen.and_then(|seen| seen.checksum.clone());
-            status.plan_state = value(keys::PLAN_STATE);
-            status.plan_revision = value(keys::PLAN_REVISION);
-            status.applied_checksum = value(keys::APPLIED_CHECKSUM);
-            status.last_apply_time = value(keys::LAST_APPLY_TIME);
-            status.failure_count = value(keys::FAILURE_COUNT).filter(|count| count != "0");
+            match &self.seen {
+                None if !connected => self.show_left(status),
+                seen => self.show_plan(status, seen.as_ref()),
+            }
             status.upgrade = self.upgrade.told();
             status.unpublished = !self.pending.is_empty();
-            status.probes = self
-                .prober
-                .statuses()
-                .into_iter()
-                .map(|(name, ProbeStatus { healthy, .. })| (name, healthy))
-                .collect();
             status.waiting_for = if self.running.is_some() {
                 Some("applying the plan".into())
             } else if self.blocked {
@@ -70,4 +70,61 @@ impl Remote {
             };
         });
     }
+
+    fn show_plan(&self, status: &mut Status, seen: Option<&Seen>) {
+        let value =
+            |key| seen.map(|seen| decide::text(&seen.data, key).to_owned()).filter(|text| !text.is_empty());
+        let told = |status: &Status| {
+            (status.plan.clone(), status.failure_count.clone(), status.last_apply_time.clone(), status.before)
+        };
+        let before = told(status);
+        status.before = false;
+        status.plan = seen.and_then(|seen| seen.checksum.clone());
+        status.plan_state = value(keys::PLAN_STATE);
+        status.plan_revision = value(keys::PLAN_REVISION);
+        status.applied_checksum = value(keys::APPLIED_CHECKSUM);
+        status.last_apply_time = value(keys::LAST_APPLY_TIME);
+        status.failure_count = value(keys::FAILURE_COUNT).filter(|count| count != "0");
+        // Unpacked only when it is another one.
+        if told(status) != before {
+            let failed = status.plan.is_some() && value(keys::FAILED_CHECKSUM) == status.plan;
+            status.failure = seen.filter(|_| failed).and_then(|seen| reason(&seen.data));
+        }
+        let probes = self.prober.statuses().into_iter();
+        status.probes = probes.map(|(name, ProbeStatus { healthy, .. })| (name, healthy)).collect();
+    }
+
+    /// Nothing was heard yet: what an earlier agent showed stays, and the results that it left in the outbox are later.
+    fn show_left(&self, status: &mut Status) {
+        let Report { checksum, set, failed_output, .. } = &self.pending;
+        if set.is_empty() {
+            return;
+        }
+        let left = |key, shown: &mut Option<String>| {
+            if let Some(text) = set.get(key) {
+                *shown = Some(text.clone()).filter(|text| !text.is_empty());
+            }
+        };
+        status.before = true;
+        status.plan = Some(checksum.clone());
+        left(keys::PLAN_STATE, &mut status.plan_state);
+        left(keys::PLAN_REVISION, &mut status.plan_revision);
+        left(keys::APPLIED_CHECKSUM, &mut status.applied_checksum);
+        left(keys::LAST_APPLY_TIME, &mut status.last_apply_time);
+        left(keys::FAILURE_COUNT, &mut status.failure_count);
+        status.failure_count.take_if(|count| count == "0");
+        status.failure = failed_output.as_ref().and_then(why);
+    }
+}
+
+/// Why the plan failed, as it was reported.
+fn reason(data: &Data) -> Option<String> {
+    why(&gzip_json::decode(data.get(keys::FAILED_OUTPUT)))
+}
+
+fn why(outputs: &BTreeMap<String, String>) -> Option<String> {
+    let error = STANDARD.decode(outputs.get(ERROR_OUTPUT)?).ok()?;
+    let error = String::from_utf8_lossy(&error);
+    // One line for people; all of it is in the plan secret.
+    Some(error.lines().next()?.chars().take(REASON).collect())
 }
