@@ -141,7 +141,7 @@ enum Target {
 /// What the installer writes beside the configuration.
 const IDENTITY: &str = "cattle-id";
 /// Files of the agent beside its scratch space.
-const OWN: &[&str] = &["running", "outbox.json", "status.json", "continues", "lock", "cache/blobs"];
+const OWN: &[&str] = &["running", "outbox.json", "status.json", "continues", "sentinel.lock", "cache/blobs"];
 /// Directories that the installer makes beside it.
 const MADE: &[&str] = &["applied", "plans", "interlock", "images"];
 
