@@ -138,7 +138,10 @@ impl Redactor {
             return (self.clean(text), text.len());
         }
         let places = self.places(text);
-        let mut end = text.floor_char_boundary(length);
+        let mut end = length;
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
         // Before a secret that would be cut: its first half alone is known to nobody.
         while let Some((start, _)) = places.iter().find(|(start, after)| (*start + 1..*after).contains(&end))
         {
