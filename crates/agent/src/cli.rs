@@ -5,40 +5,24 @@ use std::{
     path::{Path, PathBuf},
     process::ExitCode,
     sync::Arc,
+    time::Duration,
 };
+
+use tracing::level_filters::LevelFilter;
 
 use crate::{
     alone::Alone,
     cluster_agent::{self, ClusterAgent},
     config::{self, Config, Connection},
-    host::{Host, RealHost},
-    log,
+    host::{Host, RealHost, is_alive},
+    log, platform,
     sentinel::Sentinel,
+    service::{self, State, Supervisor},
     status, uninstall,
 };
 
-const HELP: &str = "\
-The node agent of Drover. It applies the machine plan of this node and reports.
-
-Usage: drover-agent COMMAND
-
-Commands:
-  sentinel                    run the agent (this is what the systemd unit does)
-  validate-config FILE        check a configuration file
-  validate-connection FILE    check a connection file
-  status                      tell what the running agent is doing
-  uninstall                   remove the agent from this machine; Kubernetes stays
-    --purge-distribution      run the uninstaller of K3s or RKE2 as well, if there is one
-  --version, --help
-
-Environment:
-  CATTLE_AGENT_CONFIG         configuration file (default /etc/rancher/agent/config.yaml)
-  CATTLE_LOGLEVEL             trace, debug, info, warn or error (default info)
-  CATTLE_AGENT_STRICT_VERIFY  true: trust only the authority in the connection file
-  CATTLE_AGENT_ADMIN_KUBECONFIG
-                              admin kubeconfig of the cluster that this node serves, for the tunnel
-                              (default /etc/rancher/k3s/k3s.yaml, then /etc/rancher/rke2/rke2.yaml)
-";
+/// How long files may still be written when everything else has ended.
+const LAST_WORK: Duration = Duration::from_secs(20);
 
 /// Runs a command line (without the program's name).
 pub fn main(args: &[String]) -> ExitCode {
@@ -51,11 +35,39 @@ pub fn main(args: &[String]) -> ExitCode {
     }
 }
 
+fn help() {
+    print!(
+        "\
+The node agent of Drover. It applies the machine plan of this node and reports.
+
+Usage: drover-agent COMMAND
+
+Commands:
+  sentinel                    run the agent (what the service of this machine does)
+  validate-config FILE        check a configuration file
+  validate-connection FILE    check a connection file
+  status                      tell what the running agent is doing
+  uninstall                   remove the agent from this machine; Kubernetes stays
+    --purge-distribution      run the uninstaller of K3s or RKE2 as well, if there is one
+  --version, --help
+
+Environment:
+  CATTLE_AGENT_CONFIG         configuration file (default {config})
+  CATTLE_LOGLEVEL             trace, debug, info, warn or error (default info)
+  CATTLE_AGENT_STRICT_VERIFY  true: trust only the authority in the connection file
+  CATTLE_AGENT_ADMIN_KUBECONFIG
+                              admin kubeconfig of the cluster that this node serves, for the tunnel
+                              (default /etc/rancher/k3s/k3s.yaml, then /etc/rancher/rke2/rke2.yaml)
+",
+        config = config::default_path()
+    );
+}
+
 fn run(args: &[String]) -> Result<(), String> {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     match args[..] {
         ["--help" | "-h" | "help"] | [] => {
-            print!("{HELP}");
+            help();
             return if args.is_empty() { Err("a command is missing".into()) } else { Ok(()) };
         }
         ["--version" | "-v" | "version"] => {
@@ -63,7 +75,7 @@ fn run(args: &[String]) -> Result<(), String> {
             return Ok(());
         }
         [_, ref rest @ ..] if rest.iter().any(|arg| matches!(*arg, "--help" | "-h")) => {
-            print!("{HELP}");
+            help();
             return Ok(());
         }
         _ => {}
@@ -72,15 +84,14 @@ fn run(args: &[String]) -> Result<(), String> {
     if host.identity().0 != 0 {
         return Err("must be run as root (uid 0)".into());
     }
-    let level = env::var("CATTLE_LOGLEVEL").unwrap_or_default();
-    log::init(
-        log::parse_level(&level).ok_or_else(|| format!("CATTLE_LOGLEVEL: {level:?} is not a log level"))?,
-    );
     let config_path = env::var("CATTLE_AGENT_CONFIG").ok().filter(|path| !path.is_empty());
     let config_path =
         host.absolute(Path::new(config_path.as_deref().unwrap_or_else(|| config::default_path())));
+    if let ["sentinel"] = args[..] {
+        return service::run(Box::new(move |supervisor| sentinel(host, &config_path, supervisor)));
+    }
+    log::init(level(|| false)?, log::stdout);
     match args[..] {
-        ["sentinel"] => sentinel(host, &config_path),
         ["validate-config", file] => {
             Config::load(&host, Path::new(file)).map_err(|error| error.to_string())?;
             println!("{file} is a valid configuration");
@@ -102,16 +113,30 @@ fn run(args: &[String]) -> Result<(), String> {
     }
 }
 
-fn sentinel(host: RealHost, config_path: &Path) -> Result<(), String> {
+/// How much is logged: what the environment says, else what the configuration does.
+fn level(asks_for_debug: impl FnOnce() -> bool) -> Result<LevelFilter, String> {
+    match env::var("CATTLE_LOGLEVEL").ok().filter(|level| !level.is_empty()) {
+        Some(level) => {
+            log::parse_level(&level).ok_or_else(|| format!("CATTLE_LOGLEVEL: {level:?} is not a log level"))
+        }
+        None if asks_for_debug() => Ok(LevelFilter::DEBUG),
+        None => Ok(LevelFilter::INFO),
+    }
+}
+
+fn sentinel(host: RealHost, config_path: &Path, supervisor: &dyn Supervisor) -> Result<(), String> {
+    log::init(level(|| Config::asks_for_debug(&host, config_path))?, supervisor.log());
     let config = Config::load(&host, config_path).map_err(|error| error.to_string())?;
     let _alone = Alone::take(&host, &config.var_dir()).map_err(|error| error.to_string())?;
-    let strict = env::var("CATTLE_AGENT_STRICT_VERIFY").is_ok_and(|value| value.eq_ignore_ascii_case("true"));
-    runtime()?.block_on(async {
-        let stop = told_to_stop().map_err(|error| error.to_string())?;
+    let told = env::var("CATTLE_AGENT_STRICT_VERIFY").is_ok_and(|value| value.eq_ignore_ascii_case("true"));
+    let strict = told || config.strict;
+    let runtime = runtime()?;
+    let ended = runtime.block_on(async {
+        let stop = supervisor.told_to_stop().map_err(|error| error.to_string())?;
         tracing::info!("drover-agent {} starts", env!("CARGO_PKG_VERSION"));
         let mut sentinel = Sentinel::start(Arc::new(host.with_own_executable()), config, strict)
             .map_err(|error| error.to_string())?;
-        if sentinel.config().remote_enabled {
+        if sentinel.config().remote_enabled && platform::CURRENT.has_control_planes() {
             let tunnel = ClusterAgent::new(
                 sentinel.host(),
                 sentinel.board(),
@@ -121,40 +146,27 @@ fn sentinel(host: RealHost, config_path: &Path) -> Result<(), String> {
             );
             sentinel.join("tunnel", tunnel.run());
         }
+        supervisor.tell(State::Running);
+        let stop = async {
+            stop.await;
+            supervisor.tell(State::Stopping);
+        };
         sentinel.run(stop).await;
         tracing::info!("drover-agent ends");
         Ok(())
-    })
-}
-
-/// Ends when the machine's service manager, or a person, tells the agent to stop.
-#[cfg(unix)]
-fn told_to_stop() -> std::io::Result<impl Future<Output = ()>> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    Ok(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-    })
-}
-
-/// Ends when the machine's service manager, or a person, tells the agent to stop.
-#[cfg(windows)]
-fn told_to_stop() -> std::io::Result<impl Future<Output = ()>> {
-    use tokio::signal::windows::{ctrl_c, ctrl_shutdown};
-    let (mut interrupt, mut shutdown) = (ctrl_c()?, ctrl_shutdown()?);
-    Ok(async move {
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = shutdown.recv() => {}
-        }
-    })
+    });
+    // On Windows a thread may wait for ever for the output of what an instruction left running.
+    runtime.shutdown_timeout(LAST_WORK);
+    ended
 }
 
 fn uninstall(host: &RealHost, config_path: &Path, purge: bool) -> Result<(), String> {
+    if !platform::CURRENT.has_installer() {
+        return Err(format!(
+            "not done here, as no installer was: stop and delete the service {}, then remove what was put there by hand",
+            platform::CURRENT.service()
+        ));
+    }
     let units = env::var("CATTLE_AGENT_SYSTEMD_DIR").unwrap_or_else(|_| "/etc/systemd/system".into());
     let binary = env::current_exe().ok();
     let installed = uninstall::Installed {
@@ -180,7 +192,7 @@ fn runtime() -> Result<tokio::runtime::Runtime, String> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(2)
-        .thread_keep_alive(std::time::Duration::from_secs(2))
+        .thread_keep_alive(Duration::from_secs(2))
         .build()
         .map_err(|error| format!("cannot start: {error}"))
 }
@@ -201,8 +213,37 @@ fn show_status(host: &RealHost, config_path: &Path) -> Result<(), String> {
     let status: status::Status =
         serde_json::from_slice(&bytes).map_err(|error| format!("{}: {error}", path.display()))?;
     print!("{}", status::render(&status));
-    if !Path::new("/proc").join(status.pid.to_string()).exists() {
+    if !is_alive(status.pid) {
         println!("The agent is not running; this is what it said last.");
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::service::testing::Impatient;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    #[test]
+    fn whoever_started_the_agent_is_told_how_it_is_until_its_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let (config, root) = (dir.path().join("config.yaml"), dir.path().display().to_string());
+        let lead = |text: String| {
+            std::fs::write(&config, text).unwrap();
+            std::fs::set_permissions(&config, std::fs::Permissions::from_mode(0o600)).unwrap();
+            let config = config.clone();
+            Impatient::default()
+                .lead(Box::new(move |supervisor| sentinel(RealHost::new(), &config, supervisor)))
+        };
+        let (ended, told) = lead(format!(
+            "workDirectory: {root}/work\nlocalEnabled: true\nlocalPlanDirectory: {root}/plans\n"
+        ));
+        ended.unwrap();
+        assert_eq!(told, ["Starting", "Running", "Stopping", "Stopped"]);
+        let (ended, told) = lead("localEnabled: false\n".into());
+        let why = ended.unwrap_err();
+        assert!(why.contains("neither localEnabled nor remoteEnabled"), "{why}");
+        assert_eq!(told, ["Starting".to_owned(), format!("Failed({why:?})")]);
+    }
 }

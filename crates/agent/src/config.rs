@@ -1,8 +1,10 @@
 //! The agent's two files: its configuration and its connection to the management plane.
 //!
-//! Both hold or lead to a credential, so on Linux they must be readable by nobody but the agent.
+//! Both hold or lead to a credential, so on Linux they must be readable by nobody but the agent. On Windows the
+//! configuration is a section of the file of the service that the original lives in.
 
 mod content;
+mod section;
 
 use std::{
     io,
@@ -12,7 +14,11 @@ use std::{
 
 use serde::{Deserialize, de::DeserializeOwned};
 
-use crate::{host::Host, platform, span};
+use crate::{
+    host::Host,
+    platform::{self, Platform},
+    span,
+};
 
 /// Where the configuration lies unless `CATTLE_AGENT_CONFIG` says otherwise.
 pub fn default_path() -> &'static str {
@@ -115,6 +121,9 @@ pub struct Config {
     pub pin_agent: bool,
     /// Ours: how long one instruction may run; 0 for ever. Default one hour.
     pub instruction_timeout_seconds: Option<u64>,
+    /// Trust only the authority in the connection file; said beside the section, where there is one.
+    #[serde(skip)]
+    pub strict: bool,
 }
 
 /// Its fields that hold a text.
@@ -143,8 +152,20 @@ const CONNECTION_TEXTS: &[&str] = &["kubeConfig", "namespace", "secretName"];
 impl Config {
     /// Reads and checks the file.
     pub fn load(host: &dyn Host, path: &Path) -> Result<Self, Error> {
+        Self::load_on(platform::CURRENT, host, path)
+    }
+
+    /// Reads and checks the file as the agent of a platform does.
+    pub fn load_on(platform: &dyn Platform, host: &dyn Host, path: &Path) -> Result<Self, Error> {
         let path = &host.absolute(path);
-        let (mut config, keys): (Self, Vec<String>) = read(host, path, CONFIG_TEXTS)?;
+        let ((mut config, keys), beside) = match section::read(platform, host, path)? {
+            Some((own, beside)) => (parsed(path, content::fields::<Self>(own, CONFIG_TEXTS))?, beside),
+            None => (read::<Self>(platform, host, path, CONFIG_TEXTS)?, section::Beside::default()),
+        };
+        config.strict = beside.strict;
+        for key in beside.others {
+            tracing::warn!("{}: key {key} is not for the agent and is ignored", path.display());
+        }
         let known = CONFIG_TEXTS.iter().chain(CONFIG_OTHERS);
         for key in keys.iter().filter(|key| !known.clone().any(|known| known.eq_ignore_ascii_case(key))) {
             tracing::warn!("{}: unknown key {key} is ignored", path.display());
@@ -163,12 +184,18 @@ impl Config {
             return Err(missing("localPlanDirectory"));
         }
         if config.work_directory.as_os_str().is_empty() {
-            config.work_directory = Path::new(default_var_dir()).join("work");
+            config.work_directory = Path::new(platform.var_dir()).join("work");
         }
         if config.images_directory.as_os_str().is_empty() {
-            config.images_directory = default_images_dir();
+            config.images_directory = Path::new(platform.var_dir()).join("images");
         }
         Ok(config)
+    }
+
+    /// Whether the file asks for more in the log. What is wrong with it is told by [`Config::load`], in that log.
+    pub fn asks_for_debug(host: &dyn Host, path: &Path) -> bool {
+        let found = section::read(platform::CURRENT, host, &host.absolute(path));
+        found.ok().flatten().is_some_and(|(_, beside)| beside.debug)
     }
 
     fn paths(&mut self) -> [&mut PathBuf; 9] {
@@ -215,7 +242,7 @@ impl Connection {
     /// Reads and checks the file.
     pub fn load(host: &dyn Host, path: &Path) -> Result<Self, Error> {
         let path = &host.absolute(path);
-        let (connection, _): (Self, _) = read(host, path, CONNECTION_TEXTS)?;
+        let (connection, _): (Self, _) = read(platform::CURRENT, host, path, CONNECTION_TEXTS)?;
         for (field, value) in [
             ("kubeConfig", &connection.kube_config),
             ("namespace", &connection.namespace),
@@ -231,29 +258,52 @@ impl Connection {
 
 /// The content, and the names of all fields in it.
 fn read<T: DeserializeOwned>(
+    platform: &dyn Platform,
     host: &dyn Host,
     path: &Path,
     texts: &[&str],
 ) -> Result<(T, Vec<String>), Error> {
+    let text = bytes(platform, host, path)?;
+    match format(path) {
+        Some(Format::Json) => parsed(path, content::json(&text)),
+        Some(Format::Yaml) => {
+            parsed(path, content::yaml(&text).and_then(|value| content::fields(value, texts)))
+        }
+        None => Err(Error::Extension(path.to_owned())),
+    }
+}
+
+/// The file, if nobody else can read it.
+fn bytes(platform: &dyn Platform, host: &dyn Host, path: &Path) -> Result<Vec<u8>, Error> {
     let unreadable = |source| Error::Read { path: path.to_owned(), source };
     // A link may lead to it: what counts is who can read the content.
     let stat = host.stat_target(path).map_err(unreadable)?;
-    if platform::CURRENT.checks_modes() && stat.mode != 0o600 {
+    if platform.checks_modes() && stat.mode != 0o600 {
         return Err(Error::Mode { path: path.to_owned(), found: stat.mode });
     }
     let (found, expected) = ((stat.uid, stat.gid), host.identity());
-    if platform::CURRENT.checks_modes() && found != expected {
+    if platform.checks_modes() && found != expected {
         return Err(Error::Owner { path: path.to_owned(), found, expected });
     }
-    let text = host.read(path).map_err(unreadable)?;
+    host.read(path).map_err(unreadable)
+}
+
+enum Format {
+    Json,
+    Yaml,
+}
+
+/// What the file's name says, anywhere in it.
+fn format(path: &Path) -> Option<Format> {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    let read = if name.contains(".json") {
-        content::json(&text)
-    } else if name.contains(".yaml") || name.contains(".yml") {
-        content::yaml(&text, texts)
-    } else {
-        return Err(Error::Extension(path.to_owned()));
-    };
+    match name {
+        name if name.contains(".json") => Some(Format::Json),
+        name if name.contains(".yaml") || name.contains(".yml") => Some(Format::Yaml),
+        _ => None,
+    }
+}
+
+fn parsed<T>(path: &Path, read: Result<T, String>) -> Result<T, Error> {
     read.map_err(|message| Error::Parse { path: path.to_owned(), message })
 }
 

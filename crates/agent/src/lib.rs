@@ -24,6 +24,7 @@ pub mod probe;
 pub mod redact;
 pub mod remote;
 pub mod sentinel;
+pub mod service;
 pub mod span;
 pub mod status;
 pub mod uninstall;

@@ -1,4 +1,5 @@
-//! Log lines in the original's format, on standard output, where systemd collects them.
+//! Log lines in the original's format: on standard output, where systemd collects them, or wherever the service manager
+//! wants them.
 
 use std::{
     fmt::{self, Write as _},
@@ -27,15 +28,25 @@ pub fn parse_level(text: &str) -> Option<LevelFilter> {
     })
 }
 
+/// Takes a line of the log.
+pub type Sink = fn(&Level, &str);
+
 /// Starts logging; only the first call counts.
-pub fn init(level: LevelFilter) {
+pub fn init(level: LevelFilter, sink: Sink) {
     // A second call finds the first one's logger, which is as good.
-    let _ = tracing::subscriber::set_global_default(Logger { level, spans: AtomicU64::new(1) });
+    let _ = tracing::subscriber::set_global_default(Logger { level, sink, spans: AtomicU64::new(1) });
+}
+
+/// A line on standard output.
+pub fn stdout(_: &Level, line: &str) {
+    // Nobody is left to be told when standard output is gone.
+    let _ = std::io::stdout().lock().write_all(line.as_bytes());
 }
 
 /// A hand-written subscriber: what a full-blown one offers costs more memory than the rest of the agent.
 struct Logger {
     level: LevelFilter,
+    sink: Sink,
     spans: AtomicU64,
 }
 
@@ -72,8 +83,7 @@ impl Subscriber for Logger {
         // Texts of others, errors above all, may quote a URL or a header.
         let (message, rest) = (patterns::clean(&fields.message), patterns::clean(&fields.rest));
         let line = format!("time=\"{now:.3}\" level={level} msg={message:?}{rest}\n");
-        // Nobody is left to be told when standard output is gone.
-        let _ = std::io::stdout().lock().write_all(line.as_bytes());
+        (self.sink)(event.metadata().level(), &line);
     }
 }
 

@@ -7,6 +7,7 @@ use drover_plan::{OneTimeInstruction, PeriodicInstruction};
 use super::{Applier, output::Capture};
 use crate::{
     host::{Attr, Exec, Exit, offload},
+    platform,
     redact::Redactor,
 };
 
@@ -130,7 +131,8 @@ impl Applier {
         if instruction.script.is_empty() {
             return Ok(());
         }
-        let (host, path, script) = (self.host.clone(), dir.join(SCRIPT), instruction.script.to_owned());
+        let (host, path, script) =
+            (self.host.clone(), dir.join(platform::CURRENT.script_name()), instruction.script.to_owned());
         let written = offload(&*self.host, move || {
             host.replace(&path, script.as_bytes(), Attr { mode: 0o700, owner: None })
                 .map_err(|error| format!("cannot write {}: {error}", path.display()))
@@ -141,7 +143,7 @@ impl Applier {
     fn command(&self, instruction: &Instruction<'_>, dir: &Path, attempt: i64) -> Result<Exec, String> {
         let dir_text = dir.to_str().ok_or("the work directory's path is not UTF-8")?.to_owned();
         let mut env = self.host.env();
-        let path = env.iter().rev().find(|(name, _)| name == "PATH").map(|(_, value)| value.clone());
+        let path = platform::CURRENT.search_path(&env, &dir_text);
         for entry in instruction.env {
             let (name, value) = entry.split_once('=').unwrap_or((entry, ""));
             if name.contains('\0') || value.contains('\0') {
@@ -156,17 +158,16 @@ impl Applier {
         // Last, so that no plan can take them away from the instruction.
         env.push(("CATTLE_AGENT_EXECUTION_PWD".into(), dir_text.clone()));
         env.push(("CATTLE_AGENT_ATTEMPT_NUMBER".into(), attempt.to_string()));
-        env.push(("PATH".into(), format!("{}:{dir_text}", path.unwrap_or_default())));
+        env.push(("PATH".into(), path));
         let mut args = instruction.args.to_vec();
-        let program = if !instruction.script.is_empty() && instruction.command.is_empty() {
-            if instruction.script.starts_with("#!") {
-                format!("{dir_text}/{SCRIPT}")
-            } else {
-                args.insert(0, format!("{dir_text}/{SCRIPT}"));
-                "sh".into()
-            }
-        } else if instruction.command.is_empty() {
-            let (program, leading) = crate::platform::CURRENT.entry(&dir_text);
+        let program = if instruction.command.is_empty() {
+            let (program, leading) = match instruction.script {
+                "" => platform::CURRENT.entry(&dir_text),
+                script => {
+                    let path = format!("{dir_text}/{}", platform::CURRENT.script_name());
+                    platform::CURRENT.script(path, script)
+                }
+            };
             args.splice(0..0, leading);
             program
         } else {
@@ -182,5 +183,3 @@ impl Applier {
         })
     }
 }
-
-const SCRIPT: &str = "drover-script.sh";

@@ -17,15 +17,23 @@ pub(super) fn json<T: DeserializeOwned>(bytes: &[u8]) -> Result<(T, Vec<String>)
     Ok((typed(first)?, serde_json::from_slice::<Keys>(first).map(|keys| keys.0).unwrap_or_default()))
 }
 
-/// Reads the first document. Where a text is expected (`texts`), a number or `true` stands for how it is written.
-pub(super) fn yaml<T: DeserializeOwned>(bytes: &[u8], texts: &[&str]) -> Result<(T, Vec<String>), String> {
+/// Reads the first document.
+pub(super) fn yaml(bytes: &[u8]) -> Result<Value, String> {
     let options = serde_saphyr::options! { duplicate_keys: serde_saphyr::DuplicateKeyPolicy::LastWins };
     let mut rest = bytes;
     let first = serde_saphyr::read_with_options::<_, Value>(&mut rest, options).next();
-    let mut value = first.unwrap_or(Ok(Value::Null)).map_err(|error| match error.location() {
+    first.unwrap_or(Ok(Value::Null)).map_err(|error| match error.location() {
         Some(at) => format!("not valid YAML at line {} column {}", at.line(), at.column()),
         None => "not valid YAML".to_owned(),
-    })?;
+    })
+}
+
+/// Takes the fields out of what was read from YAML. Where a text is expected (`texts`), a number or `true` stands for
+/// how it is written.
+pub(super) fn fields<T: DeserializeOwned>(
+    mut value: Value,
+    texts: &[&str],
+) -> Result<(T, Vec<String>), String> {
     let fields = value.as_object_mut().into_iter().flatten();
     for (_, value) in fields.filter(|(key, _)| texts.iter().any(|text| text.eq_ignore_ascii_case(key))) {
         if matches!(value, Value::Number(_) | Value::Bool(_)) {

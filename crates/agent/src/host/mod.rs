@@ -4,6 +4,9 @@
 //! live in one process and a test can pull the plug between any two writes. Paths are absolute, as the machine sees
 //! them; an implementation maps them to wherever its root is.
 
+#[cfg(any(windows, test))]
+mod access_list;
+mod alive;
 #[cfg(unix)]
 mod left;
 mod memory;
@@ -27,6 +30,7 @@ use std::{
 use jiff::Timestamp;
 use tokio::io::{AsyncRead, AsyncWrite};
 
+pub use alive::is_alive;
 pub use memory::{MemoryHost, Program};
 pub use real::RealHost;
 pub use watch::Watcher;

@@ -8,5 +8,6 @@ pub mod machine;
 pub mod manager;
 pub mod node;
 pub mod nspawn;
+pub mod wine;
 
 pub use api::*;
