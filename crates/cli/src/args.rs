@@ -97,4 +97,17 @@ mod tests {
     fn the_command_line_is_sound() {
         Args::command().debug_assert();
     }
+
+    #[test]
+    fn everything_that_is_shown_is_explained() {
+        fn look(command: &clap::Command, path: &str) {
+            let path = format!("{path} {}", command.get_name());
+            assert!(command.get_about().is_some(), "{path}");
+            for argument in command.get_arguments().filter(|argument| !argument.is_hide_set()) {
+                assert!(argument.get_help().is_some(), "{path} {}", argument.get_id());
+            }
+            command.get_subcommands().for_each(|inner| look(inner, &path));
+        }
+        look(&Args::command(), "");
+    }
 }

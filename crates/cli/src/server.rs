@@ -7,12 +7,13 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use clap::Args;
 use drover_server::front::Asset;
+use drover_server::shell::quoted;
 use drover_server::{Manager, ManagerOptions};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::{DataDirArg, bind_address};
 use crate::logging;
-use crate::output::{full_disk_named, quoted};
+use crate::output::full_disk_named;
 
 /// The node agent, built beside this program.
 const AGENT: &[u8] = include_bytes!(env!("DROVER_AGENT_BINARY"));

@@ -165,7 +165,7 @@ fn only_what_drover_made_is_deleted() {
     let said = server.person.drover(&["quickstart", "--delete"]).ok();
     assert!(said.contains("is kept, because there is more in it: notes.txt"), "{said}");
     let left: Vec<_> = fs::read_dir(&server.person.data_dir).unwrap().map(|e| e.unwrap().path()).collect();
-    assert_eq!(left, [notes.clone()]);
+    assert_eq!(left, std::slice::from_ref(&notes));
     fs::remove_file(notes).unwrap();
     fs::remove_dir(&server.person.data_dir).unwrap();
 }

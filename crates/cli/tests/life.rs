@@ -155,6 +155,8 @@ fn looks_around(person: &Person) {
     let listed = person.drover(&["machine", "ls", "-o", "json"]).ok();
     let listed: Vec<Value> = serde_json::from_str(&listed).unwrap();
     assert_eq!(listed.len(), 3, "{listed:?}");
+    let refused = person.drover(&["get", "clusters", "--kubeconfig", &path]).refused();
+    assert!(refused.contains(&path) && refused.contains("is no management plane"), "{refused}");
     let refused = person.drover(&["describe", "cluster", "nobody"]).refused();
     assert!(refused.contains("there is no cluster nobody"), "{refused}");
 }

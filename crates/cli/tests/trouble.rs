@@ -162,6 +162,16 @@ fn commands_fail_with_one_sentence() {
     one_sentence(person.drover(&["get", "clusters"]), &nobody);
     one_sentence(person.drover(&["get", "kubeconfig", "demo"]), &nobody);
     one_sentence(person.drover(&["describe", "cluster", "demo"]), &nobody);
+    // A kubeconfig that cannot be read is named, and what is in it is not shown.
+    let broken = person.write("broken.yaml", "users: [{name: u, user: {token: sekret\n");
+    let answer = person.drover(&["get", "clusters", "--kubeconfig", &broken]);
+    assert!(!answer.err.contains("sekret"), "{}", answer.err);
+    one_sentence(answer, &[&format!("the kubeconfig {broken} cannot be read")]);
+    let nowhere = person.write("nowhere.yaml", "apiVersion: v1\nkind: Config\n");
+    one_sentence(
+        person.drover(&["get", "clusters", "--kubeconfig", &nowhere]),
+        &[&nowhere, "current-context"],
+    );
     let version = ["--kubernetes-version \"v9\" is not known", GOOD];
     one_sentence(person.quickstart(&["--kubernetes-version", "v9"]), &version);
     // Whoever only looks, or is refused, makes no directory and leaves no process.

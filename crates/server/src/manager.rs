@@ -26,6 +26,7 @@ use crate::external::standby::until_leader;
 use crate::external::{External, authority};
 use crate::front::Asset;
 use crate::plane::{Plane, PlaneOptions, Port};
+use crate::shell::quoted;
 
 /// Local machines reach the manager at their gateway, in a network that holds nobody else: the port can be the same at
 /// every start, so that agents find the manager again whatever port it has towards people.
@@ -214,10 +215,11 @@ impl Ground {
 /// belong to what the store said.
 fn with_remedy(error: StorageError, data_dir: &DataDir) -> anyhow::Error {
     let StorageError::Damaged { .. } = error else { return error.into() };
+    let dir = data_dir.path().display();
     anyhow::anyhow!(
-        "{error}; restore a copy of {db}, or begin anew: move {dir} away, or `drover quickstart --delete --data-dir {dir}`",
-        db = data_dir.database().display(),
-        dir = data_dir.path().display(),
+        "{error}; restore a copy of {}, or begin anew: move {dir} away, or `drover quickstart --delete --data-dir {}`",
+        data_dir.database().display(),
+        quoted(&dir.to_string()),
     )
 }
 

@@ -13,11 +13,12 @@ use anyhow::{Context, bail};
 use clap::Args;
 use drover_machine::local::{Local, PowerState};
 use drover_provisioning::controlplane::planner::releases::Releases;
+use drover_server::shell::quoted;
 use drover_server::{DataDir, Manager};
 use kube::Client;
 
 use crate::args::{DataDirArg, bind_address};
-use crate::output::{drover_at, full_disk_named, quoted};
+use crate::output::{drover_at, full_disk_named};
 use crate::server::{own_executable, start, until_told_to_stop};
 use crate::{cluster, logging};
 use demo::Demo;
