@@ -1,17 +1,28 @@
 //! The command line.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Parser, Subcommand};
 
 use crate::{describe, get, machine, quickstart, server, sim};
 
+/// What every command has comes after what is its own.
+const LAST: usize = 1000;
+
 /// Provision K3s and RKE2 clusters on any infrastructure, and manage them in place for the rest of their lives.
 #[derive(Parser)]
-#[command(name = "drover", version, about, propagate_version = true, max_term_width = 100)]
+#[command(
+    name = "drover",
+    version,
+    about,
+    propagate_version = true,
+    max_term_width = 100,
+    after_help = "Begin with `drover quickstart`; `drover quickstart --delete` removes everything again."
+)]
 pub(crate) struct Args {
     /// Say more (-v: what the program does, -vv: everything).
-    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    #[arg(short, long, global = true, action = clap::ArgAction::Count, display_order = LAST)]
     verbose: u8,
     #[command(subcommand)]
     command: Command,
@@ -33,11 +44,16 @@ enum Command {
     Sim(sim::Sim),
 }
 
+/// `--bind`.
+pub(crate) fn bind_address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| "it is an IP address and a port, like 127.0.0.1:8443".to_owned())
+}
+
 /// Where the management plane keeps everything.
 #[derive(ClapArgs, Clone)]
 pub(crate) struct DataDirArg {
     /// Where everything is kept [default: /var/lib/drover for root, else ~/.local/share/drover].
-    #[arg(long, global = true, value_name = "DIR", env = "DROVER_DATA_DIR")]
+    #[arg(long, global = true, value_name = "DIR", env = "DROVER_DATA_DIR", display_order = LAST - 1)]
     data_dir: Option<PathBuf>,
 }
 
@@ -80,5 +96,18 @@ mod tests {
     #[test]
     fn the_command_line_is_sound() {
         Args::command().debug_assert();
+    }
+
+    #[test]
+    fn everything_that_is_shown_is_explained() {
+        fn look(command: &clap::Command, path: &str) {
+            let path = format!("{path} {}", command.get_name());
+            assert!(command.get_about().is_some(), "{path}");
+            for argument in command.get_arguments().filter(|argument| !argument.is_hide_set()) {
+                assert!(argument.get_help().is_some(), "{path} {}", argument.get_id());
+            }
+            command.get_subcommands().for_each(|inner| look(inner, &path));
+        }
+        look(&Args::command(), "");
     }
 }

@@ -5,12 +5,15 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
+use drover_api::provisioning::v1::API_VERSION;
+use drover_server::external::read_kubeconfig;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::Api;
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 
 use crate::args::DataDirArg;
+
+const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
 /// Which management plane a command talks to.
 #[derive(Args, Clone)]
@@ -35,36 +38,58 @@ impl Plane {
                 path.display()
             );
         }
-        let client = client(&path).await?;
-        let url = server_url(&path)?;
-        match tokio::time::timeout(Duration::from_secs(10), client.apiserver_version()).await {
+        let config = read_kubeconfig(&path).await?;
+        let url = shown(&config);
+        let client = Client::try_from(config).with_context(|| unusable(&path))?;
+        let asked = client.list_api_group_resources(API_VERSION);
+        match tokio::time::timeout(ANSWER_LIMIT, asked).await {
             Ok(Ok(_)) => Ok(client),
+            Ok(Err(kube::Error::Api(status))) if status.code == 404 => bail!(
+                "{url}, which {} names, is no management plane: it has no {API_VERSION}; name another with --kubeconfig or --data-dir",
+                path.display()
+            ),
             Ok(Err(kube::Error::Api(status))) => {
                 bail!("the management plane at {url} refuses {}: {}", path.display(), status.message)
             }
-            Ok(Err(error)) => Err(error).with_context(|| silent(&url)),
-            Err(_) => bail!("{}", silent(&url)),
+            Ok(Err(error)) => bail!("{}", silent(&url, &root_cause(&error))),
+            Err(_) => {
+                bail!("{}", silent(&url, &format!("nothing was heard for {} s", ANSWER_LIMIT.as_secs())))
+            }
         }
     }
 }
 
-fn silent(url: &str) -> String {
-    format!("the management plane at {url} does not answer; does `drover server` or `drover quickstart` run?")
+fn silent(url: &str, why: &str) -> String {
+    format!(
+        "the management plane at {url} does not answer ({why}); does `drover server` or `drover quickstart` run?"
+    )
+}
+
+fn unusable(path: &Path) -> String {
+    format!("the kubeconfig {} cannot be used", path.display())
+}
+
+/// What lies under all the layers of a client, which say nothing to a person.
+fn root_cause(error: &dyn std::error::Error) -> String {
+    let mut cause = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    cause.to_string()
 }
 
 /// A client from a kubeconfig file.
 pub(crate) async fn client(path: &Path) -> anyhow::Result<Client> {
-    let kubeconfig =
-        Kubeconfig::read_from(path).with_context(|| format!("{} cannot be read", path.display()))?;
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-    Ok(Client::try_from(config)?)
+    Client::try_from(read_kubeconfig(path).await?).with_context(|| unusable(path))
 }
 
 /// The server that a kubeconfig names.
-pub(crate) fn server_url(path: &Path) -> anyhow::Result<String> {
-    let kubeconfig = Kubeconfig::read_from(path)?;
-    let cluster = kubeconfig.clusters.into_iter().find_map(|named| named.cluster?.server);
-    cluster.with_context(|| format!("{} names no server", path.display()))
+pub(crate) async fn server_url(path: &Path) -> anyhow::Result<String> {
+    Ok(shown(&read_kubeconfig(path).await?))
+}
+
+fn shown(config: &Config) -> String {
+    config.cluster_url.to_string().trim_end_matches('/').to_owned()
 }
 
 /// The kubeconfig of a downstream cluster, if it has one already.

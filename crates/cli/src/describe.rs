@@ -41,6 +41,7 @@ enum What {
         /// Show every condition, not only those that are not as they should be.
         #[arg(long)]
         show_conditions: bool,
+        /// How to print it.
         #[arg(short, long, value_enum, default_value_t)]
         output: Format,
         #[command(flatten)]

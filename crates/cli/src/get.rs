@@ -28,6 +28,7 @@ enum What {
         /// In all namespaces.
         #[arg(short = 'A', long)]
         all_namespaces: bool,
+        /// How to print it.
         #[arg(short, long, value_enum, default_value_t)]
         output: Format,
         #[command(flatten)]

@@ -39,6 +39,8 @@ pub(crate) fn to_file(path: &Path, verbose: u8) -> std::io::Result<()> {
     let _ = tracing_subscriber::fmt()
         .with_env_filter(filter(verbose))
         .with_ansi(false)
+        // A full disk is told by whoever cannot go on because of it.
+        .log_internal_errors(false)
         .with_writer(std::sync::Mutex::new(file))
         .try_init();
     Ok(())

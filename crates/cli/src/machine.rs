@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
-use drover_machine::cli::{self, Cli, CreateArgs, Failure};
+use drover_machine::cli::{self, Cli, CreateArgs, Failure, Removal};
 use drover_machine::driver::{Driver, PowerOp};
 use drover_machine::flags::{self, Flag};
 use drover_machine::local::LocalDriver;
@@ -49,19 +49,26 @@ enum Command {
         after_help = create_help()
     )]
     Create {
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, hide = true)]
+        #[arg(
+            trailing_var_arg = true,
+            allow_hyphen_values = true,
+            required = true,
+            hide = true,
+            value_name = "NAME"
+        )]
         words: Vec<String>,
     },
     /// Remove a machine and everything it caused.
     Rm {
-        /// Do not ask.
-        #[arg(short)]
+        // Scripts made for rancher-machine give it; nothing is ever asked.
+        #[arg(short, hide = true)]
         y: bool,
         /// Forget the machine even if its driver fails.
         #[arg(short, long)]
         force: bool,
         #[arg(long, hide = true)]
         update_config: bool,
+        /// The machine.
         name: String,
     },
     /// List machines.
@@ -69,29 +76,70 @@ enum Command {
         /// Names only.
         #[arg(short, long)]
         quiet: bool,
+        /// How to print it.
         #[arg(short, long, value_enum, default_value_t)]
         output: Format,
     },
     /// Show all that is known of a machine, as JSON.
-    Inspect { name: String },
+    Inspect {
+        /// The machine.
+        name: String,
+    },
     /// Show a machine's address.
-    Ip { name: String },
+    Ip {
+        /// The machine.
+        name: String,
+    },
     /// Show a machine's state.
-    Status { name: String },
+    Status {
+        /// The machine.
+        name: String,
+    },
     /// Power a machine on.
-    Start { name: String },
+    Start {
+        /// The machine.
+        name: String,
+    },
     /// Power a machine off; its disk is kept.
-    Stop { name: String },
+    Stop {
+        /// The machine.
+        name: String,
+    },
     /// Cut a machine's power.
-    Kill { name: String },
+    Kill {
+        /// The machine.
+        name: String,
+    },
     /// Power a machine off and on.
-    Restart { name: String },
+    Restart {
+        /// The machine.
+        name: String,
+    },
     /// Get a shell in a machine, or run a command there.
     Ssh {
+        /// The machine.
         name: String,
+        /// What to run there; one word is a line for the shell.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         command: Vec<String>,
     },
+}
+
+impl Command {
+    /// The machine that must be there.
+    fn needs(&self) -> Option<&str> {
+        match self {
+            Self::Create { .. } | Self::Ls { .. } | Self::Rm { .. } => None,
+            Self::Inspect { name }
+            | Self::Ip { name }
+            | Self::Status { name }
+            | Self::Start { name }
+            | Self::Stop { name }
+            | Self::Kill { name }
+            | Self::Restart { name }
+            | Self::Ssh { name, .. } => Some(name),
+        }
+    }
 }
 
 impl Machine {
@@ -113,13 +161,28 @@ impl Machine {
     }
 
     fn work(self, handle: &tokio::runtime::Handle) -> anyhow::Result<i32> {
-        let path = self.data_dir_path();
-        let data_dir = DataDir::open(&path)
-            .with_context(|| format!("data directory {} cannot be used", path.display()))?;
+        let dir = self.data_dir_path();
+        let unusable = || format!("data directory {} cannot be used", dir.display());
+        // Whoever only looks makes no directory, nor does a machine that is refused.
+        let found = DataDir::existing(&dir).with_context(unusable)?;
+        if found.is_none() {
+            if let Some(name) = self.command.needs() {
+                eprintln!("drover: machine {name:?} not found: there is no data directory {}", dir.display());
+                return Ok(cli::NOT_FOUND);
+            }
+            if let Command::Rm { name, .. } = &self.command {
+                println!("{}", absent(name));
+                return Ok(0);
+            }
+        }
+        let path = match found {
+            Some(found) => found.path().to_owned(),
+            None => std::path::absolute(&dir).with_context(unusable)?,
+        };
         let exe = own_executable()?;
-        let local = LocalDriver::new(data_dir.path(), &exe);
+        let local = LocalDriver::new(&path, &exe);
         let store: Box<dyn Store> = if self.secret_name.is_empty() {
-            Box::new(DiskStore::new(data_dir.path().join("machine-store")))
+            Box::new(DiskStore::new(path.join("machine-store")))
         } else {
             let client = handle.block_on(kube::Client::try_default()).context("KUBECONFIG cannot be used")?;
             let secrets = Secrets { client, handle: handle.clone() };
@@ -136,7 +199,7 @@ impl Machine {
             env: &|name| std::env::var(name).ok(),
             sleep: &std::thread::sleep,
         };
-        match verb(&cli, self.command) {
+        match verb(&cli, self.command, &path) {
             Ok(code) => Ok(code),
             Err(failure) => {
                 eprintln!("drover: {failure}");
@@ -162,23 +225,25 @@ fn create_help() -> String {
     format!("Every driver:\n{}\nDriver local:\n{}", flags::help(&own), flags::help(&driver.flags()))
 }
 
-fn verb(cli: &Cli<'_>, command: Command) -> Result<i32, Failure> {
+fn verb(cli: &Cli<'_>, command: Command, data_dir: &Path) -> Result<i32, Failure> {
     match command {
         Command::Create { words } => {
             let host = cli.create(&CreateArgs::parse(&words)?)?;
             println!("machine {} runs at {}", host.config.name, host.driver_text("IPAddress"));
         }
-        Command::Rm { force, name, .. } => {
-            if let Some(left) = cli.rm(&name, force)? {
-                eprintln!("drover: {left}");
-            }
-        }
+        Command::Rm { force, name, .. } => match cli.rm(&name, force)? {
+            Removal::Removed => println!("machine {name} is removed"),
+            Removal::Absent => println!("{}", absent(&name)),
+            Removal::Forgotten(left) => eprintln!("drover: {left}"),
+        },
         Command::Ls { quiet, output } => {
             let machines = cli.ls()?;
             let text = if quiet {
                 machines.iter().map(|machine| format!("{}\n", machine.name)).collect()
             } else {
-                let rendered = output.render(&machines, || cli::table(&machines));
+                let none = || format!("no machines in {}\n", data_dir.display());
+                let table = || if machines.is_empty() { none() } else { cli::table(&machines) };
+                let rendered = output.render(&machines, table);
                 rendered.map_err(|error| Failure { code: 1, message: error.to_string() })?
             };
             print!("{text}");
@@ -193,6 +258,10 @@ fn verb(cli: &Cli<'_>, command: Command) -> Result<i32, Failure> {
         Command::Ssh { name, command } => return cli.ssh(&name, &command),
     }
     Ok(0)
+}
+
+fn absent(name: &str) -> String {
+    format!("there is no machine {name}; nothing was removed")
 }
 
 /// The machine-state Secret, for code that blocks.

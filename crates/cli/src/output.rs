@@ -1,6 +1,10 @@
 //! How things are shown to people and to scripts.
 
+use std::path::Path;
+
 use clap::ValueEnum;
+use drover_server::DataDir;
+use drover_server::shell::quoted;
 use serde::Serialize;
 
 /// `-o`.
@@ -61,11 +65,17 @@ pub(crate) fn age(since: jiff::Timestamp, now: jiff::Timestamp) -> String {
     }
 }
 
-/// This program, as the person called it: for commands that they may copy.
-pub(crate) fn program() -> String {
+/// A command of this program, as the person called it, with a data directory: for people who copy it into their shell.
+pub(crate) fn drover_at(data_dir: &DataDir, words: &[&str]) -> String {
     let called = std::env::args().next().filter(|name| !name.is_empty());
-    called.unwrap_or_else(|| "drover".to_owned())
+    let called = called.unwrap_or_else(|| "drover".to_owned());
+    let dir = data_dir.path().display().to_string();
+    let words = std::iter::once(called.as_str()).chain(words.iter().copied()).chain(["--data-dir", &dir]);
+    words.map(quoted).collect::<Vec<_>>().join(" ")
 }
+
+/// Layers of a client, as they call themselves.
+const LAYERS: [&str; 2] = ["client error (Connect)", "tcp connect error"];
 
 /// An error with its causes in one sentence, each said once.
 pub(crate) fn chain(error: &anyhow::Error) -> String {
@@ -76,9 +86,9 @@ pub(crate) fn chain(error: &anyhow::Error) -> String {
             Some(kube::Error::Api(status)) => status.message.clone(),
             _ => cause.to_string(),
         };
-        // What kube calls its own layers says nothing to a person.
+        // What a client calls its own layers says nothing to a person.
         let line = line.strip_prefix("ServiceError: ").unwrap_or(&line).to_owned();
-        if text.contains(&line) {
+        if text.contains(&line) || LAYERS.contains(&line.as_str()) {
             continue;
         }
         if !text.is_empty() {
@@ -90,6 +100,18 @@ pub(crate) fn chain(error: &anyhow::Error) -> String {
         }
     }
     text
+}
+
+/// Says what to do about a full disk, wherever it showed: in a file, in the store, or in another process.
+pub(crate) fn full_disk_named(error: anyhow::Error, data_dir: &Path) -> anyhow::Error {
+    let text = chain(&error).to_lowercase();
+    if !["no space left", "disk is full", "quota exceeded"].iter().any(|sign| text.contains(sign)) {
+        return error;
+    }
+    error.context(format!(
+        "there is no space for data directory {}; make some, or choose another with --data-dir",
+        data_dir.display()
+    ))
 }
 
 #[cfg(test)]
@@ -116,6 +138,19 @@ mod tests {
         ] {
             assert_eq!(age(at(0), at(seconds)), text);
         }
+    }
+
+    #[test]
+    fn a_full_disk_comes_with_a_remedy() {
+        let full = std::io::Error::from_raw_os_error(28);
+        let error =
+            full_disk_named(anyhow::Error::from(full).context("x cannot be written"), Path::new("/d"));
+        let said = chain(&error);
+        assert!(
+            said.contains("data directory /d; make some") && said.contains("x cannot be written"),
+            "{said}"
+        );
+        assert_eq!(chain(&full_disk_named(anyhow::anyhow!("other"), Path::new("/d"))), "other");
     }
 
     #[test]

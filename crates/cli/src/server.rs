@@ -7,11 +7,13 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use clap::Args;
 use drover_server::front::Asset;
+use drover_server::shell::quoted;
 use drover_server::{Manager, ManagerOptions};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::args::DataDirArg;
+use crate::args::{DataDirArg, bind_address};
 use crate::logging;
+use crate::output::full_disk_named;
 
 /// The node agent, built beside this program.
 const AGENT: &[u8] = include_bytes!(env!("DROVER_AGENT_BINARY"));
@@ -21,7 +23,7 @@ pub(crate) struct Server {
     #[command(flatten)]
     data_dir: DataDirArg,
     /// Address and port of the one HTTPS port.
-    #[arg(long, value_name = "ADDR:PORT", default_value = "0.0.0.0:8443")]
+    #[arg(long, value_name = "ADDR:PORT", default_value = "0.0.0.0:8443", value_parser = bind_address)]
     bind: SocketAddr,
     /// Where machines reach this server [default: the gateway of the local machines' own network].
     #[arg(long, value_name = "URL")]
@@ -38,10 +40,13 @@ impl Server {
         logging::to_stderr(verbose);
         let external = self.kubeconfig.is_some();
         let kubeconfig = self.kubeconfig.clone();
-        let manager = start(&self.data_dir.path(), self.bind, self.server_url, self.kubeconfig).await?;
+        let dir = self.data_dir.path();
+        let manager = start(&dir, self.bind, self.server_url, self.kubeconfig).await;
+        let manager = manager.map_err(|error| full_disk_named(error, &dir))?;
         let kubeconfig = kubeconfig.unwrap_or_else(|| manager.data_dir.kubeconfig());
         eprintln!("drover is ready at {}", manager.url);
-        eprintln!("  kubectl --kubeconfig {} get clusters.provisioning.cattle.io -A", kubeconfig.display());
+        let kubeconfig = quoted(&kubeconfig.display().to_string());
+        eprintln!("  kubectl --kubeconfig {kubeconfig} get clusters.provisioning.cattle.io -A");
         if external {
             eprintln!(
                 "  the same with a bearer token at {}; client certificates are not passed on",

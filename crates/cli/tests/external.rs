@@ -42,11 +42,12 @@ fn identity() -> Identity {
 
 /// A server on a Kubernetes that is not its own.
 struct Site {
+    /// Goes first: nothing is deleted under a server.
+    server: Server,
     person: Person,
     kubernetes: Kubernetes,
     /// For the manager and, at the front, for an administrator.
     kubeconfig: String,
-    server: Server,
 }
 
 /// A running `drover server`; killed when it is dropped.

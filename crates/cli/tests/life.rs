@@ -12,7 +12,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Stdio;
 
-use common::{Identity, Person, condition, eventually, items, name, text, when};
+use common::{Answer, Identity, Person, condition, eventually, items, name, text, when};
 use serde_json::{Value, json};
 
 const FIRST: &str = "v1.34.1+k3s1";
@@ -22,7 +22,7 @@ const CLUSTER: &str = "clusters.provisioning.cattle.io/demo";
 #[test]
 fn a_life_as_root() {
     let Some(person) = Person::new(Identity::Root) else { return };
-    begins(&person);
+    let stop = begins(&person);
     looks_around(&person);
     uses_the_cluster(&person);
     changes_the_version(&person);
@@ -33,7 +33,7 @@ fn a_life_as_root() {
     adds_and_removes_a_pool(&person);
     brings_a_machine_of_their_own(&person);
     powers_a_machine_off_and_on(&person);
-    stops_and_carries_on(&person);
+    stops_and_carries_on(&person, &stop);
     deletes_the_cluster(&person);
     begins_again_before_it_is_gone(&person);
     leaves_nothing(&person);
@@ -41,21 +41,24 @@ fn a_life_as_root() {
 
 #[test]
 fn a_life_as_an_ordinary_user() {
-    let Some(person) = Person::new(Identity::User) else { return };
-    begins(&person);
+    let Some(mut person) = Person::new(Identity::User) else { return };
+    // People have such directories; what is printed must survive their shell.
+    person.data_dir = person.home().join("it's my data");
+    let stop = begins(&person);
     looks_around(&person);
     uses_the_cluster(&person);
     changes_the_version(&person);
     changes_a_pool(&person);
     scales(&person);
     brings_a_machine_of_their_own(&person);
-    stops_and_carries_on(&person);
+    stops_and_carries_on(&person, &stop);
     deletes_the_cluster(&person);
     leaves_nothing(&person);
 }
 
-/// Point 1: from nothing to Ready, in plain lines, with kubeconfigs that only their owner reads.
-fn begins(person: &Person) {
+/// Point 1: from nothing to Ready, in plain lines, with kubeconfigs that only their owner reads. Gives the command that is
+/// said to end it.
+fn begins(person: &Person) -> String {
     let said = person.quickstart(&["--detach"]).ok();
     let (manager, demo) =
         (person.data_dir.join("kubeconfig.yaml"), person.data_dir.join("clusters/demo.kubeconfig"));
@@ -68,17 +71,34 @@ fn begins(person: &Person) {
     let stages: Vec<&str> = said.lines().filter(|line| line.contains("s  machine demo-")).collect();
     assert!(stages.iter().any(|line| line.contains("waiting for")), "what machines wait for:\n{said}");
     assert_eq!(said.matches("cluster demo: Ready").count(), 1, "{said}");
+    for machine in machines(person).iter().map(name) {
+        let last = stages.iter().rfind(|line| line.contains(&machine)).unwrap_or_else(|| panic!("{said}"));
+        assert!(last.ends_with(": Running"), "the last picture shows {last:?}:\n{said}");
+    }
     let next: Vec<&str> = said.lines().skip_while(|line| !line.starts_with("Try next")).skip(1).collect();
     let commands: Vec<&&str> = next.iter().filter(|line| line.starts_with("  ")).collect();
     assert_eq!(commands.len(), 3, "three commands to try next:\n{said}");
     for line in commands {
-        common::run(person.command("sh").args(["-c", line.trim()]), line).ok();
+        copied(person, line.trim()).ok();
     }
     let refused = person.quickstart(&["--detach"]).refused();
     assert!(refused.contains("already runs") && refused.contains("--stop"), "{refused}");
     let refused = person.quickstart(&[]).refused();
     assert!(refused.contains("already runs") && refused.contains("--stop"), "{refused}");
     person.kubectl(&["wait", "--for=condition=Ready", CLUSTER, "--timeout=10s"]).ok();
+    hint(&said, "--stop")
+}
+
+/// A command that was printed between backquotes, as a person copies it.
+#[track_caller]
+fn hint(said: &str, part: &str) -> String {
+    let printed = said.split('`').skip(1).step_by(2).find(|command| command.contains(part));
+    printed.unwrap_or_else(|| panic!("no command with {part}:\n{said}")).to_owned()
+}
+
+/// What is printed, copied into a shell.
+fn copied(person: &Person, command: &str) -> Answer {
+    common::run(person.command("sh").args(["-c", command]), command)
 }
 
 /// Point 2: what kubectl and drover show.
@@ -135,6 +155,8 @@ fn looks_around(person: &Person) {
     let listed = person.drover(&["machine", "ls", "-o", "json"]).ok();
     let listed: Vec<Value> = serde_json::from_str(&listed).unwrap();
     assert_eq!(listed.len(), 3, "{listed:?}");
+    let refused = person.drover(&["get", "clusters", "--kubeconfig", &path]).refused();
+    assert!(refused.contains(&path) && refused.contains("is no management plane"), "{refused}");
     let refused = person.drover(&["describe", "cluster", "nobody"]).refused();
     assert!(refused.contains("there is no cluster nobody"), "{refused}");
 }
@@ -396,18 +418,18 @@ fn powers_a_machine_off_and_on(person: &Person) {
 }
 
 /// Point 1: stopping powers off and keeps the disks; the same command carries on with the same machines and nodes.
-fn stops_and_carries_on(person: &Person) {
+fn stops_and_carries_on(person: &Person, stop: &str) {
     let before = Identities::of(person).but_processes();
-    person.drover(&["quickstart", "--stop"]).ok();
+    let said = copied(person, stop).ok();
+    let again = hint(&said, "quickstart");
     assert!(person.drover(&["get", "clusters"]).refused().contains("does not answer"));
     let listed = person.drover(&["machine", "ls"]).ok();
     assert!(listed.contains("Stopped") && !listed.contains("Running"), "{listed}");
     assert!(person.drover(&["quickstart", "--stop"]).ok().contains("nothing was running"));
-    let left: Vec<String> = person.processes();
-    assert!(left.iter().all(|process| !process.contains("quickstart")), "{left:?}");
+    assert_eq!(person.processes(), Vec::<String>::new(), "neither stopping nor looking leaves a process");
     assert!(!person.data_dir.join("quickstart.ready").exists(), "nothing says that it runs");
 
-    let said = person.quickstart(&["--detach", "--machines", "50"]).ok();
+    let said = copied(person, &format!("{again} --bind 127.0.0.1:0 --detach --machines 50")).ok();
     assert!(said.contains("--machines changes nothing"), "flags for a new cluster:\n{said}");
     eventually(|| {
         let nodes = items(&person.get_demo(&["nodes"]));

@@ -1,92 +1,16 @@
-//! Bad input and trouble: each gives a clear error that names the field or the fix, and loses nothing.
+//! Bad input: each gives a clear error that names the field or the fix, and loses nothing. Trouble with the host itself
+//! is in `host.rs`.
 #![allow(clippy::unwrap_used)]
 
 mod common;
 
-use std::fs;
-use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
 
-use common::{Answer, Identity, Person, condition, eventually, items, name, run, text, when};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use common::server::{Server, has_kubectl, one_sentence};
+use common::{Identity, Person, condition, eventually, items, name, text, when};
 use serde_json::{Value, json};
 
 const GOOD: &str = "v1.34.1+k3s1";
-
-fn has_kubectl() -> bool {
-    let there = Command::new("kubectl").args(["version", "--client"]).output().is_ok();
-    if !there {
-        eprintln!("\n*** SKIPPED: needs kubectl ***\n");
-    }
-    there
-}
-
-/// A running `drover server`.
-struct Server {
-    process: Child,
-    person: Person,
-}
-
-impl Server {
-    fn start(person: Person) -> Self {
-        let process = spawn(&person, &mut person.command(person.binary()));
-        Self { process, person }
-    }
-
-    /// Ends it as a person would; its words.
-    fn stop(&mut self) -> String {
-        kill(Pid::from_raw(self.process.id() as i32), Signal::SIGTERM).unwrap();
-        assert!(self.process.wait().unwrap().success());
-        fs::read_to_string(self.person.home().join("server.out")).unwrap()
-    }
-
-    /// Where it listens.
-    fn address(&self) -> String {
-        let said = fs::read_to_string(self.person.home().join("server.out")).unwrap();
-        said.split_once("https://").unwrap().1.split_whitespace().next().unwrap().to_owned()
-    }
-
-    /// `kubectl apply` of a document.
-    fn apply(&self, document: &str) -> Answer {
-        let file = self.person.write("document.yaml", document);
-        self.person.kubectl(&["apply", "-f", &file])
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-/// `drover server` on a free port, once it answers.
-fn spawn(person: &Person, command: &mut Command) -> Child {
-    let path = person.home().join("server.out");
-    let out = fs::File::create(&path).unwrap();
-    command.args(["server", "--bind", "127.0.0.1:0"]).stdin(Stdio::null());
-    let mut process = command.stdout(out.try_clone().unwrap()).stderr(out).spawn().unwrap();
-    eventually(|| {
-        let said = fs::read_to_string(&path).unwrap();
-        assert!(process.try_wait().unwrap().is_none(), "drover server ended: {said}");
-        when(said.contains("drover is ready"), said)
-    });
-    process
-}
-
-/// One sentence on stderr with the cause, nothing on stdout.
-#[track_caller]
-fn one_sentence(answer: Answer, parts: &[&str]) {
-    let (words, out) = (answer.words.clone(), answer.out.clone());
-    let said = answer.refused();
-    assert_eq!(out, "", "{words}");
-    assert!(said.starts_with("drover: ") && said.trim_end().lines().count() == 1, "{words}: {said}");
-    for part in parts {
-        assert!(said.contains(part), "{words} says {said:?} and not {part:?}");
-    }
-}
 
 fn pool(name: &str, roles: &[&str], config: Option<&str>) -> Value {
     let mut pool = json!({"name": name, "quantity": 1});
@@ -238,9 +162,37 @@ fn commands_fail_with_one_sentence() {
     one_sentence(person.drover(&["get", "clusters"]), &nobody);
     one_sentence(person.drover(&["get", "kubeconfig", "demo"]), &nobody);
     one_sentence(person.drover(&["describe", "cluster", "demo"]), &nobody);
+    // A kubeconfig that cannot be read is named, and what is in it is not shown.
+    let broken = person.write("broken.yaml", "users: [{name: u, user: {token: sekret\n");
+    let answer = person.drover(&["get", "clusters", "--kubeconfig", &broken]);
+    assert!(!answer.err.contains("sekret"), "{}", answer.err);
+    one_sentence(answer, &[&format!("the kubeconfig {broken} cannot be read")]);
+    let nowhere = person.write("nowhere.yaml", "apiVersion: v1\nkind: Config\n");
+    one_sentence(
+        person.drover(&["get", "clusters", "--kubeconfig", &nowhere]),
+        &[&nowhere, "current-context"],
+    );
     let version = ["--kubernetes-version \"v9\" is not known", GOOD];
     one_sentence(person.quickstart(&["--kubernetes-version", "v9"]), &version);
+    // Whoever only looks, or is refused, makes no directory and leaves no process.
+    assert!(person.drover(&["machine", "ls"]).ok().starts_with("no machines in "));
+    assert_eq!(person.drover(&["machine", "ls", "-o", "json"]).ok(), "[]\n");
+    assert!(person.drover(&["machine", "rm", "nosuch"]).ok().contains("there is no machine nosuch"));
+    let long = "m".repeat(80);
+    for (words, code, part) in [
+        (&["status", "nosuch"][..], 4, "there is no data directory"),
+        (&["start", "nosuch"], 4, "there is no data directory"),
+        (&["create", "--driver", "local", &long], 3, "up to 63 letters"),
+        (&["create", "--driver", "local", "--hostname-override", "a_b", "m"], 3, "\"a_b\" is no host name"),
+        (&["create", "m"], 1, "--driver local"),
+        (&["create", "--driver", "local"], 1, "the machine's name"),
+    ] {
+        let answer = person.drover(&[&["machine"], words].concat());
+        assert_eq!(answer.code, code, "{words:?}: {}", answer.err);
+        one_sentence(answer, &[part]);
+    }
     assert!(!person.data_dir.exists(), "a refused command made the data directory");
+    assert_eq!(person.processes(), Vec::<String>::new());
     let file = person.write("file", "");
     one_sentence(person.quickstart(&["--data-dir", &file]), &[&file]);
     one_sentence(person.drover(&["server", "--data-dir", "/proc/none"]), &["/proc/none"]);
@@ -283,187 +235,6 @@ fn a_wrong_bearer_token_is_unauthorized() {
         assert!(said.contains("Unauthorized") || said.contains("must be logged in"), "{said}");
     }
     assert_ne!(server.person.kubectl(&["get", "namespace", "x"]).code, 0);
-}
-
-#[test]
-fn a_port_or_data_directory_in_use_and_a_newer_one() {
-    let Some(person) = Person::new(Identity::User) else { return };
-    let mut server = Server::start(person);
-    let address = server.address();
-    let other = server.person.home().join("other");
-    let other = other.to_str().unwrap();
-    for command in ["server", "quickstart"] {
-        one_sentence(
-            server.person.drover(&[command, "--data-dir", other, "--bind", &address]),
-            &[&format!("{address} is in use by another program"), "--bind ADDR:PORT"],
-        );
-        one_sentence(
-            server.person.drover(&[command, "--bind", "127.0.0.1:0"]),
-            &["is in use by another server", "choose another directory"],
-        );
-    }
-    server.person.drover(&["quickstart", "--delete", "--data-dir", other]).ok();
-    server.stop();
-
-    // The schema version of an SQLite file stands in its header.
-    let store = server.person.data_dir.join("db/store.db");
-    let version = |value: u32| {
-        let file = fs::OpenOptions::new().read(true).write(true).open(&store).unwrap();
-        let mut before = [0; 4];
-        file.read_exact_at(&mut before, 60).unwrap();
-        file.write_all_at(&value.to_be_bytes(), 60).unwrap();
-        u32::from_be_bytes(before)
-    };
-    let known = version(999);
-    let content = fs::read(&store).unwrap();
-    for command in ["server", "quickstart"] {
-        one_sentence(
-            server.person.drover(&[command, "--bind", "127.0.0.1:0"]),
-            &["has schema version 999", &format!("knows up to {known}"), "use the newer release"],
-        );
-    }
-    assert!(fs::read(&store).unwrap() == content, "a store of a newer version was changed");
-    version(known);
-    server.process = spawn(&server.person, &mut server.person.command(server.person.binary()));
-}
-
-/// A small file system that only this test sees.
-struct Island {
-    keeper: Child,
-}
-
-impl Island {
-    fn new(mount: &str) -> Self {
-        let script = format!("{mount} && echo made && exec sleep infinity");
-        let mut command = Command::new("unshare");
-        command.args(["--mount", "sh", "-c", &script]).stdout(Stdio::piped());
-        let mut keeper = command.spawn().unwrap();
-        let mut made = [0; 5];
-        std::io::Read::read_exact(&mut keeper.stdout.take().unwrap(), &mut made).unwrap();
-        Self { keeper }
-    }
-
-    /// A program on the island.
-    fn command(&self, person: &Person, program: &str) -> Command {
-        let mut command = person.command("nsenter");
-        command.args(["--mount", "--target", &self.keeper.id().to_string(), "--", program]);
-        command
-    }
-}
-
-impl Drop for Island {
-    fn drop(&mut self) {
-        let _ = self.keeper.kill();
-        let _ = self.keeper.wait();
-    }
-}
-
-#[test]
-fn a_full_disk_is_named_and_nothing_is_lost() {
-    if !has_kubectl() {
-        return;
-    }
-    let Some(person) = Person::new(Identity::Root) else { return };
-    let (drover, data) =
-        (person.binary().to_str().unwrap().to_owned(), person.data_dir.display().to_string());
-    // Local machines keep a copy of the program; a store needs little beside it.
-    let size = fs::metadata(&drover).unwrap().len() / (1 << 20) + 32;
-    fs::create_dir(&person.data_dir).unwrap();
-    let island = Island::new(&format!("mount -t tmpfs -o size={size}m none {data}"));
-    let kubectl = |words: &[&str]| {
-        let mut command = island.command(&person, "kubectl");
-        command.args(["--kubeconfig", &format!("{data}/kubeconfig.yaml")]).args(words);
-        run(&mut command, &format!("kubectl {}", words.join(" ")))
-    };
-    let fill = |name: &str| {
-        let mut command = island.command(&person, "dd");
-        command.args(["if=/dev/zero", &format!("of={data}/{name}"), "bs=16k"]);
-        assert!(run(&mut command, "dd").err.contains("No space left"));
-    };
-    let remove = |name: &str| {
-        let mut command = island.command(&person, "rm");
-        run(command.arg(format!("{data}/{name}")), "rm").ok();
-    };
-    let big = person.write("big", &"x".repeat(500_000));
-
-    let mut server = spawn(&person, &mut island.command(&person, &drover));
-    kubectl(&["create", "configmap", "before", "--from-literal=a=b"]).ok();
-    fill("filler");
-    let said = kubectl(&["create", "configmap", "during", "--from-file", &big]).refused();
-    assert!(said.contains("the change was not stored") && said.contains("disk is full"), "{said}");
-    assert_ne!(
-        kubectl(&["get", "--raw", "/readyz"]).code,
-        0,
-        "a server that cannot write calls itself ready"
-    );
-    assert_eq!(kubectl(&["get", "configmap", "before", "-o", "jsonpath={.data.a}"]).ok(), "b");
-    assert_ne!(kubectl(&["get", "configmap", "during"]).code, 0, "what was refused is there");
-    let log = fs::read_to_string(person.home().join("server.out")).unwrap();
-    assert!(log.contains("no space left for the store"), "{log}");
-
-    // Space again: it goes on by itself.
-    remove("filler");
-    eventually(|| {
-        let answer = kubectl(&["create", "configmap", "after", "--from-file", &big]);
-        when(answer.code == 0, answer.err)
-    });
-    eventually(|| {
-        let answer = kubectl(&["get", "--raw", "/readyz"]);
-        when(answer.code == 0, answer.err)
-    });
-
-    // Killed while the disk is full, and started while it is: a sentence. With space again: everything is there.
-    fill("filler");
-    server.kill().unwrap();
-    server.wait().unwrap();
-    let mut command = island.command(&person, &drover);
-    let answer = run(command.args(["server", "--bind", "127.0.0.1:0"]), "drover server");
-    assert!(answer.refused().to_lowercase().contains("no space left"));
-    remove("filler");
-    let mut server = spawn(&person, &mut island.command(&person, &drover));
-    for name in ["before", "after"] {
-        kubectl(&["get", "configmap", name]).ok();
-    }
-    server.kill().unwrap();
-    server.wait().unwrap();
-    let mut command = island.command(&person, &drover);
-    run(command.args(["machine", "ls", "-q"]), "drover machine ls").ok();
-    let holder = person.processes();
-    for process in holder.iter().filter(|words| words.contains("machine-holder")) {
-        let pid = process.split(' ').next().unwrap().parse().unwrap();
-        kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
-    }
-}
-
-#[test]
-fn user_namespaces_that_are_forbidden_are_named() {
-    let Some(person) = Person::new(Identity::User) else { return };
-    // In a user namespace whose limit is 0, without any capability, nobody can make another.
-    let script = "echo 0 >/proc/sys/user/max_user_namespaces && exec setpriv --bounding-set -all --inh-caps -all \
-                  \"$0\" quickstart --bind 127.0.0.1:0";
-    let mut command = person.command("unshare");
-    command.args(["--user", "--map-root-user", "sh", "-c", script]).arg(person.binary());
-    let answer = run(&mut command, "drover quickstart");
-    one_sentence(answer, &["user.max_user_namespaces is 0: set it to 10000", "sysctl -w"]);
-    eventually(|| when(person.processes().is_empty(), person.processes()));
-}
-
-#[test]
-fn a_data_directory_that_cannot_hold_machines_is_named() {
-    let Some(person) = Person::new(Identity::Root) else { return };
-    let data = person.data_dir.display().to_string();
-    for (mount, cause) in [
-        ("mkdir u w l && mount -t overlay none -o lowerdir=l,upperdir=u,workdir=w", "itself an overlay"),
-        ("mount -t tmpfs -o noexec none", "mounted noexec"),
-    ] {
-        let script = format!("{mount} \"$1\" && exec \"$0\" quickstart --bind 127.0.0.1:0");
-        fs::create_dir(&data).unwrap();
-        let mut command = person.command("unshare");
-        command.args(["--mount", "sh", "-c", &script]).arg(person.binary()).arg(&data);
-        one_sentence(run(&mut command, "drover quickstart"), &[cause, "choose another with --data-dir"]);
-        eventually(|| when(person.processes().is_empty(), person.processes()));
-        fs::remove_dir(&data).unwrap();
-    }
 }
 
 #[test]

@@ -18,6 +18,9 @@ const PATIENCE: Duration = Duration::from_secs(180);
 const POLL: Duration = Duration::from_secs(3);
 const LOCK_POLL: Duration = Duration::from_millis(100);
 
+/// The exit code for a machine that is not there.
+pub const NOT_FOUND: i32 = 4;
+
 /// What a verb works with.
 pub struct Cli<'a> {
     /// Where machines are remembered.
@@ -60,7 +63,7 @@ impl From<StoreError> for Failure {
 
 impl From<DriverError> for Failure {
     fn from(error: DriverError) -> Failure {
-        let code = if matches!(error, DriverError::NotFound(_)) { 4 } else { 1 };
+        let code = if matches!(error, DriverError::NotFound(_)) { NOT_FOUND } else { 1 };
         Failure::new(code, error.to_string())
     }
 }
@@ -107,6 +110,17 @@ impl CreateArgs {
     }
 }
 
+/// What became of a machine that was to be removed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Removal {
+    /// It is gone.
+    Removed,
+    /// There was none.
+    Absent,
+    /// It is forgotten; the text says what may have been left behind.
+    Forgotten(String),
+}
+
 /// A line of `ls`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -134,7 +148,6 @@ impl Cli<'_> {
         if let Some(word) = unknown.first() {
             return Err(Failure::new(3, format!("driver {} does not know {word}", args.driver)));
         }
-        let _lock = self.lock(&args.name)?;
         let mut request = MachineRequest {
             name: args.name.clone(),
             uid: args.machine_uid.clone(),
@@ -143,7 +156,9 @@ impl Cli<'_> {
             authorized_key: String::new(),
             values,
         };
+        // What is refused leaves nothing behind, not even a lock.
         driver.validate(&request).map_err(|error| Failure::new(3, error.to_string()))?;
+        let _lock = self.lock(&args.name)?;
         let mut host = match self.store.load(&args.name)? {
             Some(host) if host.config.driver_name != args.driver => {
                 let other = &host.config.driver_name;
@@ -201,28 +216,29 @@ impl Cli<'_> {
     }
 
     /// Removes a machine. One that is not in the store is gone already. With `force` it is forgotten whatever the
-    /// driver says; the result then carries what may have been left behind.
-    pub fn rm(&self, name: &str, force: bool) -> Result<Option<String>, Failure> {
+    /// driver says.
+    pub fn rm(&self, name: &str, force: bool) -> Result<Removal, Failure> {
         let _lock = self.lock(name)?;
         let Some(mut host) = self.store.load(name)? else { return self.rm_unsaved(name) };
         let outcome = self.find(&host.config.driver_name).and_then(|driver| self.delete(&*driver, &mut host));
         match outcome {
-            Ok(()) => self.store.remove(name).map(|()| None).map_err(Failure::from),
+            Ok(()) => self.store.remove(name).map(|()| Removal::Removed).map_err(Failure::from),
             Err(failure) if force => {
                 self.store.remove(name)?;
                 let id = host.driver_text("InstanceId");
-                Ok(Some(format!("machine {name} {id} may still exist: {}", failure.message)))
+                Ok(Removal::Forgotten(format!("machine {name} {id} may still exist: {}", failure.message)))
             }
             Err(failure) => Err(failure),
         }
     }
 
     /// Nothing was saved, or it was saved elsewhere: what the driver knows by that name goes all the same.
-    fn rm_unsaved(&self, name: &str) -> Result<Option<String>, Failure> {
-        if let (Some(driver), Some(mut host)) = (self.known, self.unsaved(name)?) {
-            driver.delete(name, &mut host.config.driver)?;
-        }
-        Ok(None)
+    fn rm_unsaved(&self, name: &str) -> Result<Removal, Failure> {
+        let (Some(driver), Some(mut host)) = (self.known, self.unsaved(name)?) else {
+            return Ok(Removal::Absent);
+        };
+        driver.delete(name, &mut host.config.driver)?;
+        Ok(Removal::Removed)
     }
 
     fn unsaved_machines(&self) -> Result<Vec<(String, Progress)>, Failure> {
@@ -280,7 +296,7 @@ impl Cli<'_> {
                 .and_then(|driver| driver.observe(&name, &host.config.driver).map_err(Failure::from));
             let (state, error) = match seen {
                 Ok(progress) => (progress.state.to_string(), String::new()),
-                Err(failure) if failure.code == 4 => (State::NotFound.to_string(), failure.message),
+                Err(failure) if failure.code == NOT_FOUND => (State::NotFound.to_string(), failure.message),
                 Err(failure) => (State::Error.to_string(), failure.message),
             };
             let driver = host.config.driver_name.clone();
@@ -370,13 +386,18 @@ impl Cli<'_> {
     fn load(&self, name: &str) -> Result<Host, Failure> {
         match self.store.load(name)? {
             Some(host) => Ok(host),
-            None => self.unsaved(name)?.ok_or_else(|| Failure::new(4, format!("machine {name:?} not found"))),
+            None => self
+                .unsaved(name)?
+                .ok_or_else(|| Failure::new(NOT_FOUND, format!("machine {name:?} not found"))),
         }
     }
 
     fn find(&self, name: &str) -> Result<Box<dyn Driver>, Failure> {
-        (self.driver)(name)
-            .ok_or_else(|| Failure::new(1, format!("there is no driver {name:?}; give one with --driver")))
+        let unknown = || match name {
+            "" => "say who makes the machine, such as --driver local".to_owned(),
+            name => format!("there is no driver {name:?}; `drover machine create --help` shows them"),
+        };
+        (self.driver)(name).ok_or_else(|| Failure::new(1, unknown()))
     }
 }
 

@@ -10,7 +10,7 @@ use std::{
 };
 
 use drover_machine::{
-    cli::{Cli, CreateArgs, Failure, table},
+    cli::{Cli, CreateArgs, Failure, Removal, table},
     driver::{Addresses, Driver, DriverError, DriverState, MachineRequest, PowerOp, Progress, State},
     flags::Flag,
     host::Host,
@@ -63,8 +63,8 @@ fn verbs_on_disk_and_secret_store_machine_drivers_check_6_29_30(rig: Rig) {
             );
         }
         // Plain `rm` of what is not there succeeds, everything else does not.
-        assert_eq!(cli.rm(name, false).unwrap(), None);
-        assert_eq!(cli.rm(name, false).unwrap(), None);
+        assert_eq!(cli.rm(name, false).unwrap(), Removal::Removed);
+        assert_eq!(cli.rm(name, false).unwrap(), Removal::Absent);
         for failure in
             [cli.ip(name).unwrap_err(), cli.status(name).unwrap_err(), cli.inspect(name).unwrap_err()]
         {
@@ -153,7 +153,30 @@ fn a_failed_check_before_creation_leaves_nothing_machine_drivers_check_9() {
     assert_eq!(cli.create(&args).unwrap_err(), Failure { code: 3, message: objection.into() });
     assert_eq!((cloud.made(), store.list().unwrap().len()), (0, 0));
     // Removal has nothing to ask the provider about: a question without an answer would panic.
-    assert_eq!(cli.rm("m", false).unwrap(), None);
+    assert_eq!(cli.rm("m", false).unwrap(), Removal::Absent);
+}
+
+/// Not a row in `ls`, not a lock, not a directory, not a process.
+#[test]
+fn a_local_machine_that_is_refused_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let data_dir = dir.path().join("data");
+    let store = DiskStore::new(data_dir.join("store"));
+    let driver = LocalDriver::new(&data_dir, &harness());
+    let find = |name: &str| (name == "local").then(|| Box::new(driver.clone()) as Box<dyn Driver>);
+    let cli = Cli { store: &store, driver: &find, known: Some(&driver), env: &|_| None, sleep: &|_| () };
+    let long = "m".repeat(80);
+    for (line, name, said) in [
+        ("--driver=local", long.as_str(), "up to 63 letters"),
+        ("--driver=local --hostname-override=no_host", "m", "is no host name"),
+        ("--driver=local --local-cpus=-1", "m", "--local-cpus=-1 must not be negative"),
+        ("--driver=local --local-nosuch=1", "m", "does not know --local-nosuch"),
+        ("--driver=local --custom-install-script=/nonexistent", "m", "cannot read the install script"),
+    ] {
+        let failure = cli.create(&args(line, name)).unwrap_err();
+        assert_eq!((failure.code, failure.message.contains(said)), (3, true), "{failure}");
+        assert!(cli.ls().unwrap().is_empty() && !data_dir.exists(), "{line} {name}");
+    }
 }
 
 #[test]
@@ -166,8 +189,8 @@ fn forced_removal_names_what_may_be_left_machine_drivers_check_27() {
     cloud.script(&["running"]);
     cli.create(&CreateArgs { driver: "cloud".into(), name: "m".into(), ..CreateArgs::default() }).unwrap();
     cloud.script(&["fail"]);
-    let left = cli.rm("m", true).unwrap().unwrap();
-    assert_eq!(left, "machine m i-1 may still exist: quota of patience exceeded");
+    let left = "machine m i-1 may still exist: quota of patience exceeded".to_owned();
+    assert_eq!(cli.rm("m", true).unwrap(), Removal::Forgotten(left));
     assert!(store.list().unwrap().is_empty());
 }
 

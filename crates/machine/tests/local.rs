@@ -19,6 +19,8 @@ as_root_and_as_user! {
     install_script_runs_until_it_succeeds_once
     units_are_supervised
     power_and_disk
+    looking_starts_nothing
+    a_holder_that_holds_nothing_goes
     create_twice_adopts
     a_shell_on_a_terminal
 }
@@ -348,6 +350,60 @@ fn power_and_disk(rig: Rig) {
     rig.local.start("m").unwrap();
     assert_eq!(rig.sh("m", "cat /var/lib/kept"), "kept");
     rig.finish();
+}
+
+/// Without a holder no machine runs: the disk says all there is to say, and no process is left behind by asking.
+fn looking_starts_nothing(rig: Rig) {
+    let before = rig.create_with("m", "true");
+    eventually("installed", || rig.local.inspect("m").unwrap().install == InstallState::Done);
+    rig.create("n");
+    rig.local.shutdown_all().unwrap();
+    let listed = rig.local.list().unwrap();
+    assert_eq!(listed.iter().map(|machine| machine.name.as_str()).collect::<Vec<_>>(), ["m", "n"]);
+    let seen = [rig.local.inspect("m"), rig.local.stop("m"), rig.local.kill("m"), Ok(listed[0].clone())];
+    for machine in seen.map(Result::unwrap) {
+        assert_eq!((machine.state, machine.pid), (PowerState::Stopped, None));
+        assert_eq!((machine.ip, &machine.machine_id), (before.ip, &before.machine_id));
+        assert_eq!(machine.install, InstallState::Done);
+    }
+    for name in ["nosuch", "", "..", "m/disk", &"m".repeat(80)] {
+        assert!(matches!(rig.local.inspect(name), Err(Error::NotFound(_))), "{name}");
+        assert!(matches!(rig.local.stop(name), Err(Error::NotFound(_))), "{name}");
+        assert!(!rig.local.rm(name).unwrap(), "{name}");
+    }
+    assert_eq!(support::leftovers(&rig.data_dir.display().to_string()), Vec::<String>::new());
+    // A holder that was killed left its socket.
+    let holder = rig.local.hello().unwrap();
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(holder.pid as i32), nix::sys::signal::Signal::SIGKILL)
+        .unwrap();
+    eventually("the holder has ended", || !is_process(holder.pid as i32));
+    assert_eq!(rig.local.list().unwrap().len(), 2);
+    assert_eq!(support::leftovers(&rig.data_dir.display().to_string()), Vec::<String>::new());
+    // What needs power gets a holder.
+    assert_eq!(rig.local.start("m").unwrap().state, PowerState::Running);
+    assert!(rig.local.rm("n").unwrap());
+    rig.finish();
+}
+
+/// A holder goes when no machine has power and nobody is connected, and not before.
+fn a_holder_that_holds_nothing_goes(rig: Rig) {
+    let (running, watched) = (Rig::new(), Rig::new());
+    running.create("m");
+    let (machines, watch) = (running.local.hello().unwrap(), watched.local.watch().unwrap());
+    // Begun last, so that the others had at least as much time.
+    rig.local.shutdown_all().unwrap();
+    rig.create("off");
+    rig.local.stop("off").unwrap();
+    let holder = rig.local.hello().unwrap();
+    eventually("the holder without work has ended", || !is_process(holder.pid as i32));
+    assert!(is_process(machines.pid as i32) && is_process(watch.info().pid as i32));
+    assert_eq!(running.sh("m", "echo alive"), "alive");
+    // And comes back when it is needed.
+    let machine = rig.local.start("off").unwrap();
+    assert_eq!(machine.state, PowerState::Running);
+    assert_ne!(rig.local.hello().unwrap().pid, holder.pid);
+    drop(watch);
+    [rig, running, watched].into_iter().for_each(Rig::finish);
 }
 
 fn create_twice_adopts(rig: Rig) {

@@ -33,7 +33,9 @@ fn kill_process(pid: i32) {
 
 /// Two clients that miss the holder at the same time start one each; the second finds the lock taken.
 fn second_holder_is_impossible(rig: Rig) {
-    let first = rig.local.hello().unwrap();
+    // While somebody is connected it does not go by itself.
+    let watch = rig.local.watch().unwrap();
+    let first = watch.info().clone();
     let second = Command::new(harness())
         .args(["machine-holder", "--data-dir"])
         .arg(&rig.data_dir)
@@ -43,6 +45,7 @@ fn second_holder_is_impossible(rig: Rig) {
         .unwrap();
     assert!(second.success());
     assert_eq!(rig.local.hello().unwrap().instance, first.instance);
+    drop(watch);
     rig.finish();
 }
 

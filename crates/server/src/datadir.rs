@@ -18,6 +18,16 @@ impl DataDir {
         Ok(Self(path.canonicalize()?))
     }
 
+    /// The directory if it is there. Makes nothing.
+    pub fn existing(path: &Path) -> io::Result<Option<Self>> {
+        match path.canonicalize() {
+            Ok(found) if !found.is_dir() => Err(io::ErrorKind::NotADirectory.into()),
+            Ok(found) => Ok(Some(Self(found))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     pub fn path(&self) -> &Path {
         &self.0
     }
@@ -75,6 +85,19 @@ impl DataDir {
         };
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         Ok((file, format!("{}_{}", host.trim(), own.trim())))
+    }
+
+    /// Keeps servers out while the directory is removed: the locks that they take. Says no while one runs.
+    pub fn claim_for_removal(&self) -> anyhow::Result<Vec<std::fs::File>> {
+        let mut claims = vec![];
+        for path in [self.database().join("lock"), self.0.join("lock")] {
+            let Ok(file) = std::fs::File::options().write(true).open(path) else { continue };
+            if let Err(std::fs::TryLockError::WouldBlock) = file.try_lock() {
+                bail!("a server works in {}: stop it first; nothing was deleted", self.0.display());
+            }
+            claims.push(file);
+        }
+        Ok(claims)
     }
 
     /// Says no to a directory that a server on another API has used.

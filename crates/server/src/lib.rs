@@ -9,6 +9,7 @@
 //! * [`admission`]: defaults and validation inside the embedded API.
 //! * `kubeconfigs`: takes kubeconfigs away with their clusters.
 //! * [`datadir`]: what lies where in the data directory.
+//! * [`shell`]: words that people copy.
 //!
 //! This crate puts things together; it decides nothing about clusters or machines.
 
@@ -23,6 +24,7 @@ mod kubeconfigs;
 pub mod manager;
 pub mod plane;
 mod prepare;
+pub mod shell;
 
 pub use datadir::DataDir;
 pub use manager::{Manager, ManagerOptions};

@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 use drover_api::labels::rke::INFRA_MACHINE_NAME;
 use drover_api::names::JOB_RUNNER;
 use drover_apiserver::auth::pki::{Credential, Pki, ServingCertificate, kubeconfig, server_config};
-use drover_apiserver::storage::SqliteStorage;
+use drover_apiserver::storage::{SqliteStorage, StorageError};
 use drover_jobs::{Runner, RunnerOptions};
 use drover_machine::local::Local;
 use jiff::Timestamp;
@@ -26,6 +26,7 @@ use crate::external::standby::until_leader;
 use crate::external::{External, authority};
 use crate::front::Asset;
 use crate::plane::{Plane, PlaneOptions, Port};
+use crate::shell::quoted;
 
 /// Local machines reach the manager at their gateway, in a network that holds nobody else: the port can be the same at
 /// every start, so that agents find the manager again whatever port it has towards people.
@@ -169,7 +170,8 @@ impl Ground {
         let Some(kubeconfig) = kubeconfig else {
             data_dir.claim_for_embedded().with_context(&unusable)?;
             data_dir.close_database().with_context(&unusable)?;
-            let storage = SqliteStorage::open(&data_dir.database()).with_context(&unusable)?;
+            let storage = SqliteStorage::open(&data_dir.database());
+            let storage = storage.map_err(|error| with_remedy(error, data_dir)).with_context(&unusable)?;
             return Ok(Self::Embedded(Arc::new(storage)));
         };
         let (_claim, name) = data_dir.claim_for_external().with_context(&unusable)?;
@@ -209,6 +211,18 @@ impl Ground {
     }
 }
 
+/// Says what a person can do about a store that is broken. Only a new directory begins anew: the machines of the old one
+/// belong to what the store said.
+fn with_remedy(error: StorageError, data_dir: &DataDir) -> anyhow::Error {
+    let StorageError::Damaged { .. } = error else { return error.into() };
+    let dir = data_dir.path().display();
+    anyhow::anyhow!(
+        "{error}; restore a copy of {}, or begin anew: move {dir} away, or `drover quickstart --delete --data-dir {}`",
+        data_dir.database().display(),
+        quoted(&dir.to_string()),
+    )
+}
+
 /// One listening socket, for two that accept one after the other.
 fn shared(listener: TcpListener) -> anyhow::Result<(TcpListener, TcpListener)> {
     let listener = listener.into_std()?;
@@ -227,8 +241,22 @@ async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
                 "{address} is no address of this machine; choose one with --bind ADDR:PORT, or 0.0.0.0 for all"
             )
         }
+        Err(error)
+            if error.kind() == std::io::ErrorKind::PermissionDenied && address.port() < first_free_port() =>
+        {
+            bail!(
+                "{address} is not for this user, because ports below {} are root's; choose another with --bind ADDR:PORT",
+                first_free_port()
+            )
+        }
         Err(error) => Err(error).with_context(|| format!("cannot listen on {address}")),
     }
+}
+
+/// The first port that every user may bind.
+fn first_free_port() -> u16 {
+    let setting = std::fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start");
+    setting.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(1024)
 }
 
 /// Where people on this host reach an address that was bound.

@@ -313,6 +313,71 @@ async fn a_directory_in_use_or_of_a_newer_release_is_refused() {
 }
 
 #[tokio::test]
+async fn a_damaged_file_is_refused_and_left_as_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = SqliteStorage::open(dir.path()).unwrap();
+    for n in 0..50 {
+        store.write(put(&format!("x{n}"), Expect::Absent, n)).await.unwrap();
+    }
+    // As a crash leaves it, with a log; and as a stop does, without one.
+    copy(dir.path(), &dir.path().join("crashed"));
+    drop(store);
+    let garbage = |from: usize, whole: &[u8]| [&whole[..from], &vec![0xa5; whole.len() - from]].concat();
+    let foreign = {
+        let path = dir.path().join("foreign.db");
+        let database = rusqlite::Connection::open(&path).unwrap();
+        database.execute_batch("CREATE TABLE versions (a); INSERT INTO versions VALUES (1);").unwrap();
+        drop(database);
+        std::fs::read(path).unwrap()
+    };
+    for place in [dir.path().to_owned(), dir.path().join("crashed")] {
+        let (file, log) = (place.join("store.db"), place.join("store.db-wal"));
+        let (whole, logged) = (std::fs::read(&file).unwrap(), std::fs::read(&log).ok());
+        let mut damages = vec![
+            Some(vec![]),
+            Some(garbage(0, &whole)),
+            Some(garbage(4096, &whole)),
+            Some(whole[..50].to_vec()),
+            Some(whole[..whole.len() / 2].to_vec()),
+        ];
+        // Without file and log it is a new store; with a log it is none.
+        damages.push(if logged.is_some() { None } else { Some(foreign.clone()) });
+        for (n, damage) in damages.iter().enumerate() {
+            match damage {
+                Some(bytes) => std::fs::write(&file, bytes).unwrap(),
+                None => std::fs::remove_file(&file).unwrap(),
+            }
+            let Err(error) = SqliteStorage::open(&place) else { panic!("damage {n} was opened") };
+            assert!(matches!(error, StorageError::Damaged { .. }), "damage {n}: {error}");
+            assert!(error.to_string().contains(file.to_str().unwrap()), "{error}");
+            assert_eq!(std::fs::read(&file).ok(), *damage, "damage {n}");
+            if let Some(logged) = &logged {
+                assert_eq!(
+                    std::fs::read(&log).ok().as_ref(),
+                    Some(logged),
+                    "the log after damage {n}: {error}"
+                );
+            }
+        }
+        // A copy that is put back is whole again.
+        std::fs::write(&file, whole).unwrap();
+        assert_eq!(SqliteStorage::open(&place).unwrap().index().count("", "things"), 50);
+    }
+}
+
+/// A file that is being made has another name: what has the right one is whole.
+#[tokio::test]
+async fn what_a_crash_left_of_the_first_start_is_made_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["store.new", "store.new-journal"] {
+        std::fs::write(dir.path().join(name), "half").unwrap();
+    }
+    SqliteStorage::open(dir.path()).unwrap().write(put("a", Expect::Absent, 1)).await.unwrap();
+    assert_eq!(SqliteStorage::open(dir.path()).unwrap().index().count("", "things"), 1);
+    assert!(!dir.path().join("store.new").exists());
+}
+
+#[tokio::test]
 async fn the_write_ahead_log_stays_bounded() {
     let dir = tempfile::tempdir().unwrap();
     let store = SqliteStorage::open(dir.path()).unwrap();

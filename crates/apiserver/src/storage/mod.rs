@@ -69,6 +69,14 @@ pub enum StorageError {
         /// Version known here.
         known: i64,
     },
+    /// What lies there is no store, or not a whole one.
+    #[error("the store {path} is damaged ({why}) and was left as it is")]
+    Damaged {
+        /// The file.
+        path: Arc<str>,
+        /// How it shows.
+        why: Arc<str>,
+    },
     /// The store is shutting down.
     #[error("the store is closed")]
     Closed,

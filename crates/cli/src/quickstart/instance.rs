@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{Read, Seek, Write};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -14,13 +14,17 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::cluster;
+use crate::output::drover_at;
 use crate::server::own_executable;
 
 const POLL: Duration = Duration::from_millis(100);
 const STOP_LIMIT: Duration = Duration::from_secs(60);
 
+pub(super) const PID_FILE: &str = "quickstart.pid";
+const OUT_FILE: &str = "quickstart.out";
+
 fn pid_file(data_dir: &DataDir) -> PathBuf {
-    data_dir.path().join("quickstart.pid")
+    data_dir.path().join(PID_FILE)
 }
 
 fn ready_file(data_dir: &DataDir) -> PathBuf {
@@ -58,14 +62,23 @@ pub(super) fn refuse_running(data_dir: &DataDir) -> anyhow::Result<()> {
     lock(data_dir).map(drop)
 }
 
+/// Keeps quickstarts out while the directory is removed. A disk that is too full for the file is removed all the same.
+pub(super) fn keep_out(data_dir: &DataDir) -> anyhow::Result<Option<File>> {
+    let there = File::options().create(true).append(true).open(pid_file(data_dir)).is_ok();
+    there.then(|| lock(data_dir)).transpose()
+}
+
 fn lock(data_dir: &DataDir) -> anyhow::Result<File> {
     let path = pid_file(data_dir);
-    let mut file = File::options().read(true).write(true).create(true).truncate(false).open(&path)?;
+    let file = File::options().read(true).write(true).create(true).truncate(false).open(&path);
+    let mut file =
+        file.with_context(|| format!("data directory {} cannot be used", data_dir.path().display()))?;
     if file.try_lock().is_err() {
         let pid = read_pid(&mut file).map(|pid| format!(" (process {pid})")).unwrap_or_default();
         bail!(
-            "a quickstart{pid} already runs with data directory {dir}; end it with `drover quickstart --stop --data-dir {dir}`",
-            dir = data_dir.path().display()
+            "a quickstart{pid} already runs with data directory {}; end it with `{}`",
+            data_dir.path().display(),
+            drover_at(data_dir, &["quickstart", "--stop"])
         );
     }
     Ok(file)
@@ -122,7 +135,8 @@ fn is_running(pid: i32) -> bool {
 /// The same command line without `--detach`, in a process group of its own, so that Ctrl-C in the terminal does not reach
 /// it, its words in a file.
 pub(super) fn spawn_background(data_dir: &DataDir) -> anyhow::Result<Child> {
-    let log = File::create(data_dir.path().join("quickstart.out"))?;
+    let path = data_dir.path().join(OUT_FILE);
+    let log = File::create(&path).with_context(|| format!("{} cannot be written", path.display()))?;
     let words = std::env::args_os().skip(1).filter(|word| word != "--detach");
     let mut command = Command::new(own_executable()?);
     command.args(words).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).process_group(0);
@@ -130,14 +144,22 @@ pub(super) fn spawn_background(data_dir: &DataDir) -> anyhow::Result<Child> {
 }
 
 /// Ends with what the background process said last, should it end.
-pub(super) async fn ended(child: &mut Child) -> anyhow::Result<String> {
+pub(super) async fn ended(data_dir: &DataDir, child: &mut Child) -> anyhow::Result<String> {
     loop {
         if let Some(status) = child.try_wait()? {
-            return Ok(format!(
-                "the background process ended with {status}; see quickstart.out in the data directory"
-            ));
+            return Ok(last_words(data_dir, status));
         }
         tokio::time::sleep(POLL).await;
+    }
+}
+
+/// Why the background process ended: its error, if it said one.
+fn last_words(data_dir: &DataDir, status: ExitStatus) -> String {
+    let path = data_dir.path().join(OUT_FILE);
+    let said = std::fs::read_to_string(&path).unwrap_or_default();
+    match said.lines().rev().find_map(|line| line.strip_prefix("drover: ")) {
+        Some(error) => error.to_owned(),
+        None => format!("the background process ended with {status}; see {}", path.display()),
     }
 }
 
@@ -145,8 +167,7 @@ pub(super) async fn ended(child: &mut Child) -> anyhow::Result<String> {
 pub(super) async fn client_when_up(data_dir: &DataDir, child: &mut Child) -> anyhow::Result<Client> {
     loop {
         if let Some(status) = child.try_wait()? {
-            let said = std::fs::read_to_string(data_dir.path().join("quickstart.out")).unwrap_or_default();
-            bail!("{}", said.trim().strip_prefix("drover: ").map_or(format!("{status}"), str::to_owned));
+            bail!("{}", last_words(data_dir, status));
         }
         // The kubeconfig of an earlier run may name a port that nobody serves: only an answer counts.
         if let Ok(client) = cluster::client(&data_dir.kubeconfig()).await
@@ -156,26 +177,6 @@ pub(super) async fn client_when_up(data_dir: &DataDir, child: &mut Child) -> any
         }
         tokio::time::sleep(POLL).await;
     }
-}
-
-/// `--delete` removes a directory only if it is one of ours.
-pub(super) fn refuse_foreign(data_dir: &DataDir) -> anyhow::Result<()> {
-    let empty = std::fs::read_dir(data_dir.path())?.next().is_none();
-    if empty
-        || data_dir.database().exists()
-        || data_dir.is_external()
-        || pid_file(data_dir).exists()
-        || data_dir.path().join("local").exists()
-    {
-        return Ok(());
-    }
-    bail!("{} does not look like a data directory of drover; nothing was deleted", data_dir.path().display());
-}
-
-/// Removes the data directory.
-pub(super) fn remove(data_dir: &DataDir) -> anyhow::Result<()> {
-    std::fs::remove_dir_all(data_dir.path())
-        .with_context(|| format!("{} cannot be removed", data_dir.path().display()))
 }
 
 #[cfg(test)]

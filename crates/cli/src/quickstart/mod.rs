@@ -1,5 +1,6 @@
 //! `drover quickstart`: management plane, local machines and a demo cluster, with one command.
 
+mod delete;
 mod demo;
 mod instance;
 mod progress;
@@ -12,11 +13,12 @@ use anyhow::{Context, bail};
 use clap::Args;
 use drover_machine::local::{Local, PowerState};
 use drover_provisioning::controlplane::planner::releases::Releases;
+use drover_server::shell::quoted;
 use drover_server::{DataDir, Manager};
 use kube::Client;
 
-use crate::args::DataDirArg;
-use crate::output::program;
+use crate::args::{DataDirArg, bind_address};
+use crate::output::{drover_at, full_disk_named};
 use crate::server::{own_executable, start, until_told_to_stop};
 use crate::{cluster, logging};
 use demo::Demo;
@@ -32,7 +34,7 @@ pub(crate) struct Quickstart {
     #[command(flatten)]
     data_dir: DataDirArg,
     /// Address and port of the management plane.
-    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8443")]
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8443", value_parser = bind_address)]
     bind: SocketAddr,
     /// How many machines: one runs the control plane, the others are workers [default: 3].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(2..=50))]
@@ -58,7 +60,7 @@ impl Quickstart {
     pub(crate) async fn run(self, verbose: u8) -> anyhow::Result<i32> {
         let path = self.data_dir.path();
         if self.delete {
-            return delete(&path).await;
+            return delete::delete(&path).await;
         }
         if self.stop {
             return stop(&path).await;
@@ -73,8 +75,12 @@ impl Quickstart {
                 versions.join(", ")
             );
         }
+        self.start(&path, verbose).await.map_err(|error| full_disk_named(error, &path))
+    }
+
+    async fn start(self, path: &Path, verbose: u8) -> anyhow::Result<i32> {
         let unusable = || format!("data directory {} cannot be used", path.display());
-        let data_dir = DataDir::open(&path).with_context(unusable)?;
+        let data_dir = DataDir::open(path).with_context(unusable)?;
         if self.detach {
             return self.detached(&data_dir).await;
         }
@@ -122,6 +128,7 @@ impl Quickstart {
         instance::mark_ready(&manager.data_dir)?;
         farewell(&manager.data_dir, &manager.url, &kubeconfig, begun);
         if !self.exit_when_ready {
+            say("\nCtrl-C powers the machines off and keeps their disks; the same command carries on.");
             std::future::pending::<()>().await;
         }
         Ok(0)
@@ -138,15 +145,12 @@ impl Quickstart {
         let progress = Progress::new(client, begun);
         tokio::select! {
             ready = progress.until_ready(instance::until_ready(data_dir)) => ready?,
-            failed = instance::ended(&mut child) => bail!("{}", failed?),
+            failed = instance::ended(data_dir, &mut child) => bail!("{}", failed?),
         }
-        let url = cluster::server_url(&data_dir.kubeconfig())?;
+        let url = cluster::server_url(&data_dir.kubeconfig()).await?;
         farewell(data_dir, &url, &data_dir.cluster_kubeconfig(demo::NAME), begun);
-        let dir = data_dir.path().display();
-        say(&format!(
-            "It goes on in the background; `{} quickstart --stop --data-dir {dir}` ends it.",
-            program()
-        ));
+        let stop = drover_at(data_dir, &["quickstart", "--stop"]);
+        say(&format!("\nIt goes on in the background; `{stop}` ends it."));
         Ok(0)
     }
 }
@@ -213,40 +217,30 @@ fn farewell(data_dir: &DataDir, url: &str, kubeconfig: &Path, begun: Instant) {
     println!("  management plane  {url}");
     println!("  its kubeconfig    {}", data_dir.kubeconfig().display());
     println!("  demo's kubeconfig {}", kubeconfig.display());
+    let (own, demos) = (data_dir.kubeconfig().display().to_string(), kubeconfig.display().to_string());
     println!("\nTry next:");
-    println!("  kubectl --kubeconfig {} get nodes -o wide", kubeconfig.display());
+    println!("  kubectl --kubeconfig {} get nodes -o wide", quoted(&demos));
     println!(
         "  kubectl --kubeconfig {} -n {} get clusters.provisioning.cattle.io,machines",
-        data_dir.kubeconfig().display(),
+        quoted(&own),
         demo::NAMESPACE
     );
-    println!("  {} describe cluster demo --data-dir {}", program(), data_dir.path().display());
+    println!("  {}", drover_at(data_dir, &["describe", "cluster", demo::NAME]));
 }
 
 async fn stop(path: &Path) -> anyhow::Result<i32> {
-    let data_dir = DataDir::open(path)?;
-    if instance::stop_running(&data_dir).await? {
-        say("stopped; the disks are kept, and `drover quickstart` carries on from here");
-    } else {
-        say("nothing was running");
-    }
-    Ok(0)
-}
-
-async fn delete(path: &Path) -> anyhow::Result<i32> {
-    if !path.exists() {
-        say("there is nothing to delete");
+    let shown = path.display();
+    let found = DataDir::existing(path).with_context(|| format!("data directory {shown} cannot be used"))?;
+    let Some(data_dir) = found else {
+        say(&format!("nothing was running: {shown} does not exist"));
         return Ok(0);
+    };
+    if instance::stop_running(&data_dir).await? {
+        let again = drover_at(&data_dir, &["quickstart"]);
+        say(&format!("stopped; the disks are kept, and `{again}` carries on from here"));
+    } else {
+        say(&format!("nothing was running: no quickstart has {shown}"));
     }
-    let data_dir = DataDir::open(path)?;
-    instance::refuse_foreign(&data_dir)?;
-    instance::stop_running(&data_dir).await?;
-    let (dir, exe) = (data_dir.path().to_owned(), own_executable()?);
-    tokio::task::spawn_blocking(move || Local::attach(&dir, &exe)?.destroy())
-        .await?
-        .context("the local machines could not be removed")?;
-    instance::remove(&data_dir)?;
-    say("everything is gone");
     Ok(0)
 }
 

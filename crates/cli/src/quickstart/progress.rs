@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::io::{IsTerminal, Write};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use drover_api::capi::v1beta2::Machine;
 use drover_api::provisioning::v1::Cluster;
 use drover_runtime::{Cache, Caches, ObjectKey};
+use kube::api::{Api, ListParams};
 use kube::{Client, ResourceExt};
 use tokio::sync::Notify;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -18,11 +20,13 @@ use super::demo::{NAME, NAMESPACE};
 const USUAL: (usize, usize) = (80, 24);
 /// Redraws of a terminal, for the clocks.
 const TICK: Duration = Duration::from_millis(500);
+const LIST_LIMIT: Duration = Duration::from_secs(10);
 
 pub(super) struct Progress {
+    client: Client,
     clusters: Cache<Cluster>,
     machines: Cache<Machine>,
-    changed: std::sync::Arc<Notify>,
+    changed: Arc<Notify>,
     begun: Instant,
     terminal: bool,
     _stops: DropGuard,
@@ -38,14 +42,14 @@ struct Line {
 impl Progress {
     pub(super) fn new(client: Client, begun: Instant) -> Self {
         let stop = CancellationToken::new();
-        let caches = Caches::new(client, stop.clone());
+        let caches = Caches::new(client.clone(), stop.clone());
         let (clusters, machines) = (caches.all::<Cluster>(), caches.all::<Machine>());
-        let changed = std::sync::Arc::new(Notify::new());
+        let changed = Arc::new(Notify::new());
         let (a, b) = (changed.clone(), changed.clone());
         clusters.subscribe(move |_| a.notify_one());
         machines.subscribe(move |_| b.notify_one());
         let terminal = std::io::stdout().is_terminal();
-        Self { clusters, machines, changed, begun, terminal, _stops: stop.drop_guard() }
+        Self { client, clusters, machines, changed, begun, terminal, _stops: stop.drop_guard() }
     }
 
     /// Shows progress until the cluster is Ready and `proof` has come: after a restart, the cluster is still called Ready
@@ -54,42 +58,68 @@ impl Progress {
         &self,
         proof: impl Future<Output = anyhow::Result<T>>,
     ) -> anyhow::Result<T> {
+        self.show(proof, &mut std::io::stdout()).await
+    }
+
+    async fn show<T>(
+        &self,
+        proof: impl Future<Output = anyhow::Result<T>>,
+        out: &mut impl Write,
+    ) -> anyhow::Result<T> {
         let mut screen = Screen::default();
         let mut proof = std::pin::pin!(proof);
         let mut proven = None;
         loop {
-            let lines = self.lines(proven.is_some());
-            if self.terminal {
+            let cluster = self.clusters.get(&ObjectKey::new(NAMESPACE, NAME));
+            let ready = cluster.as_ref().is_some_and(|cluster| is_ready(cluster));
+            let last = if ready && proven.is_some() { self.final_machines().await } else { None };
+            let ended = last.is_some();
+            let machines = last.unwrap_or_else(|| self.machines.list());
+            let lines = lines(cluster.as_deref(), &machines, proven.is_some());
+            let text = if self.terminal {
                 screen.redraw(&lines, self.begun)
             } else {
                 screen.print(&lines, self.begun)
-            }
-            let cluster = self.clusters.get(&ObjectKey::new(NAMESPACE, NAME));
-            if cluster.as_ref().is_some_and(|cluster| is_ready(cluster))
-                && let Some(proof) = proven.take()
-            {
+            };
+            // A terminal that is gone needs no progress.
+            let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+            if ended && let Some(proof) = proven.take() {
                 return Ok(proof);
             }
             tokio::select! {
                 found = &mut proof, if proven.is_none() => proven = Some(found?),
                 () = self.changed.notified() => {}
-                () = tokio::time::sleep(TICK), if self.terminal => {}
+                () = tokio::time::sleep(TICK), if self.terminal || proven.is_some() => {}
             }
         }
     }
 
-    fn lines(&self, proven: bool) -> BTreeMap<String, Line> {
-        let mut lines = BTreeMap::new();
-        for machine in self.machines.list() {
-            if machine.namespace().as_deref() == Some(NAMESPACE) && machine.spec.cluster_name == NAME {
-                lines.insert(format!("machine {}", machine.name_any()), machine_line(&machine));
+    /// The Machines for the last picture. Clusters and Machines are watched apart, and the news that the cluster is Ready
+    /// may overtake those of the Machines that made it so: what is listed now is not older than either.
+    async fn final_machines(&self) -> Option<Vec<Arc<Machine>>> {
+        let api: Api<Machine> = Api::namespaced(self.client.clone(), NAMESPACE);
+        match tokio::time::timeout(LIST_LIMIT, api.list(&ListParams::default())).await {
+            Ok(Ok(machines)) => Some(machines.items.into_iter().map(Arc::new).collect()),
+            Ok(Err(error)) => {
+                tracing::debug!(%error, "machines cannot be listed");
+                None
             }
+            Err(_) => None,
         }
-        if let Some(cluster) = self.clusters.get(&ObjectKey::new(NAMESPACE, NAME)) {
-            lines.insert(format!("cluster {NAME}"), cluster_line(&cluster, proven));
-        }
-        lines
     }
+}
+
+fn lines(cluster: Option<&Cluster>, machines: &[Arc<Machine>], proven: bool) -> BTreeMap<String, Line> {
+    let mut lines = BTreeMap::new();
+    for machine in machines {
+        if machine.namespace().as_deref() == Some(NAMESPACE) && machine.spec.cluster_name == NAME {
+            lines.insert(format!("machine {}", machine.name_any()), machine_line(machine));
+        }
+    }
+    if let Some(cluster) = cluster {
+        lines.insert(format!("cluster {NAME}"), cluster_line(cluster, proven));
+    }
+    lines
 }
 
 fn is_ready(cluster: &Cluster) -> bool {
@@ -151,14 +181,15 @@ impl Screen {
     }
 
     /// A line per change, for logs.
-    fn print(&mut self, lines: &BTreeMap<String, Line>, begun: Instant) {
-        for name in self.remember(lines) {
-            println!("{:>6.1}s  {name}: {}", begun.elapsed().as_secs_f32(), text(&lines[&name]));
-        }
+    fn print(&mut self, lines: &BTreeMap<String, Line>, begun: Instant) -> String {
+        let line = |name: &String| {
+            format!("{:>6.1}s  {name}: {}\n", begun.elapsed().as_secs_f32(), text(&lines[name]))
+        };
+        self.remember(lines).iter().map(line).collect()
     }
 
     /// A line per machine, drawn over the last ones.
-    fn redraw(&mut self, lines: &BTreeMap<String, Line>, begun: Instant) {
+    fn redraw(&mut self, lines: &BTreeMap<String, Line>, begun: Instant) -> String {
         self.remember(lines);
         let mut out = String::new();
         if self.height > 0 {
@@ -174,9 +205,7 @@ impl Screen {
             out.push_str(&row);
             out.push('\n');
         }
-        let mut stdout = std::io::stdout().lock();
-        // A terminal that is gone needs no progress.
-        let _ = stdout.write_all(out.as_bytes()).and_then(|()| stdout.flush());
+        out
     }
 }
 
@@ -223,7 +252,9 @@ fn text(line: &Line) -> String {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn rows_fit_into_the_window() {
@@ -242,6 +273,58 @@ mod tests {
             "{some:?}"
         );
         assert_eq!(rows(&lines, |_| 7, 9, (80, 60)).len(), 51);
+    }
+
+    /// The watch of the Machines is behind that of the Cluster; the API itself knows better.
+    #[tokio::test]
+    async fn the_last_picture_shows_what_made_the_cluster_ready() {
+        let machine = |phase: &str| {
+            json!({
+                "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Machine",
+                "metadata": {"name": "demo-worker-1", "namespace": NAMESPACE},
+                "spec": {
+                    "clusterName": NAME, "bootstrap": {},
+                    "infrastructureRef": {"apiGroup": "x", "kind": "LocalMachine", "name": "demo-worker-1"},
+                },
+                "status": {"phase": phase},
+            })
+        };
+        let cluster: Cluster = serde_json::from_value(json!({
+            "apiVersion": "provisioning.cattle.io/v1", "kind": "Cluster",
+            "metadata": {"name": NAME, "namespace": NAMESPACE},
+            "spec": {},
+            "status": {"ready": true, "conditions": [{"type": "Ready", "status": "True"}]},
+        }))
+        .unwrap();
+        let list = json!({
+            "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineList",
+            "metadata": {"resourceVersion": "9"}, "items": [machine("Running")],
+        });
+        let api = tower::service_fn(move |_: http::Request<kube::client::Body>| {
+            let answer = http::Response::new(kube::client::Body::from(list.to_string().into_bytes()));
+            async move { Ok::<_, std::convert::Infallible>(answer) }
+        });
+        let progress = Progress {
+            client: Client::new(api, NAMESPACE),
+            clusters: Cache::fixed([cluster]),
+            machines: Cache::fixed([serde_json::from_value::<Machine>(machine("Provisioning")).unwrap()]),
+            changed: Arc::new(Notify::new()),
+            begun: Instant::now(),
+            terminal: false,
+            _stops: CancellationToken::new().drop_guard(),
+        };
+        let mut out = Vec::new();
+        progress.show(async { Ok(()) }, &mut out).await.unwrap();
+        let said = String::from_utf8(out).unwrap();
+        let of = |name: &str| {
+            let line = said.lines().rfind(|line| line.contains(name)).unwrap();
+            line.split_once(": ").unwrap().1.to_owned()
+        };
+        assert_eq!(
+            (of("machine demo-worker-1"), of("cluster demo")),
+            ("Running".into(), "Ready".into()),
+            "{said}"
+        );
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! The client side: every call is one request to the holder, which is started when it is needed and not there.
+//! The client side: every call is one request to the holder, which is started when it is needed and not there. Looking,
+//! and powering off, does not need one: without a holder no machine runs, and the records say the rest.
 //! All calls block; from async code use a blocking task.
 
 use std::{
@@ -14,9 +15,9 @@ use serde::de::DeserializeOwned;
 
 use super::{
     error::{At, Error, Result},
-    layout::{Layout, remove_tree},
+    layout::{Layout, private_dir, remove_tree},
     protocol::{CreateOptions, HolderInfo, MachineInfo, Reply, Request},
-    wire,
+    records, wire,
 };
 
 /// The holder answers lists at once and boots within a second; this is for a host that swaps.
@@ -66,7 +67,11 @@ impl Local {
 
     /// Removes a machine with its processes, mounts, network and disk. False if there was none.
     pub fn rm(&self, name: &str) -> Result<bool> {
-        self.call(&Request::Remove { name: name.to_owned() })
+        let request = Request::Remove { name: name.to_owned() };
+        self.call_running(&request, || match records::machine(&self.layout, name) {
+            Err(Error::NotFound(_)) => Ok(false),
+            _ => self.call(&request),
+        })
     }
 
     /// Boots a machine unless it runs.
@@ -76,17 +81,19 @@ impl Local {
 
     /// Powers a machine off and keeps its disk: units are stopped first, for at most 15 seconds.
     pub fn stop(&self, name: &str) -> Result<MachineInfo> {
-        self.call(&Request::Stop { name: name.to_owned(), grace_seconds: GRACE.as_secs() })
+        let request = Request::Stop { name: name.to_owned(), grace_seconds: GRACE.as_secs() };
+        self.call_running(&request, || records::machine(&self.layout, name))
     }
 
     /// Pulls the plug: kills process 1. The disk is kept.
     pub fn kill(&self, name: &str) -> Result<MachineInfo> {
-        self.call(&Request::Kill { name: name.to_owned() })
+        let request = Request::Kill { name: name.to_owned() };
+        self.call_running(&request, || records::machine(&self.layout, name))
     }
 
-    /// Every machine, by name.
+    /// Every machine, by name. Starts nothing.
     pub fn list(&self) -> Result<Vec<MachineInfo>> {
-        self.call(&Request::List)
+        self.call_running(&Request::List, || records::machines(&self.layout))
     }
 
     /// Whether there is any machine, without starting anything.
@@ -94,9 +101,10 @@ impl Local {
         fs::read_dir(self.layout.machines()).is_ok_and(|mut entries| entries.next().is_some())
     }
 
-    /// One machine.
+    /// One machine. Starts nothing.
     pub fn inspect(&self, name: &str) -> Result<MachineInfo> {
-        self.call(&Request::Inspect { name: name.to_owned() })
+        let request = Request::Inspect { name: name.to_owned() };
+        self.call_running(&request, || records::machine(&self.layout, name))
     }
 
     /// What process 1 of a machine printed while it booted.
@@ -187,6 +195,19 @@ impl Local {
         self.request(request).and_then(|(value, _)| decode(value))
     }
 
+    /// Asks the holder if there is one; a holder that ends while it is asked is none.
+    fn call_running<T: DeserializeOwned>(
+        &self,
+        request: &Request,
+        without: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        let Ok(stream) = self.connect_running() else { return without() };
+        match ask(&stream, request) {
+            Err(error) if is_hangup(&error) => without(),
+            other => other.and_then(|(value, _)| decode(value)),
+        }
+    }
+
     fn call_for_fd(&self, request: &Request) -> Result<OwnedFd> {
         let (_, fds) = self.request(request)?;
         fds.into_iter().next().ok_or_else(|| lost(io::ErrorKind::InvalidData.into()))
@@ -217,7 +238,7 @@ impl Local {
 
     fn start_holder(&self) -> Result<()> {
         if let Some(parent) = self.layout.root().parent() {
-            fs::create_dir_all(parent).at("create directory", parent)?;
+            private_dir(parent)?;
         }
         let output = Command::new(&self.exe)
             .arg("machine-holder")

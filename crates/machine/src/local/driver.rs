@@ -12,6 +12,7 @@ use super::{
     error::Error,
     exec::Terminal,
     protocol::{CreateOptions, MachineInfo, PowerState, ReadOnlyMount},
+    validate::validate,
 };
 use crate::{
     driver::{Addresses, Driver, DriverError, DriverState, MachineRequest, PowerOp, Progress, State},
@@ -41,6 +42,18 @@ impl LocalDriver {
         self
     }
 
+    fn options(&self, request: &MachineRequest) -> CreateOptions {
+        CreateOptions {
+            uid: request.uid.clone(),
+            hostname: request.hostname.clone(),
+            install_script: request.install_script.clone(),
+            authorized_key: request.authorized_key.clone(),
+            cpus: u32::try_from(request.values.int(CPUS)).unwrap_or(0),
+            mounts: self.mounts.clone(),
+            hosts: BTreeMap::new(),
+        }
+    }
+
     fn local(&self) -> Result<Local, DriverError> {
         Local::attach(&self.data_dir, &self.exe).map_err(failed)
     }
@@ -52,12 +65,7 @@ impl Driver for LocalDriver {
     }
 
     fn flags(&self) -> Vec<Flag> {
-        vec![Flag::int(
-            CPUS,
-            0,
-            "LOCAL_CPUS",
-            "How many of this host's processors the machine may use; 0 means all",
-        )]
+        vec![Flag::int(CPUS, 0, "LOCAL_CPUS", "How many processors the machine may use; 0 means all")]
     }
 
     fn validate(&self, request: &MachineRequest) -> Result<(), DriverError> {
@@ -65,21 +73,13 @@ impl Driver for LocalDriver {
         if u32::try_from(cpus).is_err() {
             return Err(DriverError::Invalid(format!("--{CPUS}={cpus} must not be negative")));
         }
+        validate(&request.name, &self.options(request)).map_err(failed)?;
         // Starting the holder finds out whether this host can carry machines at all.
         Local::open(&self.data_dir, &self.exe).map(drop).map_err(failed)
     }
 
     fn ensure(&self, request: &MachineRequest, state: &mut DriverState) -> Result<Progress, DriverError> {
-        let options = CreateOptions {
-            uid: request.uid.clone(),
-            hostname: request.hostname.clone(),
-            install_script: request.install_script.clone(),
-            authorized_key: request.authorized_key.clone(),
-            cpus: u32::try_from(request.values.int(CPUS)).unwrap_or(0),
-            mounts: self.mounts.clone(),
-            hosts: BTreeMap::new(),
-        };
-        let machine = self.local()?.create(&request.name, &options).map_err(failed)?;
+        let machine = self.local()?.create(&request.name, &self.options(request)).map_err(failed)?;
         state.insert("InstanceId".to_owned(), machine.machine_id.clone().into());
         Ok(progress(&machine))
     }
@@ -112,12 +112,7 @@ impl Driver for LocalDriver {
     }
 
     fn list(&self) -> Result<Vec<(String, Progress)>, DriverError> {
-        let local = self.local()?;
-        // Looking must not make a data directory, nor start a holder in one without machines.
-        if !local.has_machines() {
-            return Ok(Vec::new());
-        }
-        let machines = local.list().map_err(failed)?;
+        let machines = self.local()?.list().map_err(failed)?;
         Ok(machines.iter().map(|machine| (machine.name.clone(), progress(machine))).collect())
     }
 

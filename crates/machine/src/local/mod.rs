@@ -16,8 +16,10 @@ mod namespace;
 mod netlink;
 mod network;
 mod protocol;
+mod records;
 mod shim;
 mod sys;
+mod validate;
 mod wire;
 
 pub use self::{

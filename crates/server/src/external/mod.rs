@@ -56,7 +56,7 @@ struct Inner {
 impl External {
     /// Reads the kubeconfig, and sees that the API answers, is new enough, and lets us do our work.
     pub async fn connect(path: &Path) -> anyhow::Result<Self> {
-        let config = read(path).await?;
+        let config = read_kubeconfig(path).await?;
         let url = config.cluster_url.clone();
         let passthrough = Passthrough::new(&config)
             .with_context(|| format!("the kubeconfig {} cannot be used", path.display()))?;
@@ -121,15 +121,24 @@ impl External {
     }
 }
 
-async fn read(path: &Path) -> anyhow::Result<Config> {
+/// What a kubeconfig's current context says. What is wrong with it is said in one sentence that names the file.
+pub async fn read_kubeconfig(path: &Path) -> anyhow::Result<Config> {
     let shown = path.display();
     if let Err(error) = std::fs::metadata(path)
         && error.kind() == std::io::ErrorKind::NotFound
     {
         bail!("there is no kubeconfig at {shown}");
     }
-    let kubeconfig =
-        Kubeconfig::read_from(path).with_context(|| format!("the kubeconfig {shown} cannot be read"))?;
+    // A reader of YAML quotes what it could not read; there are keys and tokens in such files.
+    let first_line = |error: &dyn std::fmt::Display| {
+        error.to_string().lines().next().unwrap_or_default().trim_end_matches(':').to_owned()
+    };
+    let kubeconfig = Kubeconfig::read_from(path).map_err(|error| match &error {
+        KubeconfigError::ReadConfig(source, _) => {
+            anyhow::anyhow!("the kubeconfig {shown} cannot be read: {source}")
+        }
+        _ => anyhow::anyhow!("the kubeconfig {shown} cannot be read: {}", first_line(&error)),
+    })?;
     let context = kubeconfig.current_context.clone().unwrap_or_default();
     match Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await {
         Ok(config) => Ok(config),

@@ -2,13 +2,19 @@
 //!
 //! `versions` holds every version once, by revision; the view `current` is for people who look inside. A
 //! version becomes garbage when its successor (or its own removal) is compacted.
+//!
+//! A file is made whole or not at all, so one that holds no store is never what a crash left of the first start: it is
+//! damaged, and is refused and left as it is.
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use jiff::Timestamp;
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, params};
 
 use crate::storage::{Event, EventKind, Index, Key, StorageError, Version};
@@ -35,6 +41,7 @@ INSERT INTO meta VALUES ('compacted', 0);
 
 pub(super) struct Database {
     connection: Connection,
+    path: PathBuf,
 }
 
 pub(super) fn failure(error: &rusqlite::Error) -> StorageError {
@@ -46,23 +53,43 @@ pub(super) fn failure(error: &rusqlite::Error) -> StorageError {
 
 impl Database {
     pub(super) fn open(path: &Path, max_pages: Option<u32>) -> Result<Self, StorageError> {
-        let wal = path.with_extension("db-wal");
-        let unclean = std::fs::metadata(&wal).is_ok_and(|meta| meta.len() > 0);
-        let connection = Connection::open(path).map_err(|e| failure(&e))?;
-        let database = Self { connection };
-        database.prepare(path, unclean, max_pages).map_err(|error| match error {
-            OpenError::Sqlite(error) => failure(&error),
+        let log = path.with_extension("db-wal");
+        let unclean = fs::metadata(&log).is_ok_and(|meta| meta.len() > 0);
+        match fs::metadata(path) {
+            // SQLite would write an old log into a new file, and throw the log of an empty one away.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && unclean => {
+                return Err(damaged(path, format!("it is missing, but its log {} is there", log.display())));
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => create(path)?,
+            Err(error) => return Err(unusable(path, &error)),
+            Ok(meta) if meta.len() == 0 => return Err(damaged(path, "it is empty")),
+            Ok(_) => {}
+        }
+        let connection = Connection::open(path).map_err(|error| opening(path, &error))?;
+        let database = Self { connection, path: path.to_owned() };
+        database.prepare(unclean, max_pages).map_err(|error| match error {
+            OpenError::Sqlite(error) => opening(path, &error),
             OpenError::Storage(error) => error,
         })?;
         Ok(database)
     }
 
-    fn prepare(&self, path: &Path, unclean: bool, max_pages: Option<u32>) -> Result<(), OpenError> {
+    fn prepare(&self, unclean: bool, max_pages: Option<u32>) -> Result<(), OpenError> {
         let db = &self.connection;
+        self.keep_log(true)?;
         let found: i64 = db.pragma_query_value(None, "user_version", |row| row.get(0))?;
         if found > SCHEMA_VERSION {
-            let path = path.display().to_string().into();
+            let path = self.path.display().to_string().into();
             return Err(StorageError::NewerSchema { path, found, known: SCHEMA_VERSION }.into());
+        }
+        if found < 1 {
+            return Err(damaged(&self.path, "it is a database, but not a store").into());
+        }
+        if unclean {
+            let verdict: String = db.pragma_query_value(None, "quick_check", |row| row.get(0))?;
+            if verdict != "ok" {
+                return Err(damaged(&self.path, verdict).into());
+            }
         }
         db.pragma_update(None, "journal_mode", "WAL")?;
         db.pragma_update(None, "synchronous", "FULL")?;
@@ -74,23 +101,24 @@ impl Database {
             db.pragma_update(None, "max_page_count", pages)?;
         }
         db.set_prepared_statement_cache_capacity(16);
-        if found == 0 {
-            db.execute_batch(&format!("BEGIN; {SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"))?;
-        } else if unclean {
-            let verdict: String = db.pragma_query_value(None, "quick_check", |row| row.get(0))?;
-            if verdict != "ok" {
-                let text = format!("{} is damaged: {verdict}", path.display());
-                return Err(StorageError::Backend(text.into()).into());
-            }
-        }
         Ok(())
     }
 
-    pub(super) fn load(&self, index: &Index) -> Result<(), StorageError> {
-        self.load_rows(index).map_err(|e| failure(&e))
+    /// Whether closing leaves the log alone instead of merging it into the file: until everything has been read, nothing
+    /// shall be changed.
+    fn keep_log(&self, keep: bool) -> rusqlite::Result<()> {
+        self.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, keep).map(drop)
     }
 
-    fn load_rows(&self, index: &Index) -> rusqlite::Result<()> {
+    pub(super) fn load(&self, index: &Index) -> Result<(), StorageError> {
+        let loaded = self.load_rows(index).and_then(|()| Ok(self.keep_log(false)?));
+        loaded.map_err(|error| match error {
+            OpenError::Sqlite(error) => opening(&self.path, &error),
+            OpenError::Storage(error) => error,
+        })
+    }
+
+    fn load_rows(&self, index: &Index) -> Result<(), OpenError> {
         let db = &self.connection;
         let compacted: i64 =
             db.query_row("SELECT value FROM meta WHERE name = 'compacted'", [], |row| row.get(0))?;
@@ -105,19 +133,21 @@ impl Database {
         while let Some(row) = rows.next()? {
             let revision: i64 = row.get(0)?;
             let text: String = row.get(1)?;
-            let Some(key) = Key::parse(&text) else { continue };
+            let broken = || damaged(&self.path, format!("revision {revision} cannot be read"));
+            let key = Key::parse(&text).ok_or_else(broken)?;
             let previous: Option<i64> = row.get(3)?;
             let deleted: bool = row.get(4)?;
             let at: i64 = row.get(5)?;
             let value: Vec<u8> = row.get(7)?;
             let created: i64 = row.get(2)?;
-            let version = Version::stored(
-                key.clone(),
-                revision as u64,
-                created as u64,
-                Bytes::from(value),
-                row.get(6)?,
-            );
+            let hole: u32 = row.get(6)?;
+            // Its own number stands in it: a cheap sign that the bytes are those that were written.
+            let rest = value.get(hole as usize..).unwrap_or_default();
+            if !rest.starts_with(format!("{revision}\"").as_bytes()) {
+                return Err(broken().into());
+            }
+            let version =
+                Version::stored(key.clone(), revision as u64, created as u64, Bytes::from(value), hole);
             let version = Arc::new(version);
             last = last.max(revision);
             if deleted {
@@ -192,6 +222,45 @@ impl Database {
         db.prepare_cached("UPDATE meta SET value = ?1 WHERE name = 'compacted'")?.execute([to])?;
         self.commit()
     }
+}
+
+/// Makes a store with nothing in it.
+fn create(path: &Path) -> Result<(), StorageError> {
+    let fresh = path.with_extension("new");
+    for left in [fresh.clone(), path.with_extension("new-journal")] {
+        match fs::remove_file(&left) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(unusable(&left, &error)),
+            _ => {}
+        }
+    }
+    let made = Connection::open(&fresh).and_then(|db| {
+        db.execute_batch(&format!("BEGIN; {SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"))?;
+        db.close().map_err(|(_, error)| error)
+    });
+    made.map_err(|error| failure(&error))?;
+    fs::rename(&fresh, path).map_err(|error| unusable(path, &error))?;
+    let directory = path.parent().unwrap_or(Path::new("."));
+    fs::File::open(directory)
+        .and_then(|directory| directory.sync_all())
+        .map_err(|error| unusable(directory, &error))
+}
+
+/// A failure while the file is opened and read: what SQLite does not understand was not written by it.
+fn opening(path: &Path, error: &rusqlite::Error) -> StorageError {
+    use ErrorCode::{DatabaseCorrupt, NotADatabase, Unknown};
+    match error.sqlite_error_code() {
+        // `Unknown` is a table that is not there, `None` a column with something else in it.
+        None | Some(DatabaseCorrupt | NotADatabase | Unknown) => damaged(path, error.to_string()),
+        _ => failure(error),
+    }
+}
+
+fn damaged(path: &Path, why: impl Into<Arc<str>>) -> StorageError {
+    StorageError::Damaged { path: path.display().to_string().into(), why: why.into() }
+}
+
+fn unusable(path: &Path, error: &io::Error) -> StorageError {
+    StorageError::Backend(format!("{}: {error}", path.display()).into())
 }
 
 enum OpenError {

@@ -29,9 +29,9 @@ use super::{
         error::{At, Error, Result},
         layout::{Layout, private_dir, read_json, remove_tree, write_json},
         network::Network,
-        protocol::{
-            CreateOptions, EXIT_REBOOT, InitRequest, InstallState, MachineInfo, Phase, PowerState, Record,
-        },
+        protocol::{CreateOptions, EXIT_REBOOT, InitRequest, MachineInfo, Phase, PowerState, Record},
+        records,
+        validate::validate,
         wire,
     },
     boot::{self, SpawnRequest},
@@ -181,6 +181,12 @@ impl Machines {
         slots.iter().filter_map(|slot| self.info(slot)).collect()
     }
 
+    /// Whether no machine runs, starts or stops.
+    pub(super) fn without_power(&self) -> bool {
+        let slots: Vec<_> = lock(&self.slots).values().cloned().collect();
+        slots.iter().all(|slot| lock(&slot.live).power == PowerState::Stopped)
+    }
+
     pub(super) fn inspect(&self, name: &str) -> Result<MachineInfo> {
         self.info(&*self.slot(name)?).ok_or_else(|| Error::NotFound(name.to_owned()))
     }
@@ -317,11 +323,12 @@ impl Machines {
                 let mut live = lock(&slot.live);
                 let status = waitid(id(), WaitPidFlag::WEXITED);
                 live.pid = None;
-                live.power = PowerState::Stopped;
                 if let Some(record) = &live.record {
                     say(&format!("machine {} ended: {status:?}", record.name));
                 }
-                matches!(status, Ok(WaitStatus::Exited(_, EXIT_REBOOT)))
+                let reboot = matches!(status, Ok(WaitStatus::Exited(_, EXIT_REBOOT))) && !live.halted;
+                live.power = if reboot { PowerState::Starting } else { PowerState::Stopped };
+                reboot
             };
             slot.changed.notify_all();
             if reboot {
@@ -379,29 +386,8 @@ impl Machines {
 
     fn info(&self, slot: &Slot) -> Option<MachineInfo> {
         let live = lock(&slot.live);
-        let record = live.record.as_ref()?;
-        let machine = self.layout.machine(&record.name);
-        let there = |path: &str| machine.fs().join(path).symlink_metadata().is_ok();
-        let install = if there(disk::INSTALL_DONE) {
-            InstallState::Done
-        } else if !record.options.install_script.is_empty() || there("var/lib/drover/install.sh") {
-            InstallState::Pending
-        } else {
-            InstallState::None
-        };
-        Some(MachineInfo {
-            name: record.name.clone(),
-            uid: record.uid.clone(),
-            hostname: record.hostname.clone(),
-            ip: record.ip,
-            machine_id: record.machine_id.clone(),
-            state: live.power,
-            pid: live.pid,
-            install,
-            created: record.created.clone(),
-            console_log: machine.console(),
-            error: live.error.clone(),
-        })
+        let machine = records::without_power(&self.layout, live.record.as_ref()?);
+        Some(MachineInfo { state: live.power, pid: live.pid, error: live.error.clone(), ..machine })
     }
 }
 
@@ -444,39 +430,6 @@ fn adopt(record: Record, options: &CreateOptions) -> Result<Record> {
             record.name, record.uid
         )))
     }
-}
-
-fn validate(name: &str, options: &CreateOptions) -> Result<()> {
-    let label = |text: &str| {
-        text.len() <= 63
-            && text.starts_with(|first: char| first.is_ascii_alphanumeric())
-            && text.chars().all(|each| each.is_ascii_alphanumeric() || each == '-' || each == '.')
-    };
-    if !label(name) {
-        return Err(Error::Invalid(format!(
-            "{name:?} is no machine name: up to 63 letters, digits, dots and dashes, a letter or digit first"
-        )));
-    }
-    if !options.hostname.is_empty() && !label(&options.hostname) {
-        return Err(Error::Invalid(format!(
-            "{:?} is no host name: up to 63 letters, digits, dots and dashes, a letter or digit first",
-            options.hostname
-        )));
-    }
-    for mount in &options.mounts {
-        if !mount.target.is_absolute() || mount.target.components().any(|part| part.as_os_str() == "..") {
-            return Err(Error::Invalid(format!("mount target {} must be absolute", mount.target.display())));
-        }
-        if !mount.source.is_absolute() || !mount.source.exists() {
-            return Err(Error::Invalid(format!("mount source {} does not exist", mount.source.display())));
-        }
-    }
-    for (host, address) in &options.hosts {
-        if !label(host) || address.parse::<std::net::IpAddr>().is_err() {
-            return Err(Error::Invalid(format!("{host}={address} is no name and address for /etc/hosts")));
-        }
-    }
-    Ok(())
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -3,6 +3,8 @@
 //!
 //! Thread plan: the main thread only starts machines, because a machine dies with the thread that started it; one
 //! thread accepts, each connection has its own, and each machine has one that waits for its end.
+//!
+//! It goes when it holds nothing: no machine has power and nobody is connected. Whoever needs it starts it again.
 
 mod boot;
 pub(crate) mod disk;
@@ -19,6 +21,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc,
+        atomic::{AtomicUsize, Ordering},
         mpsc::{Receiver, RecvTimeoutError, channel},
     },
     time::Duration,
@@ -40,7 +43,8 @@ use super::{
     wire,
 };
 
-/// How often the holder makes sure that its data directory still exists.
+/// How often the holder makes sure that its data directory still exists, and looks whether it is needed. One that is not
+/// needed twice in a row goes: somebody who just made it may be about to call.
 const TICK: Duration = Duration::from_secs(5);
 
 /// Entry point of `drover machine-holder --data-dir DIR --exe FILE`: goes into the background and returns 0 once the
@@ -116,7 +120,7 @@ fn hold(layout: &Layout, exe: &Path, lock: &File, mut ready: File) -> i32 {
     say(&format!("holder {} is ready, gateway {}", holder.info.instance, holder.info.gateway));
     let _ = ready.write_all(b"ready");
     drop(ready);
-    main_thread(layout, lock, &spawns);
+    main_thread(&holder, lock, &spawns);
     0
 }
 
@@ -157,12 +161,17 @@ fn set_up(layout: &Layout, exe: &Path) -> Result<(Arc<Holder>, Receiver<SpawnReq
     let listener = wire::listen(&layout.socket()).at("listen on", layout.socket())?;
     let (sender, spawns) = channel();
     let machines = Machines::load(layout.clone(), network, only_root, sender)?;
-    let holder = Arc::new(Holder { layout: layout.clone(), info, machines });
+    let holder =
+        Arc::new(Holder { layout: layout.clone(), info, machines, connections: AtomicUsize::new(0) });
     let serving = holder.clone();
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             let holder = serving.clone();
-            std::thread::spawn(move || holder.serve(&stream));
+            holder.connections.fetch_add(1, Ordering::SeqCst);
+            std::thread::spawn(move || {
+                holder.serve(&stream);
+                holder.connections.fetch_sub(1, Ordering::SeqCst);
+            });
         }
     });
     Ok((holder, spawns))
@@ -200,15 +209,27 @@ fn copy_exe(layout: &Layout, exe: &Path) -> Result<()> {
     fs::rename(&next, &target).at("replace", &target)
 }
 
-/// Starts machines on request until the data directory goes away under us.
-fn main_thread(layout: &Layout, lock: &File, spawns: &Receiver<SpawnRequest>) {
+/// Starts machines on request until the data directory goes away under us, or nobody needs us.
+fn main_thread(holder: &Holder, lock: &File, spawns: &Receiver<SpawnRequest>) {
+    let layout = &holder.layout;
     let ours = lock.metadata().map(|meta| meta.ino()).ok();
+    let mut idle = false;
     loop {
         match spawns.recv_timeout(TICK) {
-            Ok(request) => request.run(),
+            Ok(request) => {
+                idle = false;
+                request.run();
+            }
             Err(RecvTimeoutError::Timeout) => {
                 if fs::metadata(layout.lock()).map(|meta| meta.ino()).ok() != ours {
                     say("the data directory is gone, and with it the machines");
+                    return;
+                }
+                let was_idle = std::mem::replace(&mut idle, holder.is_idle());
+                if was_idle && idle {
+                    say("no machine has power and nobody asks");
+                    // Whoever connects at this very moment is hung up on, and asks the next one.
+                    let _ = fs::remove_file(layout.socket());
                     return;
                 }
             }
@@ -221,9 +242,15 @@ struct Holder {
     layout: Layout,
     info: HolderInfo,
     machines: Arc<Machines>,
+    /// Who serves machines, or waits for their end, stays connected.
+    connections: AtomicUsize,
 }
 
 impl Holder {
+    fn is_idle(&self) -> bool {
+        self.connections.load(Ordering::SeqCst) == 0 && self.machines.without_power()
+    }
+
     fn serve(&self, stream: &UnixStream) {
         while let Ok(Some((request, _))) = wire::recv::<Request>(stream) {
             let last = matches!(request, Request::Shutdown { .. } | Request::Destroy);

@@ -1,0 +1,177 @@
+//! `quickstart --delete`: removes what Drover made in a data directory, and nothing else.
+
+use std::io;
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use drover_machine::local::Local;
+use drover_server::DataDir;
+
+use super::{instance, say};
+use crate::server::own_executable;
+
+/// All that Drover makes at the top of a data directory.
+const OURS: [&str; 15] = [
+    "clusters",
+    "db",
+    "drover.log",
+    "identity",
+    "images",
+    "images-unpacked",
+    "jobs",
+    "kubeconfig.yaml",
+    "local",
+    "lock",
+    "machine-store",
+    "quickstart.out",
+    "quickstart.ready",
+    "tls",
+    MARK,
+];
+
+/// Files that are replaced as a whole are written under these names first.
+const UNFINISHED: [&str; 2] = ["identity.new-", "kubeconfig.new-"];
+
+/// Made before anything is removed, and removed last: a removal that was cut off can be carried on.
+const MARK: &str = instance::PID_FILE;
+
+/// Any of these says that the directory is one of ours. Mere folders say nothing: others have a `db` or a `local`, too.
+const MARKS: [&[&str]; 7] = [
+    &[MARK],
+    &["db/store.db"],
+    &["db/lock"],
+    &["local/holder.lock"],
+    &["machine-store/locks"],
+    &["images/system-agent-installer-k3s.stamp"],
+    &["identity", "lock"],
+];
+
+pub(super) async fn delete(path: &Path) -> anyhow::Result<i32> {
+    let shown = path.display();
+    let Some(data_dir) = DataDir::existing(path).with_context(|| format!("{shown} cannot be deleted"))?
+    else {
+        say(&format!("there is nothing to delete: {shown} does not exist"));
+        return Ok(0);
+    };
+    if names(&data_dir)?.is_empty() {
+        say(&format!("there is nothing to delete: {shown} is empty, and is left as it is"));
+        return Ok(0);
+    }
+    if !is_ours(&data_dir) {
+        bail!("{shown} is not a data directory of drover; nothing was deleted");
+    }
+    instance::stop_running(&data_dir).await?;
+    let _kept_out = (instance::keep_out(&data_dir)?, data_dir.claim_for_removal()?);
+    let (dir, exe) = (data_dir.path().to_owned(), own_executable()?);
+    tokio::task::spawn_blocking(move || Local::attach(&dir, &exe)?.destroy())
+        .await?
+        .context("the local machines could not be removed")?;
+    say(&remove(&data_dir)?);
+    Ok(0)
+}
+
+fn is_ours(data_dir: &DataDir) -> bool {
+    MARKS.iter().any(|mark| mark.iter().all(|name| data_dir.path().join(name).exists()))
+}
+
+fn names(data_dir: &DataDir) -> anyhow::Result<Vec<String>> {
+    let dir = data_dir.path();
+    let listed = || -> io::Result<Vec<String>> {
+        let entries = std::fs::read_dir(dir)?;
+        entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
+    };
+    let mut names = listed().with_context(|| format!("{} cannot be read", dir.display()))?;
+    names.sort();
+    Ok(names)
+}
+
+/// Removes what is ours, and the directory if nothing else is in it. Says what became of it.
+fn remove(data_dir: &DataDir) -> anyhow::Result<String> {
+    let dir = data_dir.path();
+    let ours = |name: &str| OURS.contains(&name) || UNFINISHED.iter().any(|part| name.starts_with(part));
+    let (mut gone, others): (Vec<_>, Vec<_>) = names(data_dir)?.into_iter().partition(|name| ours(name));
+    gone.sort_by_key(|name| name == MARK);
+    for name in gone {
+        let path = dir.join(name);
+        let folder = path.symlink_metadata().is_ok_and(|meta| meta.is_dir());
+        let removed = if folder { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };
+        match removed {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(error).with_context(|| format!("{} cannot be removed", path.display()));
+            }
+            _ => {}
+        }
+    }
+    if !others.is_empty() {
+        let more = others.len().saturating_sub(3);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let some = others[..others.len().min(3)].join(", ");
+        return Ok(format!(
+            "everything of drover is gone; {} is kept, because there is more in it: {some}{more}",
+            dir.display()
+        ));
+    }
+    Ok(match std::fs::remove_dir(dir) {
+        Ok(()) => "everything is gone".to_owned(),
+        // A mount point, say, or a directory that others gave us.
+        Err(error) => {
+            format!("everything is gone but {} itself, which cannot be removed: {error}", dir.display())
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::fs;
+
+    fn directory(files: &[&str]) -> (tempfile::TempDir, DataDir) {
+        let home = tempfile::tempdir().unwrap();
+        let data_dir = DataDir::open(&home.path().join("data")).unwrap();
+        for file in files {
+            let path = data_dir.path().join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "").unwrap();
+        }
+        (home, data_dir)
+    }
+
+    #[test]
+    fn folders_of_others_are_not_taken_for_ours() {
+        for files in [
+            &["local/bin/tool", "lib/x"][..],
+            &["db/customers.sql"],
+            &["identity"],
+            &["lock"],
+            &["images/cat.png", "clusters/a", "tls/ca.crt", "kubeconfig.yaml"],
+        ] {
+            assert!(!is_ours(&directory(files).1), "{files:?}");
+        }
+        for files in
+            [&["db/store.db"][..], &["local/holder.lock"], &["quickstart.pid"], &["identity", "lock"]]
+        {
+            assert!(is_ours(&directory(files).1), "{files:?}");
+        }
+    }
+
+    #[test]
+    fn only_what_is_ours_goes() {
+        let (_home, data_dir) = directory(&[
+            "db/store.db",
+            "kubeconfig.yaml",
+            "kubeconfig.new-7",
+            "quickstart.pid",
+            "tls/ca.crt",
+        ]);
+        assert_eq!(remove(&data_dir).unwrap(), "everything is gone");
+        assert!(!data_dir.path().exists());
+
+        let (_home, data_dir) = directory(&["db/store.db", "a", "b/c", "d", "e", "kubeconfig.yaml.mine"]);
+        std::os::unix::fs::symlink(data_dir.path().join("b"), data_dir.path().join("images")).unwrap();
+        let said = remove(&data_dir).unwrap();
+        assert!(said.contains("is kept, because there is more in it: a, b, d and 2 more"), "{said}");
+        assert_eq!(names(&data_dir).unwrap(), ["a", "b", "d", "e", "kubeconfig.yaml.mine"]);
+        assert!(data_dir.path().join("b/c").exists(), "a link was followed");
+    }
+}

@@ -1,0 +1,113 @@
+//! A running `drover server`, a file system of one's own, and what an error looks like.
+
+use std::fs;
+use std::process::{Child, Command, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::{Answer, Person, eventually, when};
+
+pub fn has_kubectl() -> bool {
+    let there = Command::new("kubectl").args(["version", "--client"]).output().is_ok();
+    if !there {
+        eprintln!("\n*** SKIPPED: needs kubectl ***\n");
+    }
+    there
+}
+
+/// A running `drover server`.
+pub struct Server {
+    pub process: Child,
+    pub person: Person,
+}
+
+impl Server {
+    pub fn start(person: Person) -> Self {
+        let process = spawn(&person, &mut person.command(person.binary()));
+        Self { process, person }
+    }
+
+    /// Ends it as a person would; its words.
+    pub fn stop(&mut self) -> String {
+        kill(Pid::from_raw(self.process.id() as i32), Signal::SIGTERM).unwrap();
+        assert!(self.process.wait().unwrap().success());
+        fs::read_to_string(self.person.home().join("server.out")).unwrap()
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> String {
+        let said = fs::read_to_string(self.person.home().join("server.out")).unwrap();
+        said.split_once("https://").unwrap().1.split_whitespace().next().unwrap().to_owned()
+    }
+
+    /// `kubectl apply` of a document.
+    pub fn apply(&self, document: &str) -> Answer {
+        let file = self.person.write("document.yaml", document);
+        self.person.kubectl(&["apply", "-f", &file])
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// `drover server` on a free port, once it answers.
+pub fn spawn(person: &Person, command: &mut Command) -> Child {
+    let path = person.home().join("server.out");
+    let out = fs::File::create(&path).unwrap();
+    command.args(["server", "--bind", "127.0.0.1:0"]).stdin(Stdio::null());
+    let mut process = command.stdout(out.try_clone().unwrap()).stderr(out).spawn().unwrap();
+    eventually(|| {
+        let said = fs::read_to_string(&path).unwrap();
+        assert!(process.try_wait().unwrap().is_none(), "drover server ended: {said}");
+        when(said.contains("drover is ready"), said)
+    });
+    process
+}
+
+/// One sentence on stderr with the cause, nothing on stdout.
+#[track_caller]
+pub fn one_sentence(answer: Answer, parts: &[&str]) {
+    let (words, out) = (answer.words.clone(), answer.out.clone());
+    let said = answer.refused();
+    assert_eq!(out, "", "{words}");
+    assert!(said.starts_with("drover: ") && said.trim_end().lines().count() == 1, "{words}: {said}");
+    for part in parts {
+        assert!(said.contains(part), "{words} says {said:?} and not {part:?}");
+    }
+}
+
+/// A small file system that only this test sees.
+pub struct Island {
+    pub keeper: Child,
+}
+
+impl Island {
+    pub fn new(mount: &str) -> Self {
+        let script = format!("{mount} && echo made && exec sleep infinity");
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", &script]).stdout(Stdio::piped());
+        let mut keeper = command.spawn().unwrap();
+        let mut made = [0; 5];
+        std::io::Read::read_exact(&mut keeper.stdout.take().unwrap(), &mut made).unwrap();
+        Self { keeper }
+    }
+
+    /// A program on the island.
+    pub fn command(&self, person: &Person, program: &str) -> Command {
+        let mut command = person.command("nsenter");
+        command.args(["--mount", "--target", &self.keeper.id().to_string(), "--", program]);
+        command
+    }
+}
+
+impl Drop for Island {
+    fn drop(&mut self) {
+        let _ = self.keeper.kill();
+        let _ = self.keeper.wait();
+    }
+}

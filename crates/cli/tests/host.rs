@@ -1,0 +1,301 @@
+//! Trouble with the host: ports, data directories, disks and namespaces. Each is named with what to do about it, and
+//! nothing is lost.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+
+use common::server::{Island, Server, has_kubectl, one_sentence, spawn};
+use common::{Identity, Person, eventually, run, when};
+
+#[test]
+fn a_port_or_data_directory_in_use_and_a_newer_one() {
+    let Some(person) = Person::new(Identity::User) else { return };
+    let mut server = Server::start(person);
+    let address = server.address();
+    let other = server.person.home().join("other");
+    let other = other.to_str().unwrap();
+    for command in ["server", "quickstart"] {
+        one_sentence(
+            server.person.drover(&[command, "--data-dir", other, "--bind", &address]),
+            &[&format!("{address} is in use by another program"), "--bind ADDR:PORT"],
+        );
+        one_sentence(
+            server.person.drover(&[command, "--bind", "127.0.0.1:0"]),
+            &["is in use by another server", "choose another directory"],
+        );
+    }
+    server.person.drover(&["quickstart", "--delete", "--data-dir", other]).ok();
+    server.stop();
+
+    // The schema version of an SQLite file stands in its header.
+    let store = server.person.data_dir.join("db/store.db");
+    let version = |value: u32| {
+        let file = fs::OpenOptions::new().read(true).write(true).open(&store).unwrap();
+        let mut before = [0; 4];
+        file.read_exact_at(&mut before, 60).unwrap();
+        file.write_all_at(&value.to_be_bytes(), 60).unwrap();
+        u32::from_be_bytes(before)
+    };
+    let known = version(999);
+    let content = fs::read(&store).unwrap();
+    for command in ["server", "quickstart"] {
+        one_sentence(
+            server.person.drover(&[command, "--bind", "127.0.0.1:0"]),
+            &["has schema version 999", &format!("knows up to {known}"), "use the newer release"],
+        );
+    }
+    assert!(fs::read(&store).unwrap() == content, "a store of a newer version was changed");
+    version(known);
+    server.process = spawn(&server.person, &mut server.person.command(server.person.binary()));
+}
+
+#[test]
+fn addresses_that_cannot_be_bound_are_named() {
+    let Some(person) = Person::new(Identity::User) else { return };
+    for command in ["server", "quickstart"] {
+        one_sentence(
+            person.drover(&[command, "--bind", "192.0.2.1:0"]),
+            &["192.0.2.1:0 is no address of this machine", "--bind ADDR:PORT"],
+        );
+        // In a network of its own and without any right, whatever this host allows.
+        let script = "exec setpriv --bounding-set -all --inh-caps -all \"$0\" \"$1\" --bind 0.0.0.0:443";
+        let mut low = person.command("unshare");
+        low.args(["--user", "--map-root-user", "--net", "sh", "-c", script])
+            .arg(person.binary())
+            .arg(command);
+        one_sentence(
+            run(&mut low, &format!("drover {command} --bind 0.0.0.0:443")),
+            &["0.0.0.0:443 is not for this user", "ports below 1024 are root's", "--bind ADDR:PORT"],
+        );
+        for wrong in ["8443", ":8443", "nonsense", "127.0.0.1", "127.0.0.1:99999"] {
+            let said = person.drover(&[command, "--bind", wrong]).refused();
+            assert!(said.contains(wrong) && said.contains("like 127.0.0.1:8443"), "{said}");
+        }
+    }
+}
+
+#[test]
+fn a_damaged_store_is_named_and_kept() {
+    let Some(person) = Person::new(Identity::User) else { return };
+    let mut server = Server::start(person);
+    server.stop();
+    let person = &server.person;
+    let store = person.data_dir.join("db/store.db");
+    let whole = fs::read(&store).unwrap();
+    let garbage = vec![0xa5; whole.len()];
+    let damages = [
+        vec![],
+        garbage.clone(),
+        whole[..whole.len() / 2].to_vec(),
+        whole[..50].to_vec(),
+        [&whole[..4096], &garbage[4096..]].concat(),
+    ];
+    let (path, db) = (store.display().to_string(), person.data_dir.join("db").display().to_string());
+    let delete = format!("drover quickstart --delete --data-dir {}", person.data_dir.display());
+    for damage in &damages {
+        fs::write(&store, damage).unwrap();
+        for command in [&["server"][..], &["quickstart"], &["quickstart", "--detach"]] {
+            let words = [command, &["--bind", "127.0.0.1:0"]].concat();
+            let remedy =
+                [&format!("the store {path} is damaged"), &format!("restore a copy of {db}"), &delete];
+            one_sentence(person.drover(&words), &remedy.map(String::as_str));
+            assert!(fs::read(&store).unwrap() == *damage, "{command:?} changed a damaged store");
+        }
+    }
+    // What is advised works: a copy that is put back, and a new beginning.
+    fs::write(&store, whole).unwrap();
+    server.process = spawn(&server.person, &mut server.person.command(server.person.binary()));
+    server.stop();
+    fs::write(&store, garbage).unwrap();
+    assert!(server.person.drover(&["quickstart", "--delete"]).ok().contains("everything is gone"));
+    assert!(!server.person.data_dir.exists());
+}
+
+#[test]
+fn only_what_drover_made_is_deleted() {
+    let Some(person) = Person::new(Identity::User) else { return };
+    let make = |script: &str| run(person.command("sh").args(["-c", script]), script).ok();
+    let home = person.home().to_owned();
+    let at = |name: &str| home.join(name).display().to_string();
+
+    // Not a folder of ours: a `local` and a `db` are nothing special.
+    make(
+        "mkdir -p foreign/local/bin foreign/db && echo x >foreign/local/bin/tool && echo y >foreign/db/y.sql",
+    );
+    one_sentence(
+        person.drover(&["quickstart", "--delete", "--data-dir", &at("foreign")]),
+        &[&at("foreign"), "is not a data directory of drover; nothing was deleted"],
+    );
+    let files = make("cd foreign && find . -type f | sort && cat db/y.sql local/bin/tool");
+    assert_eq!(files, "./db/y.sql\n./local/bin/tool\ny\nx\n");
+    let file = person.write("file", "");
+    one_sentence(
+        person.drover(&["quickstart", "--delete", "--data-dir", &file]),
+        &[&file, "cannot be deleted"],
+    );
+
+    // Nothing to do is said, and done.
+    make("mkdir empty");
+    for (name, why) in [("empty", "is empty, and is left as it is"), ("missing", "does not exist")] {
+        let said = person.drover(&["quickstart", "--delete", "--data-dir", &at(name)]).ok();
+        assert!(
+            said.contains("nothing to delete") && said.contains(&at(name)) && said.contains(why),
+            "{said}"
+        );
+        let said = person.drover(&["quickstart", "--stop", "--data-dir", &at(name)]).ok();
+        assert!(said.contains("nothing was running") && said.contains(&at(name)), "{said}");
+    }
+    assert_eq!(make("ls -A empty; ls -d empty missing 2>/dev/null || true"), "empty\n");
+
+    // Not under a server.
+    let mut server = Server::start(person);
+    one_sentence(
+        server.person.drover(&["quickstart", "--delete"]),
+        &["a server works in", "nothing was deleted"],
+    );
+    server.person.drover(&["get", "clusters"]).ok();
+    server.stop();
+
+    // What people put there stays.
+    let notes = server.person.data_dir.join("notes.txt");
+    fs::write(&notes, "mine").unwrap();
+    let said = server.person.drover(&["quickstart", "--delete"]).ok();
+    assert!(said.contains("is kept, because there is more in it: notes.txt"), "{said}");
+    let left: Vec<_> = fs::read_dir(&server.person.data_dir).unwrap().map(|e| e.unwrap().path()).collect();
+    assert_eq!(left, std::slice::from_ref(&notes));
+    fs::remove_file(notes).unwrap();
+    fs::remove_dir(&server.person.data_dir).unwrap();
+}
+
+#[test]
+fn a_full_disk_is_named_and_nothing_is_lost() {
+    if !has_kubectl() {
+        return;
+    }
+    let Some(person) = Person::new(Identity::Root) else { return };
+    let (drover, data) =
+        (person.binary().to_str().unwrap().to_owned(), person.data_dir.display().to_string());
+    // Local machines keep a copy of the program; a store needs little beside it.
+    let size = fs::metadata(&drover).unwrap().len() / (1 << 20) + 32;
+    fs::create_dir(&person.data_dir).unwrap();
+    let island = Island::new(&format!("mount -t tmpfs -o size={size}m none {data}"));
+    let kubectl = |words: &[&str]| {
+        let mut command = island.command(&person, "kubectl");
+        command.args(["--kubeconfig", &format!("{data}/kubeconfig.yaml")]).args(words);
+        run(&mut command, &format!("kubectl {}", words.join(" ")))
+    };
+    let fill = |name: &str| {
+        let mut command = island.command(&person, "dd");
+        command.args(["if=/dev/zero", &format!("of={data}/{name}"), "bs=16k"]);
+        assert!(run(&mut command, "dd").err.contains("No space left"));
+    };
+    let remove = |name: &str| {
+        let mut command = island.command(&person, "rm");
+        run(command.arg(format!("{data}/{name}")), "rm").ok();
+    };
+    let big = person.write("big", &"x".repeat(500_000));
+
+    let mut server = spawn(&person, &mut island.command(&person, &drover));
+    kubectl(&["create", "configmap", "before", "--from-literal=a=b"]).ok();
+    fill("filler");
+    let said = kubectl(&["create", "configmap", "during", "--from-file", &big]).refused();
+    assert!(said.contains("the change was not stored") && said.contains("disk is full"), "{said}");
+    assert_ne!(
+        kubectl(&["get", "--raw", "/readyz"]).code,
+        0,
+        "a server that cannot write calls itself ready"
+    );
+    assert_eq!(kubectl(&["get", "configmap", "before", "-o", "jsonpath={.data.a}"]).ok(), "b");
+    assert_ne!(kubectl(&["get", "configmap", "during"]).code, 0, "what was refused is there");
+    let log = fs::read_to_string(person.home().join("server.out")).unwrap();
+    assert!(log.contains("no space left for the store"), "{log}");
+
+    // Space again: it goes on by itself.
+    remove("filler");
+    eventually(|| {
+        let answer = kubectl(&["create", "configmap", "after", "--from-file", &big]);
+        when(answer.code == 0, answer.err)
+    });
+    eventually(|| {
+        let answer = kubectl(&["get", "--raw", "/readyz"]);
+        when(answer.code == 0, answer.err)
+    });
+
+    // Killed while the disk is full, and started while it is: a sentence. With space again: everything is there.
+    fill("filler");
+    server.kill().unwrap();
+    server.wait().unwrap();
+    let mut command = island.command(&person, &drover);
+    let answer = run(command.args(["server", "--bind", "127.0.0.1:0"]), "drover server");
+    assert!(answer.refused().to_lowercase().contains("no space left"));
+    remove("filler");
+    let mut server = spawn(&person, &mut island.command(&person, &drover));
+    for name in ["before", "after"] {
+        kubectl(&["get", "configmap", name]).ok();
+    }
+    server.kill().unwrap();
+    server.wait().unwrap();
+    // Nobody is left who would need a network for machines.
+    eventually(|| when(!person.processes().iter().any(|words| words.contains("machine-holder")), "a holder"));
+}
+
+#[test]
+fn a_disk_too_small_for_a_quickstart_is_named() {
+    let Some(person) = Person::new(Identity::Root) else { return };
+    let (drover, data) =
+        (person.binary().to_str().unwrap().to_owned(), person.data_dir.display().to_string());
+    fs::create_dir(&person.data_dir).unwrap();
+    // Full before it begins, full in the midst of the store, and too small for the machines' copy of the program.
+    for (size, filler) in [("64k", "dd if=/dev/zero of=filler bs=4k 2>/dev/null;"), ("1m", ""), ("8m", "")] {
+        let island = Island::new(&format!(
+            "mount -t tmpfs -o size={size} none {data} && cd {data} && {{ {filler} true; }}"
+        ));
+        let mut command = island.command(&person, &drover);
+        one_sentence(
+            run(command.args(["quickstart", "--bind", "127.0.0.1:0"]), &format!("quickstart in {size}")),
+            &["there is no space for data directory", &data, "make some, or choose another with --data-dir"],
+        );
+        let mut command = island.command(&person, &drover);
+        let said = run(command.args(["quickstart", "--delete"]), "quickstart --delete").ok();
+        assert!(said.contains(if filler.is_empty() { "everything is gone but" } else { "filler" }), "{said}");
+        eventually(|| {
+            let left: Vec<_> =
+                person.processes().into_iter().filter(|words| words.contains("drover")).collect();
+            when(left.iter().all(|words| words.contains("sleep infinity")), left)
+        });
+    }
+}
+
+#[test]
+fn user_namespaces_that_are_forbidden_are_named() {
+    let Some(person) = Person::new(Identity::User) else { return };
+    // In a user namespace whose limit is 0, without any capability, nobody can make another.
+    let script = "echo 0 >/proc/sys/user/max_user_namespaces && exec setpriv --bounding-set -all --inh-caps -all \
+                  \"$0\" quickstart --bind 127.0.0.1:0";
+    let mut command = person.command("unshare");
+    command.args(["--user", "--map-root-user", "sh", "-c", script]).arg(person.binary());
+    let answer = run(&mut command, "drover quickstart");
+    one_sentence(answer, &["user.max_user_namespaces is 0: set it to 10000", "sysctl -w"]);
+    eventually(|| when(person.processes().is_empty(), person.processes()));
+}
+
+#[test]
+fn a_data_directory_that_cannot_hold_machines_is_named() {
+    let Some(person) = Person::new(Identity::Root) else { return };
+    let data = person.data_dir.display().to_string();
+    for (mount, cause) in [
+        ("mkdir u w l && mount -t overlay none -o lowerdir=l,upperdir=u,workdir=w", "itself an overlay"),
+        ("mount -t tmpfs -o noexec none", "mounted noexec"),
+    ] {
+        let script = format!("{mount} \"$1\" && exec \"$0\" quickstart --bind 127.0.0.1:0");
+        fs::create_dir(&data).unwrap();
+        let mut command = person.command("unshare");
+        command.args(["--mount", "sh", "-c", &script]).arg(person.binary()).arg(&data);
+        one_sentence(run(&mut command, "drover quickstart"), &[cause, "choose another with --data-dir"]);
+        eventually(|| when(person.processes().is_empty(), person.processes()));
+        fs::remove_dir(&data).unwrap();
+    }
+}

@@ -1,0 +1,64 @@
+//! What the disk alone says of machines: the records that the holder writes, for itself and for whoever looks while no
+//! holder runs. Without a holder no machine runs, so that is all there is to say.
+
+use std::{fs, io};
+
+use super::{
+    error::{At, Error, Result},
+    holder::disk::INSTALL_DONE,
+    layout::{Layout, read_json},
+    protocol::{InstallState, MachineInfo, PowerState, Record},
+};
+
+/// Every machine, by name, as it is without power.
+pub(crate) fn machines(layout: &Layout) -> Result<Vec<MachineInfo>> {
+    let entries = match fs::read_dir(layout.machines()) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        other => other.at("list", layout.machines())?,
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let name = entry.at("list", layout.machines())?.file_name().to_string_lossy().into_owned();
+        // A directory without a record was meant to become a machine and is none.
+        found.extend(read_json::<Record>(&layout.machine(&name).record())?);
+    }
+    found.sort_by(|left, right| left.name.cmp(&right.name));
+    Ok(found.iter().map(|record| without_power(layout, record)).collect())
+}
+
+/// One machine, as it is without power.
+pub(crate) fn machine(layout: &Layout, name: &str) -> Result<MachineInfo> {
+    let missing = || Error::NotFound(name.to_owned());
+    // A name that leads elsewhere names no machine.
+    if name.is_empty() || name.starts_with('.') || name.contains('/') {
+        return Err(missing());
+    }
+    let record = read_json::<Record>(&layout.machine(name).record())?.ok_or_else(missing)?;
+    Ok(without_power(layout, &record))
+}
+
+/// What a record says of its machine; the holder adds what it knows of the process.
+pub(crate) fn without_power(layout: &Layout, record: &Record) -> MachineInfo {
+    let machine = layout.machine(&record.name);
+    let there = |path: &str| machine.fs().join(path).symlink_metadata().is_ok();
+    let install = if there(INSTALL_DONE) {
+        InstallState::Done
+    } else if !record.options.install_script.is_empty() || there("var/lib/drover/install.sh") {
+        InstallState::Pending
+    } else {
+        InstallState::None
+    };
+    MachineInfo {
+        name: record.name.clone(),
+        uid: record.uid.clone(),
+        hostname: record.hostname.clone(),
+        ip: record.ip,
+        machine_id: record.machine_id.clone(),
+        state: PowerState::Stopped,
+        pid: None,
+        install,
+        created: record.created.clone(),
+        console_log: machine.console(),
+        error: None,
+    }
+}
