@@ -158,7 +158,6 @@ impl Init {
                 "spec": {"rkeConfig": {"machinePools": pools}},
             });
             self.writer.merge(provisioning::API_VERSION, "Cluster", &key, patch).await?;
-            self.context.events.tell(cluster, [&events::followed(pool, quantity)]);
             return Ok(true);
         }
         Ok(false)

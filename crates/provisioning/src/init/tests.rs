@@ -304,20 +304,29 @@ fn a_cluster_tells_what_becomes_of_it_and_each_thing_once() {
 
 #[test]
 fn pools_that_come_change_and_go_are_told() {
-    use super::events::{followed, of_pool, pool_removed};
+    use super::events::{of_pool, pool_removed};
     let pool = cluster().spec.rke_config.unwrap().machine_pools.remove(1);
-    let deployment = |applied: Option<&str>| -> drover_api::capi::v1beta2::MachineDeployment {
+    let deployment = |applied: Option<&str>, replicas: i32| -> drover_api::capi::v1beta2::MachineDeployment {
         let notes = applied.map(|applied| json!({"drover.io/applied-quantity": applied}));
         let mut object =
             object(&generate(&cluster(), &surroundings()).unwrap(), "MachineDeployment", "demo-w").clone();
         object["metadata"]["annotations"] = json!(notes);
+        object["spec"]["replicas"] = json!(replicas);
         serde_json::from_value(object).unwrap()
     };
     assert_eq!(of_pool(None, &pool).unwrap().message, "Pool w gets 2 machine(s)");
-    assert_eq!(of_pool(Some(&deployment(None)), &pool), None, "just made");
-    assert_eq!(of_pool(Some(&deployment(Some("2"))), &pool), None);
-    assert_eq!(of_pool(Some(&deployment(Some("4"))), &pool).unwrap().message, "Pool w: 4 -> 2 machine(s)");
-    assert!(followed(&pool, 5).message.ends_with("2 -> 5 machine(s)"));
+    let told = |applied, replicas| {
+        of_pool(Some(&deployment(applied, replicas)), &pool).map(|note| note.message).unwrap_or_default()
+    };
+    assert_eq!(told(None, 2), "", "just made");
+    assert_eq!(told(Some("2"), 2), "");
+    assert_eq!(told(Some("2"), 5), "", "scaled by somebody: told when the pool has followed");
+    assert_eq!(told(Some("4"), 4), "Pool w: 4 -> 2 machine(s)");
+    let followed = "Pool w follows its MachineDeployment, which was scaled: 4 -> 2 machine(s)";
+    assert_eq!(told(Some("4"), 2), followed);
+    let mut one = pool.clone();
+    one.quantity = Some(1);
+    assert_eq!(of_pool(Some(&deployment(Some(""), 1)), &one), None, "no quantity stood for one machine");
     assert_eq!(pool_removed("demo-x").reason, "PoolRemoved");
 }
 
