@@ -68,6 +68,66 @@ fn an_upgrade_and_a_change_have_a_beginning_and_an_end() {
 }
 
 #[test]
+fn a_lower_version_is_no_upgrade() {
+    let mut world = World::new(&[("cp", "ec"), ("w", "w")]);
+    world.scope.spec.kubernetes_version = "v1.34.2+k3s1".into();
+    assert_eq!(world.settle(), End::Ready);
+    world.told.clear();
+    world.scope.spec.kubernetes_version = "v1.34.1+k3s1".into();
+    world.pass();
+    let updating = world.condition("Updating");
+    assert_eq!(updating, Some(("True".into(), "Downgrading from v1.34.2+k3s1 to v1.34.1+k3s1".into())));
+    assert_eq!(world.settle(), End::Ready);
+    assert_eq!(
+        world.told[0],
+        "DowngradeStarted: Downgrading from v1.34.2+k3s1 to v1.34.1+k3s1, machine by machine"
+    );
+    assert_eq!(
+        reasons(&mut world),
+        ["DowngradeStarted", "PlanWritten", "PlanWritten", "DowngradeFinished", "Ready"]
+    );
+    assert_eq!(world.condition("Updating"), None, "only while it is under way");
+    assert!(!world.log.iter().any(|line| line.to_lowercase().contains("upgrad")), "{:#?}", world.log);
+}
+
+#[test]
+fn a_change_that_is_overtaken_by_another_has_an_end_too() {
+    let mut world = World::new(&[("cp", "ec"), ("w", "w")]);
+    assert_eq!(world.settle(), End::Ready);
+    let begin = |world: &mut World, version: &str| {
+        world.told.clear();
+        world.scope.spec.kubernetes_version = version.into();
+        world.pass();
+        let told = reasons(world);
+        told.into_iter().filter(|reason| reason != "PlanWritten").collect::<Vec<_>>()
+    };
+    assert_eq!(begin(&mut world, "v1.34.2+k3s1"), ["UpgradeStarted"]);
+    assert_eq!(begin(&mut world, "v1.34.2+k3s1"), Vec::<String>::new(), "told once");
+    world.told.clear();
+    world.scope.spec.kubernetes_version = "v1.35.0+k3s1".into();
+    world.pass();
+    assert_eq!(
+        world.told[..2],
+        [
+            "UpgradeSuperseded: Not finished, because the specification changed again before: \
+             Upgrading from v1.34.1+k3s1 to v1.34.2+k3s1",
+            "UpgradeStarted: Upgrading from v1.34.1+k3s1 to v1.35.0+k3s1, machine by machine",
+        ]
+    );
+    // Back again, before every machine has been there.
+    world.told.clear();
+    world.scope.spec.kubernetes_version = "v1.34.1+k3s1".into();
+    assert_eq!(world.settle(), End::Ready);
+    let told = reasons(&mut world);
+    let told: Vec<_> = told.iter().filter(|reason| *reason != "PlanWritten").collect();
+    assert_eq!(told, ["UpgradeSuperseded", "UpdateStarted", "UpdateFinished", "Ready"]);
+    for _ in 0..3 {
+        world.pass();
+    }
+    assert_eq!(world.told, Vec::<String>::new(), "steady state");
+}
+
+#[test]
 fn a_machine_shows_the_version_it_was_brought_to() {
     let mut world = World::new(&[("cp", "ec"), ("w", "w")]);
     assert_eq!(world.settle(), End::Ready);
