@@ -61,7 +61,11 @@ fn written(scope: &Scope, machine: &str, reason: &str) -> Option<Note> {
         "end drain" => {
             Note::normal("UncordoningNode", format!("Machine {machine} has its plan and takes pods again"))
         }
-        "initial plan" | "plan changed" | "minor change" => Note::normal(
+        "minor change" => Note::normal(
+            "PlanWritten",
+            format!("Wrote files of Machine {machine} that nothing is restarted for"),
+        ),
+        "initial plan" | "plan changed" => Note::normal(
             "PlanWritten",
             format!("Wrote the plan of Machine {machine} for {version}: {reason}"),
         ),

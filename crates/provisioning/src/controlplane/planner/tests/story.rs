@@ -128,6 +128,34 @@ fn a_change_that_is_overtaken_by_another_has_an_end_too() {
 }
 
 #[test]
+fn a_label_of_a_pool_configures_no_machine() {
+    let mut world = World::new(&[("cp", "ec"), ("w", "w")]);
+    assert_eq!(world.settle(), End::Ready);
+    (world.log, world.told) = (vec![], vec![]);
+    // Servers keep a record of the whole specification; the Nodes themselves are labelled through their API.
+    world.scope.cluster_spec_annotation = "c2lsdmVy".into();
+    assert_eq!(world.settle(), End::Ready);
+    assert_eq!(world.log, ["  write cp: minor change", "Ready"]);
+    assert_eq!(world.told, ["PlanWritten: Wrote files of Machine cp that nothing is restarted for"]);
+    assert_eq!(world.condition("Ready"), Some(("True".into(), String::new())));
+    assert_eq!(world.entry("cp").machine.reconciled, Some(("True".into(), String::new())));
+
+    // A machine that cannot write them says so, and a probe that fails is not hidden either.
+    world.dead.push("cp".into());
+    world.scope.cluster_spec_annotation = "Z29sZA==".into();
+    assert_eq!(world.pass(), End::Ready);
+    let sum = drover_plan::checksum(&world.entry("cp").node.plan_bytes);
+    let failure = [("plan-state", "failed"), ("failed-checksum", &sum), ("failure-count", "1")];
+    world.set_data("cp", &failure);
+    let said = "configuring bootstrap node(s) cp: failure while applying plan";
+    assert_eq!(world.pass(), End::Waiting(said.into()));
+    let answer = r#"{"kubelet":{"healthy":false,"failureCount":5}}"#;
+    world.set_data("cp", &[("plan-state", "succeeded"), ("failure-count", "0"), ("probe-statuses", answer)]);
+    let said = "configuring bootstrap node(s) cp: waiting for probes: kubelet";
+    assert_eq!(world.pass(), End::Waiting(said.into()));
+}
+
+#[test]
 fn a_machine_shows_the_version_it_was_brought_to() {
     let mut world = World::new(&[("cp", "ec"), ("w", "w")]);
     assert_eq!(world.settle(), End::Ready);
