@@ -146,6 +146,24 @@ async fn refused(objects: &Objects) {
     tells(objects, PROVISIONING, "bad", &["Deleting", "Deleted"]).await;
 }
 
+/// A Cluster that says nothing about itself would be an imported one, which shows wherever somebody looks.
+async fn imported(objects: &Objects) {
+    let cluster = json!({
+        "apiVersion": PROVISIONING.0, "kind": "Cluster", "metadata": {"namespace": "default", "name": "bare"},
+        "spec": {},
+    });
+    objects.create(cluster).await;
+    let events = tells(objects, PROVISIONING, "bare", &["InvalidSpec"]).await;
+    let said = message(&events, "InvalidSpec");
+    assert!(said.starts_with("spec.rkeConfig is missing") && said.contains("does not import"), "{said}");
+    let (columns, rows) = table(objects, "/apis/provisioning.cattle.io/v1/namespaces/default/clusters").await;
+    let cell = |row: &[Value], name: &str| row[columns.iter().position(|c| c == name).unwrap()].clone();
+    let row = rows.iter().find(|row| cell(row, "Name") == "bare").unwrap();
+    assert_eq!((cell(row, "Ready"), cell(row, "Message")), (json!("False"), json!(said)));
+    objects.delete(PROVISIONING.0, "Cluster", "default", "bare").await;
+    tells(objects, PROVISIONING, "bare", &["Deleted"]).await;
+}
+
 /// What each object of a Ready cluster has told.
 async fn provisioned(objects: &Objects) {
     let wanted = ["ManagementClusterCreated", "Accepted", "PoolAdded", "Connected", "Ready"];
@@ -185,6 +203,7 @@ async fn the_story_of_a_cluster_is_told_once_and_steady_state_writes_nothing() {
     let objects = &site.objects;
     demo::make(objects).await;
     refused(objects).await;
+    imported(objects).await;
     demo::ready(objects, "provisioned").await;
     provisioned(objects).await;
     for (path, columns) in [

@@ -182,6 +182,26 @@ fn provisioning_check_10_no_version_no_objects() {
 }
 
 #[test]
+fn a_cluster_without_rke_config_says_that_it_is_not_imported_and_what_to_set() {
+    let mut imported = cluster();
+    imported.spec = Default::default();
+    let now = "2026-01-01T00:00:00Z".parse().unwrap();
+    let generated = generate(&imported, &surroundings());
+    let status = super::status::of_cluster(&imported, &generated, None, false, false, now);
+    for (type_, value) in [("RKECluster", "False"), ("Ready", "False"), ("Stalled", "True")] {
+        let said = crate::conditions::get(&status.conditions, type_).unwrap();
+        assert_eq!(said.status, value, "{type_}");
+        for part in ["spec.rkeConfig is missing", "does not import", "set spec.kubernetesVersion"] {
+            assert!(said.message.contains(part), "{type_}: {}", said.message);
+        }
+    }
+    let told = super::events::of_status(&imported, &status);
+    assert!(told.iter().any(|note| note.reason == "InvalidSpec" && note.type_ == "Warning"), "{told:?}");
+    assert!(!told.iter().any(|note| note.reason == "Accepted"), "{told:?}");
+    assert_eq!(super::log::message(&status).map(|(_, failed)| failed), Some(true));
+}
+
+#[test]
 fn a_missing_config_or_driver_is_named() {
     let mut around = surroundings();
     around.configs.remove(&("LocalConfig".to_owned(), "nc-cp".to_owned()));
