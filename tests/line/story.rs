@@ -105,6 +105,15 @@ async fn all_events(objects: &Objects) -> BTreeSet<String> {
     api.list(&ListParams::default()).await.unwrap().items.into_iter().map(line).collect()
 }
 
+/// Every warning, with the object that it is about.
+async fn warnings(objects: &Objects) -> BTreeSet<String> {
+    let api: Api<Event> = Api::all(objects.client());
+    let events = api.list(&ListParams::default()).await.unwrap().items;
+    let warns = |event: &Event| event.type_.as_deref() == Some("Warning");
+    let line = |e: Event| format!("{:?} {:?}: {:?}", e.involved_object.kind, e.reason, e.message);
+    events.into_iter().filter(warns).map(line).collect()
+}
+
 /// Waits for three seconds in which nothing at all is written: the revision of the whole store stands still.
 async fn silence(objects: &Objects) {
     let revision = || async {
@@ -288,10 +297,15 @@ async fn the_story_of_a_cluster_is_told_once_and_steady_state_writes_nothing() {
     shows(objects, "/apis/cluster.x-k8s.io/v1beta2/namespaces/default/machines", &["Up-to-date", "Version"])
         .await;
 
+    let before = warnings(objects).await;
     demo::remove(objects, "removal").await;
     let events = tells(objects, PROVISIONING, "demo", &["Deleting", "Deleted"]).await;
     assert!(events.iter().all(|event| event.count.unwrap_or(1) < 10), "{events:#?}");
     tells(objects, (CORE, "Cluster"), "demo", &["Deleting", "WaitingForWorkersDeletion", "Deleted"]).await;
     tells(objects, (RKE, "RKEControlPlane"), "demo", &["Deleted"]).await;
+    // What goes on purpose is no trouble.
+    let after = warnings(objects).await;
+    let new: Vec<_> = after.difference(&before).collect();
+    assert!(new.is_empty(), "a deletion warns of {new:#?}");
     site.close(manager).await;
 }
