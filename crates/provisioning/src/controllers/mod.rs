@@ -150,6 +150,7 @@ fn feed_init(controller: Controller<Init>, store: &Store) -> Controller<Init> {
         .reconciles(&store.capi_clusters)
         .watches(&store.deployments, |change| by_label(change.either(), labels::capi::CLUSTER_NAME))
         .watches(&store.sets, |change| by_label(change.either(), labels::capi::CLUSTER_NAME))
+        .watches(&store.health_checks, |change| by_label(change.either(), labels::capi::CLUSTER_NAME))
         .watches(&store.machines, |change| by_label(change.either(), labels::capi::CLUSTER_NAME))
         .watches(&store.twins, move |change| clusters_of_twin(&by_twin, &change.key.name))
         .watches(&store.namespaces, {
