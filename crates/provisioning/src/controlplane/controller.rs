@@ -236,7 +236,7 @@ impl Reconciler for PlanSecrets {
         let decision = plansecret::decide(&secret, Runtime::of_version(&version), self.context.now());
         let told = plansecret::announce(
             decision.secret.as_ref().unwrap_or(&*secret),
-            &self.context.settings.agent_offer,
+            &self.context.settings.now().agent_offer,
         );
         if let Some(next) = told.as_ref().or(decision.secret.as_ref()) {
             self.writer.put_secret(next).await?;

@@ -128,6 +128,42 @@ async fn provisioning_check_13_a_health_check_comes_and_goes_and_says_that_nothi
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_changed_setting_reaches_kubeconfigs_and_plans_without_a_restart() {
+    use base64::Engine as _;
+    let (world, _manager, _players) = provisioned().await;
+    let objects = &world.objects;
+    let machines = demo::machine_uids(objects).await;
+    for (name, value) in
+        [("internal-server-url", "https://inside.example"), ("system-default-registry", "registry.example")]
+    {
+        objects
+            .create(json!({
+                "apiVersion": "management.cattle.io/v3", "kind": "Setting", "metadata": {"name": name}, "value": value,
+            }))
+            .await;
+    }
+    let decoded = |text: &Value| {
+        let text = text.as_str().unwrap_or_default();
+        String::from_utf8(base64::engine::general_purpose::STANDARD.decode(text).unwrap()).unwrap()
+    };
+    until("the kubeconfig has the new address", || async {
+        let secret = objects.get("v1", "Secret", "default", "demo-kubeconfig").await.unwrap();
+        decoded(&secret["data"]["value"]).contains("https://inside.example/k8s/clusters/c-m-")
+    })
+    .await;
+    until("every machine installs from the new registry", || async {
+        let secrets = objects.list("v1", "Secret").await;
+        let plans = secrets.iter().filter(|secret| secret["type"] == "rke.cattle.io/machine-plan");
+        let from =
+            |plan: &Value| decoded(&plan["data"]["plan"]).contains("registry.example/rancher/system-agent");
+        plans.filter(|plan| from(plan)).count() == 3
+    })
+    .await;
+    demo::ready(objects, "the new registry").await;
+    assert_eq!(demo::machine_uids(objects).await, machines, "in place");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn provisioning_check_6_7_a_newer_driver_replaces_nothing() {
     let (world, manager, _players) = provisioned().await;
     let templates = async || -> Vec<Value> {

@@ -125,7 +125,7 @@ impl MachineProvision {
                 .namespaces
                 .get(&ObjectKey::cluster(&key.namespace))
                 .is_some_and(|namespace| namespace.metadata.deletion_timestamp.is_some()),
-            settings: (*self.context.settings).clone(),
+            settings: self.context.settings.now(),
         }
     }
 
