@@ -4,9 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use drover_apiserver::UserInfo;
+use drover_apiserver::auth::pki::Pki;
+use drover_apiserver::embedded::{Embedded, EmbeddedOptions};
 use drover_machine::archive::{self, CONTAINER_STORE};
 use drover_machine::host::{Host, HostOptions};
 use drover_machine::store::EXTRACTED_CONFIG;
+use drover_runtime::in_process_client;
 use drover_testkit::objects::Objects;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::batch::v1::Job;
@@ -133,14 +137,7 @@ impl Datacenter {
         } else {
             self.remove(name).await;
         }
-        let now = jiff::Timestamp::from_second(jiff::Timestamp::now().as_second()).unwrap().to_string();
-        let status = json!({"status": {"completionTime": now, "startTime": now, "succeeded": 1, "conditions": [
-            {"type": "SuccessCriteriaMet", "status": "True", "lastTransitionTime": now},
-            {"type": "Complete", "status": "True", "lastTransitionTime": now},
-        ]}});
-        let own: Api<Job> = Api::namespaced(objects.client(), &namespace);
-        own.patch_status(&job.name_any(), &PatchParams::default(), &Patch::Merge(status)).await?;
-        Ok(())
+        complete(objects, job).await
     }
 
     /// The machine, made or adopted, as the store keeps it.
@@ -165,4 +162,38 @@ impl Datacenter {
             machine.power_off().await;
         }
     }
+}
+
+/// Notes that a Job succeeded. This one and no other: while it ran, the Job that removes the machine may have taken its
+/// place and its name.
+async fn complete(objects: &Objects, job: &Job) -> Result<(), kube::Error> {
+    let now = jiff::Timestamp::from_second(jiff::Timestamp::now().as_second()).unwrap().to_string();
+    let done = json!({"metadata": {"uid": job.uid()}, "status": {
+        "completionTime": now, "startTime": now, "succeeded": 1, "conditions": [
+            {"type": "SuccessCriteriaMet", "status": "True", "lastTransitionTime": now},
+            {"type": "Complete", "status": "True", "lastTransitionTime": now},
+        ],
+    }});
+    let own: Api<Job> = Api::namespaced(objects.client(), &job.namespace().unwrap());
+    own.patch_status(&job.name_any(), &PatchParams::default(), &Patch::Merge(done)).await.map(|_| ())
+}
+
+#[tokio::test]
+async fn a_job_that_took_the_place_of_another_is_not_called_done_for_it() {
+    let pki = Pki::in_memory(jiff::Timestamp::now()).unwrap();
+    let server = Embedded::start(EmbeddedOptions::in_memory(Arc::new(pki))).await.unwrap();
+    let client = in_process_client(server.service(), UserInfo::system_masters("test"));
+    let objects = Objects::new(move || client.clone());
+    let jobs: Api<Job> = Api::namespaced(objects.client(), "default");
+    let job = json!({"metadata": {"name": "j"}, "spec": {"managedBy": "drover.io/job-runner", "template": {"spec": {
+        "restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}],
+    }}}});
+    let job: Job = serde_json::from_value(job).unwrap();
+    let create = jobs.create(&PostParams::default(), &job).await.unwrap();
+    objects.delete("batch/v1", "Job", "default", "j").await;
+    let remove = jobs.create(&PostParams::default(), &job).await.unwrap();
+    complete(&objects, &create).await.unwrap_err();
+    assert!(jobs.get("j").await.unwrap().status.is_none_or(|status| status.completion_time.is_none()));
+    complete(&objects, &remove).await.unwrap();
+    assert!(jobs.get("j").await.unwrap().status.unwrap().completion_time.is_some());
 }

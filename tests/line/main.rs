@@ -14,6 +14,7 @@ mod hands;
 mod k3s;
 mod life;
 mod machine;
+mod settings;
 mod site;
 mod story;
 mod wire;

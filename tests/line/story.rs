@@ -105,6 +105,15 @@ async fn all_events(objects: &Objects) -> BTreeSet<String> {
     api.list(&ListParams::default()).await.unwrap().items.into_iter().map(line).collect()
 }
 
+/// Every warning, with the object that it is about.
+async fn warnings(objects: &Objects) -> BTreeSet<String> {
+    let api: Api<Event> = Api::all(objects.client());
+    let events = api.list(&ListParams::default()).await.unwrap().items;
+    let warns = |event: &Event| event.type_.as_deref() == Some("Warning");
+    let line = |e: Event| format!("{:?} {:?}: {:?}", e.involved_object.kind, e.reason, e.message);
+    events.into_iter().filter(warns).map(line).collect()
+}
+
 /// Waits for three seconds in which nothing at all is written: the revision of the whole store stands still.
 async fn silence(objects: &Objects) {
     let revision = || async {
@@ -146,6 +155,24 @@ async fn refused(objects: &Objects) {
     tells(objects, PROVISIONING, "bad", &["Deleting", "Deleted"]).await;
 }
 
+/// A Cluster that says nothing about itself would be an imported one, which shows wherever somebody looks.
+async fn imported(objects: &Objects) {
+    let cluster = json!({
+        "apiVersion": PROVISIONING.0, "kind": "Cluster", "metadata": {"namespace": "default", "name": "bare"},
+        "spec": {},
+    });
+    objects.create(cluster).await;
+    let events = tells(objects, PROVISIONING, "bare", &["InvalidSpec"]).await;
+    let said = message(&events, "InvalidSpec");
+    assert!(said.starts_with("spec.rkeConfig is missing") && said.contains("does not import"), "{said}");
+    let (columns, rows) = table(objects, "/apis/provisioning.cattle.io/v1/namespaces/default/clusters").await;
+    let cell = |row: &[Value], name: &str| row[columns.iter().position(|c| c == name).unwrap()].clone();
+    let row = rows.iter().find(|row| cell(row, "Name") == "bare").unwrap();
+    assert_eq!((cell(row, "Ready"), cell(row, "Message")), (json!("False"), json!(said)));
+    objects.delete(PROVISIONING.0, "Cluster", "default", "bare").await;
+    tells(objects, PROVISIONING, "bare", &["Deleted"]).await;
+}
+
 /// What each object of a Ready cluster has told.
 async fn provisioned(objects: &Objects) {
     let wanted = ["ManagementClusterCreated", "Accepted", "PoolAdded", "Connected", "Ready"];
@@ -185,6 +212,7 @@ async fn the_story_of_a_cluster_is_told_once_and_steady_state_writes_nothing() {
     let objects = &site.objects;
     demo::make(objects).await;
     refused(objects).await;
+    imported(objects).await;
     demo::ready(objects, "provisioned").await;
     provisioned(objects).await;
     for (path, columns) in [
@@ -269,10 +297,15 @@ async fn the_story_of_a_cluster_is_told_once_and_steady_state_writes_nothing() {
     shows(objects, "/apis/cluster.x-k8s.io/v1beta2/namespaces/default/machines", &["Up-to-date", "Version"])
         .await;
 
+    let before = warnings(objects).await;
     demo::remove(objects, "removal").await;
     let events = tells(objects, PROVISIONING, "demo", &["Deleting", "Deleted"]).await;
     assert!(events.iter().all(|event| event.count.unwrap_or(1) < 10), "{events:#?}");
     tells(objects, (CORE, "Cluster"), "demo", &["Deleting", "WaitingForWorkersDeletion", "Deleted"]).await;
     tells(objects, (RKE, "RKEControlPlane"), "demo", &["Deleted"]).await;
+    // What goes on purpose is no trouble.
+    let after = warnings(objects).await;
+    let new: Vec<_> = after.difference(&before).collect();
+    assert!(new.is_empty(), "a deletion warns of {new:#?}");
     site.close(manager).await;
 }

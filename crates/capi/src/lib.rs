@@ -5,6 +5,8 @@
 //! known only by their contract ([`contract`], [`external`]); managed clusters only through [`workload::Workload`].
 //! Defaults and validation are in [`admission`], for API servers, webhooks and the controllers themselves.
 //!
+//! Of MachineHealthChecks [`machinehealthcheck`] says only that nothing acts on them yet.
+//!
 //! This crate knows nothing of K3s, RKE2, plans, drivers or tunnels.
 //!
 //! Start reading at [`manager::run`], then `machinedeployment/decide.rs` and `machine/deletion.rs`.
@@ -19,6 +21,7 @@ pub mod external;
 mod fixtures;
 pub mod machine;
 pub mod machinedeployment;
+pub mod machinehealthcheck;
 pub mod machineset;
 pub mod manager;
 pub mod meta;

@@ -13,6 +13,7 @@ use crate::cluster::ClusterController;
 use crate::external::Externals;
 use crate::machine::MachineController;
 use crate::machinedeployment::MachineDeploymentController;
+use crate::machinehealthcheck::MachineHealthCheckController;
 use crate::machineset::MachineSetController;
 use crate::workload::Workload;
 
@@ -66,8 +67,10 @@ pub async fn run(
 ) {
     let core = CoreCaches::new(&caches);
     let externals = Externals::new(caches.clone());
+    let checks = caches.all();
     let ready = async {
         core.synced().await;
+        checks.synced().await;
         externals.crds().synced().await;
     };
     tokio::select! {
@@ -90,17 +93,19 @@ pub async fn run(
         externals.clone(),
         clock.clone(),
     );
+    let check = MachineHealthCheckController::controller(client.clone(), checks, clock.clone());
     let cluster = ClusterController::controller(client, core, externals, workload, clock);
     join_all([
         machine.run(stop.clone()).boxed(),
         set.run(stop.clone()).boxed(),
         deployment.run(stop.clone()).boxed(),
+        check.run(stop.clone()).boxed(),
         cluster.run(stop).boxed(),
     ])
     .await;
 }
 
-/// What the four controllers do alike.
+/// What the controllers do alike.
 pub(crate) mod shell {
     use drover_api::capi::v1beta2::ContractVersionedObjectReference;
     use drover_runtime::cache::Cached;

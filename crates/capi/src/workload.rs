@@ -33,6 +33,12 @@ pub trait Workload: Send + Sync + 'static {
     /// The cluster, if it is connected now.
     fn cluster(&self, cluster: &ObjectKey) -> Result<Arc<dyn WorkloadCluster>, Disconnected>;
 
+    /// Whether whoever made the cluster is about to delete it. Its connection goes before its Machines do, which is then
+    /// no trouble.
+    fn is_leaving(&self, _cluster: &ObjectKey) -> bool {
+        false
+    }
+
     /// Calls `listener` for every change of connections, Nodes and pods on draining Nodes. It does not block.
     fn on_change(&self, listener: Box<dyn Fn(&WorkloadChange) + Send + Sync>);
 }

@@ -12,7 +12,7 @@ use crate::downstream::Downstream;
 use crate::init::names;
 use crate::keys::conditions;
 use crate::machine::schema::Drivers;
-use crate::settings::Settings;
+use crate::settings::{CurrentSettings, Settings};
 use crate::store::Store;
 
 /// Where randomness comes from; tests give a sequence.
@@ -34,6 +34,7 @@ pub struct Options {
     pub caches: Caches,
     pub clock: Arc<dyn Clock>,
     pub random: Arc<dyn Random>,
+    /// What the server was started with; Setting objects may say otherwise.
     pub settings: Settings,
     pub releases: Releases,
     pub downstream: Arc<dyn Downstream>,
@@ -48,7 +49,7 @@ pub struct Context {
     pub store: Store,
     pub clock: Arc<dyn Clock>,
     pub random: Arc<dyn Random>,
-    pub settings: Arc<Settings>,
+    pub settings: CurrentSettings,
     pub releases: Arc<Releases>,
     pub downstream: Arc<dyn Downstream>,
     pub drivers: Arc<dyn Drivers>,
@@ -60,11 +61,12 @@ impl Context {
     pub fn new(options: Options) -> Self {
         let events =
             Recorder::new(options.caches.client().clone(), options.clock.clone(), "drover-provisioning");
+        let store = Store::new(&options.caches);
         Self {
-            store: Store::new(&options.caches),
+            settings: CurrentSettings::new(options.settings, store.settings.clone()),
+            store,
             clock: options.clock,
             random: options.random,
-            settings: Arc::new(options.settings),
             releases: Arc::new(options.releases),
             downstream: options.downstream,
             drivers: options.drivers,

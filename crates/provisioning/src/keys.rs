@@ -45,4 +45,6 @@ pub mod conditions {
 
     /// False when configuration was left out because nothing would understand it.
     pub const CONFIG_ACCEPTED: &str = "ConfigAccepted";
+    /// On RKEControlPlanes, only while a change is on its way to the machines: which.
+    pub const UPDATING: &str = "Updating";
 }

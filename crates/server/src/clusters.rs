@@ -316,6 +316,11 @@ impl Workload for Clusters {
         Ok(connection.cluster.clone())
     }
 
+    fn is_leaving(&self, cluster: &ObjectKey) -> bool {
+        let cluster = self.inner.clusters.get(cluster);
+        cluster.is_some_and(|cluster| cluster.metadata.deletion_timestamp.is_some())
+    }
+
     fn on_change(&self, listener: Box<dyn Fn(&WorkloadChange) + Send + Sync>) {
         let clusters = self.clone();
         self.listen(Box::new(move |id, node| {

@@ -12,7 +12,9 @@ use drover_access::tokens::Tokens;
 use drover_apiserver::PeerCertificates;
 use drover_apiserver::identity::PeerAddress;
 use drover_plan::AgentOffer;
+use drover_provisioning::bootstrap::script;
 use drover_provisioning::registration::connect::{Call, Connect};
+use drover_provisioning::settings::CurrentSettings;
 use drover_registry::Registry as Images;
 use drover_tunnel::Registry;
 use http::{Method, Request, Response, StatusCode, header};
@@ -37,8 +39,8 @@ pub struct Parts {
     pub tokens: Tokens,
     pub registrar: Registrar,
     pub connect: Connect,
-    /// PEM of the authority behind the port's certificate.
-    pub cacerts: String,
+    pub settings: CurrentSettings,
+    /// The agent's install script, before the settings of now are put in front of it.
     pub install_script: String,
     /// Files below `/assets/`, by name.
     pub assets: BTreeMap<String, Asset>,
@@ -89,10 +91,10 @@ impl Front {
             "/v3/connect" | "/v3/connect/register" => self.tunnel(request).await,
             "/v3/connect/agent" => self.agent(&request).await,
             // With exactly one newline at its end, as everyone computes the checksum.
-            "/cacerts" => text(StatusCode::OK, format!("{}\n", self.inner.cacerts.trim())),
+            "/cacerts" => text(StatusCode::OK, format!("{}\n", self.inner.settings.now().cacerts.trim())),
             "/v3/settings/cacerts" => self.cacerts_setting(),
             "/ping" => text(StatusCode::OK, "pong"),
-            "/system-agent-install.sh" => text(StatusCode::OK, self.inner.install_script.clone()),
+            "/system-agent-install.sh" => text(StatusCode::OK, self.install_script()),
             _ if path.starts_with("/assets/") => {
                 self.asset(request.method(), &path["/assets/".len()..]).await
             }
@@ -175,8 +177,20 @@ impl Front {
         response
     }
 
+    fn install_script(&self) -> String {
+        script::render(&script::Input {
+            settings: &self.inner.settings.now(),
+            agent_env_vars: &[],
+            agent_var_dir: "",
+            token: None,
+            body: &self.inner.install_script,
+        })
+    }
+
     fn cacerts_setting(&self) -> Response<RequestBody> {
-        let setting = json!({"id": "cacerts", "type": "setting", "name": "cacerts", "value": self.inner.cacerts.trim()});
+        let settings = self.inner.settings.now();
+        let setting =
+            json!({"id": "cacerts", "type": "setting", "name": "cacerts", "value": settings.cacerts.trim()});
         let mut response = text(StatusCode::OK, setting.to_string());
         response
             .headers_mut()

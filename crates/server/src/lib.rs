@@ -7,6 +7,7 @@
 //! * [`front`]: who answers which path.
 //! * [`clusters`]: downstream clusters as the controllers see them, over the tunnel.
 //! * [`admission`]: defaults and validation inside the embedded API.
+//! * `certificate`: the port's certificate follows the settings.
 //! * `kubeconfigs`: takes kubeconfigs away with their clusters.
 //! * [`datadir`]: what lies where in the data directory.
 //! * [`shell`]: words that people copy.
@@ -15,6 +16,7 @@
 
 pub mod admission;
 pub mod backend;
+mod certificate;
 pub mod clusters;
 pub mod datadir;
 pub mod drivers;

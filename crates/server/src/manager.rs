@@ -19,6 +19,7 @@ use kube::Client;
 use tokio::net::TcpListener;
 
 use crate::backend::Backing;
+use crate::certificate;
 use crate::datadir::{DataDir, write_private};
 use crate::drivers::Builtin;
 use crate::external::leader::Leadership;
@@ -87,7 +88,7 @@ impl Manager {
         let plane = Plane::start(PlaneOptions {
             api: ground.backing(),
             pki: pki.clone(),
-            serving,
+            serving: serving.clone(),
             url: url.clone(),
             server_url,
             drivers: Arc::new(Builtin::new(&data_dir, &options.exe)),
@@ -109,6 +110,9 @@ impl Manager {
         plane.join(|parts| async move {
             Runner::run(jobs, &parts.caches, parts.secrets, parts.clock, parts.stop).await;
         });
+
+        let authority = pki.clone();
+        plane.join(|parts| certificate::follow(serving, authority, names, parts.settings, parts.stop));
 
         let kept = data_dir.clone();
         plane.join(|parts| crate::kubeconfigs::run(kept, parts.caches.all(), parts.stop));
@@ -276,8 +280,7 @@ fn serving_names(bound: IpAddr, gateway: Option<IpAddr>, server_url: &str) -> Ve
         names.push(bound.to_string());
     }
     names.extend(gateway.map(|gateway| gateway.to_string()));
-    let host = server_url.parse::<http::Uri>().ok().and_then(|uri| uri.host().map(str::to_owned));
-    names.extend(host.map(|host| host.trim_matches(['[', ']']).to_owned()));
+    names.extend(certificate::host_of(server_url));
     names
         .extend(std::fs::read_to_string("/proc/sys/kernel/hostname").ok().map(|name| name.trim().to_owned()));
     names.sort();

@@ -21,12 +21,11 @@ use drover_apiserver::http::ApiService;
 use drover_apiserver::identity::Authenticator;
 use drover_apiserver::status::Status;
 use drover_apiserver::storage::Storage;
-use drover_provisioning::bootstrap::script;
 use drover_provisioning::context::{Options as ProvisioningOptions, SystemRandom};
 use drover_provisioning::controllers::Provisioning;
 use drover_provisioning::controlplane::planner::releases::Releases;
 use drover_provisioning::machine::schema::Drivers;
-use drover_provisioning::settings::Settings;
+use drover_provisioning::settings::{CurrentSettings, Settings};
 use drover_runtime::{Cache, Caches, Clock, SystemClock};
 use drover_tunnel::Registry;
 use futures::future::BoxFuture;
@@ -71,6 +70,7 @@ pub struct Plane {
     pub client: Client,
     caches: Caches,
     secrets: Cache<Secret>,
+    settings: CurrentSettings,
     clock: Arc<dyn Clock>,
     backend: Backend,
     port: Port,
@@ -82,6 +82,7 @@ pub struct Plane {
 pub struct Shared {
     pub caches: Caches,
     pub secrets: Cache<Secret>,
+    pub settings: CurrentSettings,
     pub clock: Arc<dyn Clock>,
     pub stop: CancellationToken,
 }
@@ -136,6 +137,7 @@ impl Plane {
             server_url,
             internal_server_url: url,
             cacerts: pki.ca_pem().to_owned(),
+            internal_cacerts: pki.ca_pem().to_owned(),
             agent_offer: crate::front::agent_offer(&assets).await,
             ..Settings::default()
         };
@@ -159,12 +161,13 @@ impl Plane {
             caches: caches.clone(),
             clock: clock.clone(),
             random: Arc::new(SystemRandom),
-            settings: settings.clone(),
+            settings,
             releases: Releases::builtin(),
             downstream: Arc::new(clusters.clone()),
             drivers,
             install_script: install_script.clone(),
         });
+        let current = provisioning.context().settings.clone();
         let mut proxy = Proxy::new(twins.clone(), downstreams.clone());
         if let Backend::External(external) = &backend {
             proxy = proxy.authorized_by(Arc::new(Authorized(external.clone())));
@@ -176,14 +179,8 @@ impl Plane {
             tokens,
             registrar: Registrar::new(client.clone(), twins.clone(), secrets.clone()),
             connect: provisioning.connect(),
-            cacerts: pki.ca_pem().to_owned(),
-            install_script: script::render(&script::Input {
-                settings: &settings,
-                agent_env_vars: &[],
-                agent_var_dir: "",
-                token: None,
-                body: &install_script,
-            }),
+            settings: current.clone(),
+            install_script,
             assets,
             images,
         });
@@ -195,7 +192,7 @@ impl Plane {
         let connectivity = Connectivity::new(client.clone(), twins, downstreams, clock.clone());
         tasks.spawn(connectivity.run(controllers.clone()));
         let port = Port { front, tls, stop };
-        Ok(Self { client, caches, secrets, clock, backend, port, controllers, tasks })
+        Ok(Self { client, caches, secrets, settings: current, clock, backend, port, controllers, tasks })
     }
 
     /// Answers on a listener until the plane stops.
@@ -216,6 +213,7 @@ impl Plane {
         self.tasks.spawn(controller(Shared {
             caches: self.caches.clone(),
             secrets: self.secrets.clone(),
+            settings: self.settings.clone(),
             clock: self.clock.clone(),
             stop: self.controllers.clone(),
         }));

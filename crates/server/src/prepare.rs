@@ -35,8 +35,6 @@ pub(crate) async fn run(client: &Client, settings: &Settings) -> anyhow::Result<
     for name in NAMESPACES {
         namespace(client, name).await?;
     }
-    let resource = ApiResource::erase::<Setting>(&());
-    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
     let values = [
         ("server-url", settings.server_url.as_str()),
         ("internal-server-url", settings.internal_server_url.as_str()),
@@ -44,14 +42,29 @@ pub(crate) async fn run(client: &Client, settings: &Settings) -> anyhow::Result<
         ("cacerts", settings.cacerts.trim()),
     ];
     for (name, value) in values {
-        let setting = json!({
-            "apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": name}, "value": value,
-        });
-        within(api.patch(name, &params, &Patch::Apply(&setting)))
-            .await
-            .with_context(|| format!("setting {name} cannot be written"))?;
+        setting(client, name, value).await.with_context(|| format!("setting {name} cannot be written"))?;
     }
     Ok(())
+}
+
+/// Writes what this server was started with, unless somebody chose another value: then it is only the default.
+async fn setting(client: &Client, name: &str, value: &str) -> anyhow::Result<()> {
+    let resource = ApiResource::erase::<Setting>(&());
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+    let mut setting = json!({
+        "apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": name},
+        "default": value, "value": value,
+    });
+    let polite = PatchParams { force: false, ..params() };
+    match tokio::time::timeout(CALL_LIMIT, api.patch(name, &polite, &Patch::Apply(&setting))).await? {
+        Err(kube::Error::Api(status)) if status.is_conflict() => {}
+        other => return Ok(other.map(|_| ())?),
+    }
+    tracing::info!(name, default = value, "a setting has a value that somebody chose; it stays in force");
+    if let Some(setting) = setting.as_object_mut() {
+        setting.remove("value");
+    }
+    within(api.patch(name, &params(), &Patch::Apply(&setting))).await.map(|_| ())
 }
 
 /// The namespace of what belongs to the management plane itself.

@@ -45,9 +45,11 @@ pub fn events(scope: &Scope, decision: &Decision, next: &MachineStatus, now: Tim
 
 fn readiness(scope: &Scope, live: &MachineStatus, next: &MachineStatus, notes: &mut Vec<Note>) {
     let (was, is) = (is_true(&live.conditions, types::READY), is_true(&next.conditions, types::READY));
+    // A cluster loses its connection before its Machines are deleted.
+    let on_purpose = scope.is_deleting() || scope.is_cluster_deleting() || scope.leaving;
     if is && !was {
         notes.push(Note::normal("Ready", "The Machine and its Node are ready"));
-    } else if was && !is && !scope.is_deleting() {
+    } else if was && !is && !on_purpose {
         let message = get(&next.conditions, types::READY).map(|ready| ready.message.clone());
         notes.push(Note::warning("NotReady", message.unwrap_or_default()));
     }

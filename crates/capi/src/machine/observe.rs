@@ -31,6 +31,7 @@ impl MachineController {
         let mut scope = Scope {
             machine: machine.clone(),
             cluster,
+            leaving: self.workload.is_leaving(&cluster_key),
             set,
             deployment,
             bootstrap: self.externals.get(&namespace, machine.spec.bootstrap.config_ref.as_ref()).await,

@@ -18,6 +18,8 @@ pub struct Scope {
     pub machine: Machine,
     /// Its Cluster.
     pub cluster: Option<Arc<Cluster>>,
+    /// The Cluster is about to be deleted.
+    pub leaving: bool,
     /// The set that made it.
     pub set: Option<Arc<MachineSet>>,
     /// The deployment of that set.

@@ -451,6 +451,29 @@ fn a_machine_tells_each_step_of_its_way_once() {
 }
 
 #[test]
+fn a_cluster_that_is_deleted_on_purpose_is_no_warning() {
+    let mut ready = scope(json!({ "spec": { "providerID": "local://node" } }));
+    (ready.bootstrap, ready.infra) = (
+        found(
+            "RKEBootstrap",
+            json!({ "status": { "initialization": { "dataSecretCreated": true }, "dataSecretName": "b" } }),
+        ),
+        provisioned(),
+    );
+    ready.node = NodeView::Found(node("node", json!({})));
+    ready.machine.status = Some(pass(&ready, 1).1);
+    assert!(is_true(&ready.machine.status.as_ref().unwrap().conditions, types::READY));
+    // The connection goes first, then the Cluster is deleted, then the Machines.
+    ready.node = NodeView::Disconnected("no tunnel".into());
+    assert_eq!(pass(&ready, 2).0, ["NotReady"], "nobody wants this");
+    let leaving = Scope { leaving: true, ..ready.clone() };
+    assert_eq!(pass(&leaving, 2).0, Vec::<&str>::new());
+    let deleting = cluster(json!({ "metadata": { "deletionTimestamp": at(0).to_string() } }));
+    let deleted = Scope { cluster: Some(deleting), ..ready };
+    assert_eq!(pass(&deleted, 2).0, Vec::<&str>::new());
+}
+
+#[test]
 fn a_machine_that_goes_tells_of_its_drain_and_of_what_failed() {
     let mut scope = going(json!({ "spec": { "deletion": { "nodeDrainTimeoutSeconds": 60 } } }));
     scope.node = cordoned();

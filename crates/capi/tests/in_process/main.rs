@@ -185,6 +185,33 @@ async fn where_nobody_fills_in_or_refuses_the_controllers_do() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_health_check_that_somebody_makes_says_that_it_has_no_effect() {
+    let world = World::start().await;
+    let _manager = world.manager(None);
+    world.cluster("checked").await;
+    world
+        .create(json!({
+            "apiVersion": CORE, "kind": "MachineHealthCheck", "metadata": { "name": "mine", "namespace": "checked" },
+            "spec": { "clusterName": "demo", "selector": { "matchLabels": { "a": "b" } }, "checks": {
+                "unhealthyNodeConditions": [{ "type": "Ready", "status": "False", "timeoutSeconds": 300 }],
+            } },
+        }))
+        .await;
+    eventually("its condition says so", || async {
+        let check = world.get(CORE, "MachineHealthCheck", "checked", "mine").await.unwrap_or_default();
+        let (status, message) = condition(&check, "RemediationAllowed");
+        status == "False" && message.contains("without effect yet")
+    })
+    .await;
+    world.idle().await;
+    let told: Vec<Value> = world.list("v1", "Event", "checked").await;
+    let told: Vec<&Value> =
+        told.iter().filter(|e| e["involvedObject"]["kind"] == "MachineHealthCheck").collect();
+    assert_eq!(told.len(), 1, "{told:#?}");
+    assert_eq!((&told[0]["reason"], &told[0]["type"]), (&json!("NotInEffect"), &json!("Warning")));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn capi_check_9_a_manager_killed_at_any_write_makes_no_machine_twice() {
     let world = World::start().await;
     for at in [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 15, 18, 24] {

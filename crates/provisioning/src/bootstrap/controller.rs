@@ -100,7 +100,7 @@ impl Bootstraps {
             .map(|directories| directories.system_agent.clone())
             .unwrap_or_default();
         let text = script::render(&script::Input {
-            settings: &self.context.settings,
+            settings: &self.context.settings.now(),
             agent_env_vars: &env,
             agent_var_dir: &directory,
             token: Some(&script::registration_token(&token)),

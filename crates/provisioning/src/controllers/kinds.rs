@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::with_settings;
 use crate::context::Context;
 use crate::keys::labels;
 use crate::machine::provision::controller::MachineProvision;
@@ -93,7 +94,8 @@ impl Kinds {
         let for_jobs = wanted.clone();
         let clusters_kind = wanted.clone();
         let machines = store.machines.clone();
-        let controller = Controller::new(MachineProvision::new(&self.context, kind, cache))
+        let controller = Controller::new(MachineProvision::new(&self.context, kind, cache));
+        let controller = with_settings(controller, store, cache)
             .reconciles(cache)
             .watches(&store.machines, move |change| {
                 let reference = &change.either()?.spec.infrastructure_ref;

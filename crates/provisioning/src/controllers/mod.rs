@@ -5,6 +5,7 @@ mod kinds;
 use std::sync::Arc;
 
 use drover_api::secret_types;
+use drover_runtime::cache::Cached;
 use drover_runtime::{Cache, Change, Controller, ObjectKey, Reconciler};
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
@@ -29,6 +30,7 @@ use crate::machine::missing::MissingNodes;
 use crate::machine::nodes::Nodes;
 use crate::owner::owner_name;
 use crate::registration::connect::Connect;
+use crate::settings::current::{Reports, is_change};
 use crate::store::{Store, Writer};
 use kinds::{Kinds, follow_kinds};
 
@@ -67,7 +69,9 @@ impl Provisioning {
         let init = Controller::new(Init::new(&context));
         let init_queue = init.queue();
         spawn(&tasks, &stop, feed_init(init, &store));
-        spawn(&tasks, &stop, Controller::new(Tokens::new(&context)).reconciles(&store.tokens));
+        spawn(&tasks, &stop, Controller::new(Reports::new(&context)).reconciles(&store.settings));
+        let tokens = Controller::new(Tokens::new(&context)).reconciles(&store.tokens);
+        spawn(&tasks, &stop, with_settings(tokens, &store, &store.tokens));
         spawn(&tasks, &stop, feed_rke_clusters(Controller::new(Clusters::new(&context)), &store));
         spawn(&tasks, &stop, feed_bootstraps(Controller::new(Bootstraps::new(&context)), &store));
         spawn(&tasks, &stop, feed_planner(Controller::new(Planner::new(&context)), &store));
@@ -132,6 +136,19 @@ fn spawn<R: Reconciler>(tasks: &TaskTracker, stop: &CancellationToken, controlle
     tasks.spawn(controller.run(stop.clone()));
 }
 
+/// Every changed Setting is a reason to look at all objects of `cache` again.
+fn with_settings<R: Reconciler, K: Cached>(
+    controller: Controller<R>,
+    store: &Store,
+    cache: &Cache<K>,
+) -> Controller<R> {
+    let all = cache.clone();
+    controller.watches(&store.settings, move |change| {
+        let all = if is_change(change) { all.list() } else { vec![] };
+        all.iter().map(|object| ObjectKey::of(object.as_ref())).collect::<Vec<_>>()
+    })
+}
+
 fn of_type(secret: Option<&Arc<Secret>>, key: &ObjectKey, wanted: &str) -> Option<ObjectKey> {
     secret.filter(|secret| secret.type_.as_deref() == Some(wanted)).map(|_| key.clone())
 }
@@ -144,12 +161,13 @@ fn by_label<K: kube::Resource>(object: Option<&Arc<K>>, label: &str) -> Option<O
 
 fn feed_init(controller: Controller<Init>, store: &Store) -> Controller<Init> {
     let (by_twin, by_secret) = (store.clusters.clone(), store.clusters.clone());
-    controller
+    with_settings(controller, store, &store.clusters)
         .reconciles(&store.clusters)
         .reconciles(&store.control_planes)
         .reconciles(&store.capi_clusters)
         .watches(&store.deployments, |change| by_label(change.either(), labels::capi::CLUSTER_NAME))
         .watches(&store.sets, |change| by_label(change.either(), labels::capi::CLUSTER_NAME))
+        .watches(&store.health_checks, |change| by_label(change.either(), labels::capi::CLUSTER_NAME))
         .watches(&store.machines, |change| by_label(change.either(), labels::capi::CLUSTER_NAME))
         .watches(&store.twins, move |change| clusters_of_twin(&by_twin, &change.key.name))
         .watches(&store.namespaces, {
@@ -187,7 +205,7 @@ fn feed_rke_clusters(controller: Controller<Clusters>, store: &Store) -> Control
 
 fn feed_bootstraps(controller: Controller<Bootstraps>, store: &Store) -> Controller<Bootstraps> {
     let (machines, plans) = (store.machines.clone(), store.bootstraps.clone());
-    controller
+    with_settings(controller, store, &store.bootstraps)
         .reconciles(&store.bootstraps)
         .watches(&store.machines, |change| {
             let config = change.either()?.spec.bootstrap.config_ref.as_ref()?;
@@ -221,7 +239,7 @@ fn feed_bootstraps(controller: Controller<Bootstraps>, store: &Store) -> Control
 
 fn feed_planner(controller: Controller<Planner>, store: &Store) -> Controller<Planner> {
     let (by_secret, by_twin) = (store.control_planes.clone(), store.control_planes.clone());
-    controller
+    with_settings(controller, store, &store.control_planes)
         .reconciles(&store.control_planes)
         .reconciles(&store.capi_clusters)
         .watches(&store.machines, |change| by_label(change.either(), labels::capi::CLUSTER_NAME))

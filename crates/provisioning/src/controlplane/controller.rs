@@ -11,10 +11,10 @@ use drover_runtime::{Error, Next, ObjectKey, Reconciler};
 use serde_json::{Value, json};
 
 use super::observe::{self, state_secret_name};
-use super::planner::events;
 use super::planner::pass::{Action, End, decide};
 use super::planner::runtime::Runtime;
 use super::planner::status;
+use super::planner::{change, events};
 use super::plansecret::{self, PlanApplied};
 use crate::conditions as generic;
 use crate::context::Context;
@@ -65,7 +65,7 @@ impl Reconciler for Planner {
         }
         self.context.events.tell(control_plane.as_ref(), &events::events(&scope, &decision));
         if let Some(cluster) = self.context.store.clusters.get(&key) {
-            self.context.events.tell(cluster.as_ref(), &events::changes(&scope, &decision));
+            self.context.events.tell(cluster.as_ref(), &change::notes(&scope, &decision));
         }
         for action in &decision.actions {
             self.carry_out(&control_plane, action).await?;
@@ -236,7 +236,7 @@ impl Reconciler for PlanSecrets {
         let decision = plansecret::decide(&secret, Runtime::of_version(&version), self.context.now());
         let told = plansecret::announce(
             decision.secret.as_ref().unwrap_or(&*secret),
-            &self.context.settings.agent_offer,
+            &self.context.settings.now().agent_offer,
         );
         if let Some(next) = told.as_ref().or(decision.secret.as_ref()) {
             self.writer.put_secret(next).await?;

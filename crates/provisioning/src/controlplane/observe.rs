@@ -61,6 +61,7 @@ pub fn scope(context: &Context, control_plane: &RKEControlPlane) -> Scope {
         .as_ref()
         .and_then(|twin| twin.status.as_ref())
         .is_some_and(|status| generic::is_true(&status.conditions, conditions::CONNECTED));
+    let settings = context.settings.now();
     let note = |key: &str| control_plane.metadata.annotations.as_ref().and_then(|a| a.get(key)).cloned();
     let label = |key: &str| control_plane.metadata.labels.as_ref().and_then(|l| l.get(key)).cloned();
     Scope {
@@ -83,11 +84,11 @@ pub fn scope(context: &Context, control_plane: &RKEControlPlane) -> Scope {
         entries,
         state_secret: state_secret(store.secrets.get(&key.sibling(state_secret_name(&key.name))).as_deref()),
         releases: context.releases.clone(),
-        settings: (*context.settings).clone(),
         machine_addresses,
         file_objects: file_objects(context, &key, control_plane),
         cluster_agent_manifest: token
-            .map(|token| manifest::cluster_agent(&context.settings, management_name, &token)),
+            .map(|token| manifest::cluster_agent(&settings, management_name, &token)),
+        settings,
         connected,
         namespace: key.namespace,
         name: key.name,

@@ -158,7 +158,6 @@ impl Init {
                 "spec": {"rkeConfig": {"machinePools": pools}},
             });
             self.writer.merge(provisioning::API_VERSION, "Cluster", &key, patch).await?;
-            self.context.events.tell(cluster, [&events::followed(pool, quantity)]);
             return Ok(true);
         }
         Ok(false)
@@ -363,7 +362,7 @@ impl Init {
     /// Makes the kubeconfig secret, or brings it up to date with the settings; the token stays.
     async fn ensure_kubeconfig(&self, cluster: &Cluster, management_name: &str) -> Result<bool, Error> {
         let key = ObjectKey::of(cluster);
-        let settings = &self.context.settings;
+        let settings = self.context.settings.now();
         let name = kubeconfig::secret_name(&key.name);
         let live = self.context.store.secrets.get(&key.sibling(name));
         let token = live
@@ -372,7 +371,7 @@ impl Init {
             .map(|token| String::from_utf8_lossy(&token.0).into_owned())
             .filter(|token| kubeconfig::is_own_token(&key.namespace, &key.name, token))
             .unwrap_or_else(|| kubeconfig::new_token(&key.namespace, &key.name, &self.context.token()));
-        let value = kubeconfig::render(settings, management_name, &token);
+        let value = kubeconfig::render(&settings, management_name, &token);
         let desired = kubeconfig::secret(cluster, &value, &token);
         if live.is_none() {
             self.writer.create(&desired).await?;

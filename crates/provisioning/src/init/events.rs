@@ -64,22 +64,16 @@ pub fn of_pool(live: Option<&MachineDeployment>, pool: &RKEMachinePool) -> Optio
         return Some(Note::normal("PoolAdded", format!("Pool {name} gets {machines} machine(s)")));
     };
     let applied = live.metadata.annotations.as_ref().and_then(|notes| notes.get(APPLIED_QUANTITY));
-    // Where nothing is noted the deployment was made just now.
-    let applied = applied.filter(|applied| **applied != quantity_text(pool.quantity))?;
     let number = |text: &str| if text.is_empty() { "1".to_owned() } else { text.to_owned() };
-    let (old, new) = (number(applied), number(&quantity_text(pool.quantity)));
-    Some(Note::normal("PoolScaled", format!("Pool {name}: {old} -> {new} machine(s)")))
-}
-
-/// A pool that took over what somebody did to its MachineDeployment.
-pub fn followed(pool: &RKEMachinePool, quantity: i32) -> Note {
-    let (name, old) = (&pool.name, pool.quantity.unwrap_or(1));
-    Note::normal(
-        "PoolScaled",
-        format!(
-            "Pool {name} follows its MachineDeployment, which was scaled: {old} -> {quantity} machine(s)"
-        ),
-    )
+    // Where nothing is noted the deployment was made just now.
+    let (old, new) = (number(applied?), number(&quantity_text(pool.quantity)));
+    if old == new {
+        return None;
+    }
+    // Told when the new quantity is noted, which happens once, whoever began.
+    let followed = live.spec.replicas.is_some_and(|replicas| replicas.to_string() == new);
+    let how = if followed { " follows its MachineDeployment, which was scaled" } else { "" };
+    Some(Note::normal("PoolScaled", format!("Pool {name}{how}: {old} -> {new} machine(s)")))
 }
 
 /// A pool that is no longer there.

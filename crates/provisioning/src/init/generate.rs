@@ -47,11 +47,18 @@ pub struct Generated {
     pub unsupported: Vec<String>,
 }
 
+/// Without `rkeConfig` a Cluster stands for one that somebody else provisioned and that is imported.
+const NOT_OURS: &str = "spec.rkeConfig is missing, which makes this an imported cluster, and Drover does not import \
+     clusters yet; to have a cluster provisioned, set spec.kubernetesVersion and spec.rkeConfig";
+
 /// Generates everything, or nothing.
 pub fn generate(cluster: &Cluster, around: &Surroundings) -> Result<Generated, GenerateError> {
     let namespace = cluster.metadata.namespace.as_deref().unwrap_or_default();
     let name = cluster.metadata.name.as_deref().unwrap_or_default();
-    let Some(config) = &cluster.spec.rke_config else { return Ok(Generated::default()) };
+    // Whatever such a cluster may have been before, nothing of it is taken away.
+    let Some(config) = &cluster.spec.rke_config else {
+        return Err(GenerateError::Invalid(NOT_OURS.to_owned()));
+    };
     let mut problems = Vec::new();
     problems.extend(version_problem(&cluster.spec.kubernetes_version, &around.versions));
     problems.extend(pools::name_problem(name));

@@ -33,8 +33,9 @@ pub fn render(settings: &Settings, management_name: &str, token: &str) -> String
         internal => internal,
     };
     let mut cluster = json!({"server": format!("{base}/k8s/clusters/{management_name}")});
-    if !settings.cacerts.trim().is_empty() {
-        let pem = format!("{}\n", settings.cacerts.trim());
+    let authority = settings.internal_authority().trim();
+    if !authority.is_empty() {
+        let pem = format!("{authority}\n");
         cluster["certificate-authority-data"] = json!(base64_encode(pem));
     }
     let config = json!({

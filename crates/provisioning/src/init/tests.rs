@@ -182,6 +182,26 @@ fn provisioning_check_10_no_version_no_objects() {
 }
 
 #[test]
+fn a_cluster_without_rke_config_says_that_it_is_not_imported_and_what_to_set() {
+    let mut imported = cluster();
+    imported.spec = Default::default();
+    let now = "2026-01-01T00:00:00Z".parse().unwrap();
+    let generated = generate(&imported, &surroundings());
+    let status = super::status::of_cluster(&imported, &generated, None, false, false, now);
+    for (type_, value) in [("RKECluster", "False"), ("Ready", "False"), ("Stalled", "True")] {
+        let said = crate::conditions::get(&status.conditions, type_).unwrap();
+        assert_eq!(said.status, value, "{type_}");
+        for part in ["spec.rkeConfig is missing", "does not import", "set spec.kubernetesVersion"] {
+            assert!(said.message.contains(part), "{type_}: {}", said.message);
+        }
+    }
+    let told = super::events::of_status(&imported, &status);
+    assert!(told.iter().any(|note| note.reason == "InvalidSpec" && note.type_ == "Warning"), "{told:?}");
+    assert!(!told.iter().any(|note| note.reason == "Accepted"), "{told:?}");
+    assert_eq!(super::log::message(&status).map(|(_, failed)| failed), Some(true));
+}
+
+#[test]
 fn a_missing_config_or_driver_is_named() {
     let mut around = surroundings();
     around.configs.remove(&("LocalConfig".to_owned(), "nc-cp".to_owned()));
@@ -304,20 +324,29 @@ fn a_cluster_tells_what_becomes_of_it_and_each_thing_once() {
 
 #[test]
 fn pools_that_come_change_and_go_are_told() {
-    use super::events::{followed, of_pool, pool_removed};
+    use super::events::{of_pool, pool_removed};
     let pool = cluster().spec.rke_config.unwrap().machine_pools.remove(1);
-    let deployment = |applied: Option<&str>| -> drover_api::capi::v1beta2::MachineDeployment {
+    let deployment = |applied: Option<&str>, replicas: i32| -> drover_api::capi::v1beta2::MachineDeployment {
         let notes = applied.map(|applied| json!({"drover.io/applied-quantity": applied}));
         let mut object =
             object(&generate(&cluster(), &surroundings()).unwrap(), "MachineDeployment", "demo-w").clone();
         object["metadata"]["annotations"] = json!(notes);
+        object["spec"]["replicas"] = json!(replicas);
         serde_json::from_value(object).unwrap()
     };
     assert_eq!(of_pool(None, &pool).unwrap().message, "Pool w gets 2 machine(s)");
-    assert_eq!(of_pool(Some(&deployment(None)), &pool), None, "just made");
-    assert_eq!(of_pool(Some(&deployment(Some("2"))), &pool), None);
-    assert_eq!(of_pool(Some(&deployment(Some("4"))), &pool).unwrap().message, "Pool w: 4 -> 2 machine(s)");
-    assert!(followed(&pool, 5).message.ends_with("2 -> 5 machine(s)"));
+    let told = |applied, replicas| {
+        of_pool(Some(&deployment(applied, replicas)), &pool).map(|note| note.message).unwrap_or_default()
+    };
+    assert_eq!(told(None, 2), "", "just made");
+    assert_eq!(told(Some("2"), 2), "");
+    assert_eq!(told(Some("2"), 5), "", "scaled by somebody: told when the pool has followed");
+    assert_eq!(told(Some("4"), 4), "Pool w: 4 -> 2 machine(s)");
+    let followed = "Pool w follows its MachineDeployment, which was scaled: 4 -> 2 machine(s)";
+    assert_eq!(told(Some("4"), 2), followed);
+    let mut one = pool.clone();
+    one.quantity = Some(1);
+    assert_eq!(of_pool(Some(&deployment(Some(""), 1)), &one), None, "no quantity stood for one machine");
     assert_eq!(pool_removed("demo-x").reason, "PoolRemoved");
 }
 

@@ -50,7 +50,7 @@ impl Reconciler for Tokens {
             });
             self.writer.create(&desired).await?;
         }
-        let mut status = json!(command::commands(&self.context.settings, &key.namespace));
+        let mut status = json!(command::commands(&self.context.settings.now(), &key.namespace));
         status["tokenSecretName"] = json!(secret);
         let desired = status_of(management::API_VERSION, "ClusterRegistrationToken", &key, status);
         self.writer.apply_status(&desired).await?;

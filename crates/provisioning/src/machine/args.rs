@@ -5,6 +5,11 @@ use std::collections::BTreeMap;
 use drover_api::names::{safe_concat_name, safe_concat_name_max};
 use serde_json::{Map, Value};
 
+use crate::keys::annotations;
+
+/// Longest hostname there is.
+const LONGEST_HOSTNAME: usize = 63;
+
 /// `LocalMachine` → `local`.
 pub fn driver_of(kind: &str) -> String {
     kind.strip_suffix("Machine").unwrap_or(kind).to_lowercase()
@@ -84,9 +89,22 @@ pub fn instance_name(machine: &str) -> String {
 
 /// Hostname, cut to the pool's limit if it has a sensible one.
 pub fn hostname(machine: &str, limit: Option<&str>) -> String {
-    let limit =
-        limit.and_then(|text| text.parse().ok()).filter(|limit| (10..=63).contains(limit)).unwrap_or(63);
+    let limit = hostname_limit(limit.unwrap_or_default()).unwrap_or(LONGEST_HOSTNAME);
     safe_concat_name_max(limit, &[&machine.replace('.', "-")])
+}
+
+/// How long a hostname may be, by its annotation; or why that is ignored.
+pub fn hostname_limit(annotation: &str) -> Result<usize, String> {
+    if annotation.is_empty() {
+        return Ok(LONGEST_HOSTNAME);
+    }
+    let limit = annotation.parse().ok().filter(|limit| (10..=LONGEST_HOSTNAME).contains(limit));
+    limit.ok_or_else(|| {
+        format!(
+            "annotation {}={annotation:?} is ignored: it must be a number from 10 to {LONGEST_HOSTNAME}",
+            annotations::HOSTNAME_LENGTH_LIMIT
+        )
+    })
 }
 
 /// What `create` and `rm` have in common.
@@ -172,6 +190,11 @@ mod tests {
         assert!(instance_name(&long).len() == 63 && !instance_name(&long).contains('.'));
         assert_eq!(hostname("demo-w-abc", Some("12")).len(), 10);
         assert_eq!(hostname(&"h".repeat(30), Some("20")).len(), 20);
-        assert_eq!(hostname(&"h".repeat(30), Some("9")), "h".repeat(30), "a senseless limit is ignored");
+        for senseless in ["9", "64", "x", "-1", "12.0"] {
+            assert_eq!(hostname(&"h".repeat(30), Some(senseless)), "h".repeat(30), "{senseless} is ignored");
+            let why = hostname_limit(senseless).unwrap_err();
+            assert!(why.contains(&format!("{senseless:?} is ignored")), "{why}");
+        }
+        assert_eq!((hostname_limit(""), hostname_limit("10")), (Ok(63), Ok(10)));
     }
 }

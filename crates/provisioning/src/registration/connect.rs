@@ -187,7 +187,7 @@ impl Connect {
             return Ok(false);
         }
         let times = Times { start: start_of(machine).unwrap_or(created), last_access, connected: false };
-        let valid = is_valid(times, &self.context.settings, now);
+        let valid = is_valid(times, &self.context.settings.now(), now);
         let (note, value) = if valid {
             (annotations::LAST_ACCESS_TIMESTAMP, rfc3339(now))
         } else {
@@ -289,7 +289,7 @@ impl Connect {
     }
 
     fn kubeconfig(&self, host: &str, token: &str) -> String {
-        let settings = &self.context.settings;
+        let settings = self.context.settings.now();
         let server = match settings.server_url.as_str() {
             "" => format!("https://{host}"),
             url => url.to_owned(),

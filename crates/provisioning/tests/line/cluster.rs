@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use drover_testkit::objects::Objects;
 use drover_testkit::{demo, eventually_within};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
@@ -82,6 +83,10 @@ async fn provisioning_check_1_35_a_cluster_from_nothing_to_nothing() {
     })
     .await;
     demo::ready(objects, "scaled").await;
+    let followed = "Pool w follows its MachineDeployment, which was scaled: 2 -> 3 machine(s)";
+    let edited = "Pool w: 3 -> 1 machine(s)";
+    let told = told_until(objects, "PoolScaled", edited).await;
+    assert_eq!(told, BTreeSet::from([followed.into(), edited.into()]), "each change is told once");
 
     // Removal leaves nothing, and goes in order: twin, Machines, CAPI Cluster, and last what the person made.
     let wanted = [
@@ -97,6 +102,20 @@ async fn provisioning_check_1_35_a_cluster_from_nothing_to_nothing() {
         if ends.order() == wanted { Ok(()) } else { Err(ends.order()) }
     })
     .await;
+}
+
+/// What the demo cluster told under a reason, once it has told `last`.
+async fn told_until(objects: &Objects, reason: &str, last: &str) -> BTreeSet<String> {
+    eventually_within(demo::PATIENCE, || async {
+        let events = objects.list("v1", "Event").await;
+        let its = |event: &&Value| {
+            event["reason"] == reason && event["involvedObject"]["apiVersion"] == "provisioning.cattle.io/v1"
+        };
+        let message = |event: &Value| event["message"].as_str().unwrap_or_default().to_owned();
+        let told: BTreeSet<String> = events.iter().filter(its).map(message).collect();
+        if told.contains(last) { Ok(told) } else { Err(told) }
+    })
+    .await
 }
 
 /// A pod of a ReplicaSet, on a worker.

@@ -65,7 +65,8 @@ async fn run_jobs(world: &World) {
             }
         }
         let now = jiff::Timestamp::from_second(jiff::Timestamp::now().as_second()).unwrap().to_string();
-        let status = json!({"status": {"completionTime": now, "startTime": now, "succeeded": 1, "conditions": [
+        // Another Job may have taken its place and its name since.
+        let status = json!({"metadata": {"uid": job.uid()}, "status": {"completionTime": now, "startTime": now, "succeeded": 1, "conditions": [
             {"type": "SuccessCriteriaMet", "status": "True", "lastTransitionTime": now},
             {"type": "Complete", "status": "True", "lastTransitionTime": now},
         ]}});

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use drover_testkit::demo;
+use drover_testkit::objects::condition;
 use kube::api::PostParams;
 use serde_json::{Value, json};
 
@@ -82,6 +83,84 @@ async fn provisioning_check_15_contradictory_autoscaling_sizes_are_refused() {
         assert!(said.contains(wanted), "{sizes}: {said}");
         assert!(wanted == "accepted" || said.contains("machinePools[0]"), "{said}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn provisioning_check_13_a_health_check_comes_and_goes_and_says_that_nothing_acts_on_it() {
+    let (world, _manager, _players) = provisioned().await;
+    let objects = &world.objects;
+    let check = || objects.get("cluster.x-k8s.io/v1beta2", "MachineHealthCheck", "default", "demo-w");
+    assert_eq!(check().await, None);
+    let timeout = async |value: Option<&str>| {
+        demo::edit_pools(objects, |pools| {
+            let pool = pools[1].as_object_mut().unwrap();
+            pool.remove("unhealthyNodeTimeout");
+            pool.extend(value.map(|value| ("unhealthyNodeTimeout".to_owned(), json!(value))));
+        })
+        .await;
+    };
+    // Cleared in either way in which people clear it.
+    for cleared in [None, Some("0s")] {
+        timeout(Some("5m")).await;
+        until("the check exists and says that it has no effect", || async {
+            let check = check().await.unwrap_or_default();
+            let (status, message) = condition(&check, "RemediationAllowed");
+            check["spec"]["checks"]["unhealthyNodeConditions"][0]["timeoutSeconds"] == 300
+                && status == "False"
+                && message.contains("without effect yet")
+        })
+        .await;
+        until("the Cluster says so too", || async {
+            let (status, message) = condition(&demo::cluster(objects).await, "ConfigAccepted");
+            status == "False" && message.contains("machinePools[1].unhealthyNodeTimeout")
+        })
+        .await;
+        // One that a person deletes comes back.
+        objects.delete("cluster.x-k8s.io/v1beta2", "MachineHealthCheck", "default", "demo-w").await;
+        until("the check is back", || async { check().await.is_some() }).await;
+        timeout(cleared).await;
+        until("the check is gone", || async { check().await.is_none() }).await;
+        until("nothing is without effect", || async {
+            condition(&demo::cluster(objects).await, "ConfigAccepted").0.is_empty()
+        })
+        .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_changed_setting_reaches_kubeconfigs_and_plans_without_a_restart() {
+    use base64::Engine as _;
+    let (world, _manager, _players) = provisioned().await;
+    let objects = &world.objects;
+    let machines = demo::machine_uids(objects).await;
+    for (name, value) in
+        [("internal-server-url", "https://inside.example"), ("system-default-registry", "registry.example")]
+    {
+        objects
+            .create(json!({
+                "apiVersion": "management.cattle.io/v3", "kind": "Setting", "metadata": {"name": name}, "value": value,
+            }))
+            .await;
+    }
+    let decoded = |text: &Value| {
+        let text = text.as_str().unwrap_or_default();
+        String::from_utf8(base64::engine::general_purpose::STANDARD.decode(text).unwrap()).unwrap()
+    };
+    until("the kubeconfig has the new address", || async {
+        let secret = objects.get("v1", "Secret", "default", "demo-kubeconfig").await.unwrap();
+        decoded(&secret["data"]["value"]).contains("https://inside.example/k8s/clusters/c-m-")
+    })
+    .await;
+    until("every machine installs from the new registry", || async {
+        let secrets = objects.list("v1", "Secret").await;
+        let plans = secrets.iter().filter(|secret| secret["type"] == "rke.cattle.io/machine-plan");
+        let from =
+            |plan: &Value| decoded(&plan["data"]["plan"]).contains("registry.example/rancher/system-agent");
+        plans.filter(|plan| from(plan)).count() == 3
+    })
+    .await;
+    demo::ready(objects, "the new registry").await;
+    assert_eq!(demo::machine_uids(objects).await, machines, "in place");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

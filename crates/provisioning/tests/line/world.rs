@@ -140,7 +140,12 @@ impl World {
         let caches = Caches::new(client, stop.clone());
         let below = Caches::new(self.downstream.clone(), stop.clone());
         let nodes: Cache<Node> = below.all();
-        let tunnel = Arc::new(Tunnel { client: self.downstream.clone(), nodes, twins: caches.all() });
+        let tunnel = Arc::new(Tunnel {
+            client: self.downstream.clone(),
+            nodes,
+            twins: caches.all(),
+            clusters: caches.all(),
+        });
         let provisioning = Provisioning::new(Options {
             caches: caches.clone(),
             clock: self.clock.clone(),
@@ -186,6 +191,7 @@ struct Tunnel {
     client: Client,
     nodes: Cache<Node>,
     twins: Cache<drover_api::management::v3::Cluster>,
+    clusters: Cache<drover_api::provisioning::v1::Cluster>,
 }
 
 impl Tunnel {
@@ -202,6 +208,11 @@ impl Workload for Tunnel {
             return Err("not connected".into());
         }
         Ok(Arc::new(ClientCluster::new(self.client.clone(), self.nodes.clone())))
+    }
+
+    fn is_leaving(&self, cluster: &ObjectKey) -> bool {
+        let cluster = self.clusters.get(cluster);
+        cluster.is_some_and(|cluster| cluster.metadata.deletion_timestamp.is_some())
     }
 
     fn on_change(&self, listener: Box<dyn Fn(&WorkloadChange) + Send + Sync>) {

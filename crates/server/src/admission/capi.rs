@@ -53,6 +53,9 @@ impl Admission for ClusterApi {
             let Some(object) = object else { return Ok(()) };
             let old = request.old;
             let kind = request.resource.def.kind.as_str();
+            if kind == "MachineHealthCheck" {
+                request.warnings.add(drover_capi::machinehealthcheck::NO_EFFECT);
+            }
             let complaints = match kind {
                 "Cluster" => judge(object, old, rules::validate_cluster),
                 "MachineDeployment" => judge(object, old, rules::validate_machine_deployment),

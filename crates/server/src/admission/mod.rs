@@ -13,7 +13,7 @@ use drover_apiserver::embedded::Embedded;
 
 /// The hooks that need nothing but the write itself.
 pub fn hooks() -> Vec<Arc<dyn Admission>> {
-    vec![Arc::new(capi::ClusterApi), Arc::new(provisioning::RecordedSchemas), Arc::new(settings::Trimmed)]
+    vec![Arc::new(capi::ClusterApi), Arc::new(provisioning::RecordedSchemas), Arc::new(settings::Usable)]
 }
 
 /// Adds the hooks that look at other objects, which only a running API has.

@@ -1,9 +1,10 @@
-//! Settings in the form that those who read them rely on.
+//! Settings in the form that those who read them rely on; what makes no sense is refused, and what has no effect is told.
 
 use drover_api::management::v3::Setting;
 use drover_apiserver::admission::{Admission, AdmissionRequest, Operation};
 use drover_apiserver::registry::Resource;
-use drover_apiserver::status::Status;
+use drover_apiserver::status::{FieldError, Status};
+use drover_provisioning::settings::{Refused, Settings};
 use futures::future::BoxFuture;
 use kube::Resource as _;
 use serde_json::{Value, json};
@@ -11,12 +12,12 @@ use serde_json::{Value, json};
 /// Authorities, whose checksums agents compute: a newline more at the end would change them.
 const AUTHORITIES: [&str; 2] = ["cacerts", "internal-cacerts"];
 
-/// Authorities are stored without white space around them.
-pub(super) struct Trimmed;
+/// Authorities are stored without white space around them, and values are such that somebody can use them.
+pub(super) struct Usable;
 
-impl Admission for Trimmed {
+impl Admission for Usable {
     fn name(&self) -> &str {
-        "trimmed-authorities"
+        "usable-settings"
     }
 
     fn handles(&self, operation: Operation, resource: &Resource, subresource: &str) -> bool {
@@ -38,5 +39,26 @@ impl Admission for Trimmed {
             object["value"] = json!(trimmed);
         }
         Box::pin(async { Ok(()) })
+    }
+
+    fn validate<'a>(
+        &'a self,
+        request: &'a AdmissionRequest<'a>,
+        object: Option<&'a Value>,
+    ) -> BoxFuture<'a, Result<(), Status>> {
+        let value = object.and_then(|object| object["value"].as_str()).filter(|value| !value.is_empty());
+        let refused = value.and_then(|value| Settings::default().set(request.name, value).err());
+        let judged = match refused {
+            None => Ok(()),
+            Some(Refused::Unknown) => {
+                request.warnings.add("stored, but nothing in Drover depends on a setting of this name yet");
+                Ok(())
+            }
+            Some(Refused::Senseless(why)) => {
+                let error = FieldError::invalid("value", &json!(value), why);
+                Err(Status::invalid(request.resource.group_kind(), request.name, &[error]))
+            }
+        };
+        Box::pin(async move { judged })
     }
 }

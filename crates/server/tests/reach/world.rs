@@ -129,6 +129,13 @@ impl World {
         Ok(tokio::spawn(run))
     }
 
+    /// Whether the port shows a certificate of this name.
+    pub(crate) async fn is_called(&self, name: &'static str) -> bool {
+        let uri: http::Uri = self.manager.url.parse().unwrap();
+        let stream = TcpStream::connect(uri.authority().unwrap().as_str()).await.unwrap();
+        tls(&self.ca).connect(name.try_into().unwrap(), stream).await.is_ok()
+    }
+
     /// An administrator's client of a cluster, through the proxy.
     pub(crate) async fn proxied(&self, id: &str) -> Client {
         let text = std::fs::read_to_string(self.manager.data_dir.kubeconfig()).unwrap();

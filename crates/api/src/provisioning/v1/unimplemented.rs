@@ -64,7 +64,7 @@ fn unimplemented_paths(spec: &ClusterSpec) -> Vec<String> {
 
 fn collect(value: &Value, segments: &[&str], path: String, found: &mut Vec<String>) {
     let Some((first, rest)) = segments.split_first() else {
-        if says_something(value) {
+        if says_something(value) && !(path.ends_with("Timeout") && is_no_time(value)) {
             found.push(path);
         }
         return;
@@ -92,6 +92,12 @@ fn says_something(value: &Value) -> bool {
         Value::Array(items) => !items.is_empty(),
         Value::Object(fields) => fields.values().any(says_something),
     }
+}
+
+/// `0s` and the like, by which a timeout is switched off.
+fn is_no_time(value: &Value) -> bool {
+    let text = value.as_str().unwrap_or_default();
+    text.starts_with('0') && text.bytes().filter(u8::is_ascii_digit).all(|digit| digit == b'0')
 }
 
 #[cfg(test)]
@@ -152,6 +158,20 @@ mod tests {
             },
         }));
         assert_eq!(unimplemented_fields(&spec), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_timeout_of_nothing_asks_for_nothing() {
+        let named = |timeout: &str| {
+            let pool = json!({
+                "name": "a", "workerRole": true, "unhealthyNodeTimeout": timeout,
+                "machineConfigRef": { "kind": "LocalConfig", "name": "a" },
+            });
+            unimplemented_fields(&spec(json!({ "rkeConfig": { "machinePools": [pool] } }))).len()
+        };
+        for (timeout, count) in [("0s", 0), ("0", 0), ("0m0s", 0), ("", 0), ("10s", 1), ("0.5s", 1)] {
+            assert_eq!(named(timeout), count, "{timeout:?}");
+        }
     }
 
     #[test]

@@ -129,6 +129,15 @@ impl Entry {
         !self.annotation(annotations::PLAN_PROBES_PASSED).is_empty()
     }
 
+    /// Since its probes passed, nothing changed but minor files: only such a plan keeps the stamp. Nothing restarts for
+    /// it, so nobody waits until it is applied and every probe has been asked anew.
+    pub fn is_undisturbed(&self) -> bool {
+        let node = &self.node;
+        let untroubled = !node.failed && (node.healthy || node.unasked);
+        let is_plan = node.plan.as_ref().is_some_and(|plan| plan.error.is_empty());
+        self.probes_usable() && is_plan && node.applied_plan.is_some() && untroubled
+    }
+
     pub fn in_drain(&self) -> bool {
         [annotations::PRE_DRAIN, annotations::POST_DRAIN, annotations::DRAIN_OPTIONS, annotations::UNCORDON]
             .into_iter()

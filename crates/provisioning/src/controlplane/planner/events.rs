@@ -2,6 +2,7 @@
 
 use drover_runtime::events::Note;
 
+use super::change;
 use super::pass::{Action, Decision, End, Scope};
 use super::status::{is_initialized, is_true};
 use crate::conditions as generic;
@@ -9,7 +10,7 @@ use crate::keys::conditions;
 
 /// What a pass has to tell, before its actions.
 pub fn events(scope: &Scope, decision: &Decision) -> Vec<Note> {
-    let mut notes = changes(scope, decision);
+    let mut notes = change::notes(scope, decision);
     let ready = generic::get(&scope.status.conditions, conditions::READY);
     let said = ready.map(|ready| ready.message.as_str()).unwrap_or_default();
     match &decision.end {
@@ -24,27 +25,6 @@ pub fn events(scope: &Scope, decision: &Decision) -> Vec<Note> {
         notes.push(Note::normal("ControlPlaneInitialized", "A control plane machine can be joined"));
     }
     notes
-}
-
-/// Beginning and end of an upgrade or of another change to a cluster that was done; its owner sees them too.
-pub fn changes(scope: &Scope, decision: &Decision) -> Vec<Note> {
-    let Some(applied) = scope.status.applied_spec.as_deref().filter(|applied| **applied != scope.spec) else {
-        return Vec::new();
-    };
-    let (old, new) = (&applied.kubernetes_version, &scope.spec.kubernetes_version);
-    let note = match &decision.end {
-        End::Ready if old != new => Note::normal("UpgradeFinished", format!("Every machine runs {new}")),
-        End::Ready => Note::normal("UpdateFinished", "Every machine has the changed configuration"),
-        End::Waiting(_) if !is_true(&scope.status, conditions::READY) => return Vec::new(),
-        End::Waiting(_) if old != new => {
-            Note::normal("UpgradeStarted", format!("Upgrading from {old} to {new}, machine by machine"))
-        }
-        End::Waiting(_) => {
-            Note::normal("UpdateStarted", "The configuration changed; it goes out machine by machine")
-        }
-        _ => return Vec::new(),
-    };
-    vec![note]
 }
 
 /// A write that succeeded.
@@ -81,7 +61,11 @@ fn written(scope: &Scope, machine: &str, reason: &str) -> Option<Note> {
         "end drain" => {
             Note::normal("UncordoningNode", format!("Machine {machine} has its plan and takes pods again"))
         }
-        "initial plan" | "plan changed" | "minor change" => Note::normal(
+        "minor change" => Note::normal(
+            "PlanWritten",
+            format!("Wrote files of Machine {machine} that nothing is restarted for"),
+        ),
+        "initial plan" | "plan changed" => Note::normal(
             "PlanWritten",
             format!("Wrote the plan of Machine {machine} for {version}: {reason}"),
         ),

@@ -1,5 +1,6 @@
 //! The planner: which machine gets which plan, and when. Pure; [`pass::decide`] is the entry.
 
+pub mod change;
 pub mod concurrency;
 pub mod drain;
 pub mod entry;

@@ -19,6 +19,8 @@ pub struct NodeState {
     pub healthy: bool,
     /// Names of unhealthy probes, sorted.
     pub unhealthy: Vec<String>,
+    /// None of the unhealthy probes has failed: all of them are still to be asked for the first time.
+    pub unasked: bool,
     pub failure_count: i64,
     /// -1: retry for ever.
     pub max_failures: i64,
@@ -85,6 +87,8 @@ fn read(data: &BTreeMap<String, ByteString>) -> Result<NodeState, String> {
     let unhealthy: Vec<String> =
         probes.iter().flatten().filter(|(_, status)| !status.healthy).map(|(name, _)| name.clone()).collect();
 
+    let unasked = probes.iter().flatten().all(|(_, status)| status.healthy || status.failure_count == 0);
+
     let checksum_failed = failure_count > 0
         && !plan_bytes.is_empty()
         && bytes(keys::FAILED_CHECKSUM) == Some(checksum(&plan_bytes).as_bytes())
@@ -106,6 +110,7 @@ fn read(data: &BTreeMap<String, ByteString>) -> Result<NodeState, String> {
         failed,
         healthy: unhealthy.is_empty(),
         unhealthy,
+        unasked,
         failure_count,
         max_failures,
         periodic_output: read_periodic_output(bytes(keys::APPLIED_PERIODIC_OUTPUT))?,

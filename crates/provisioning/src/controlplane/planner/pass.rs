@@ -407,7 +407,10 @@ impl Pass<'_> {
     fn tier(&mut self, context: &Context<'_>, tier: &Tier<'_>) -> Step<Option<String>> {
         let outcome = tier::reconcile(context, tier).map_err(End::Error)?;
         self.refused.extend(outcome.refused);
-        self.actions.extend(outcome.writes.into_iter().map(|write| Action::WriteSecret(Box::new(write))));
+        // A machine of two tiers has its plan from the first; a second write would collide with it.
+        let fresh: Vec<_> =
+            outcome.writes.into_iter().filter(|write| !self.has_written(&write.machine)).collect();
+        self.actions.extend(fresh.into_iter().map(|write| Action::WriteSecret(Box::new(write))));
         let version = &context.input.spec.kubernetes_version;
         for (machine, message) in outcome.machines {
             let Some(entry) = context.entries.iter().find(|entry| entry.name() == machine) else { continue };
@@ -426,6 +429,12 @@ impl Pass<'_> {
             }
         }
         outcome.waiting.map_or(Ok(outcome.ignored), waiting)
+    }
+
+    fn has_written(&self, machine: &str) -> bool {
+        let is_its =
+            |action: &Action| matches!(action, Action::WriteSecret(write) if write.machine == machine);
+        self.actions.iter().any(is_its)
     }
 
     fn write(&mut self, entry: &Entry, secret: k8s_openapi::api::core::v1::Secret, reason: &str) {

@@ -4,6 +4,7 @@ use crate::keys::conditions;
 use drover_api::rke::v1::{RKEControlPlaneInitializationStatus, RKEControlPlaneStatus};
 use jiff::Timestamp;
 
+use super::change::Change;
 use super::pass::{Decision, End, Scope};
 use crate::conditions::{self as generic, FALSE, TRUE, UNKNOWN};
 
@@ -54,6 +55,20 @@ pub fn after(scope: &Scope, decision: &Decision, now: Timestamp) -> RKEControlPl
             set(conditions::RECONCILED, FALSE, "Error", message);
         }
         End::Again(_) | End::Silent => {}
+    }
+    match (&decision.end, Change::of(scope)) {
+        (End::Waiting(_), Some(change)) => {
+            generic::set(
+                &mut status.conditions,
+                conditions::UPDATING,
+                TRUE,
+                change.reason(),
+                &change.message,
+                now,
+            );
+        }
+        (End::Ready, _) => status.conditions.retain(|condition| condition.type_ != conditions::UPDATING),
+        _ => {}
     }
     if decision.refused.is_empty() {
         status.conditions.retain(|condition| condition.type_ != conditions::CONFIG_ACCEPTED);

@@ -13,7 +13,7 @@ use super::entry::Entry;
 use super::join;
 use super::releases::Release;
 use super::render::{ClusterInput, RenderError, Rendered, desired_plan};
-use super::write::{FailurePolicy, with_annotation, with_plan};
+use super::write::{FailurePolicy, with_annotation, with_minor_plan, with_plan};
 
 /// Which machines a tier is about, and how it treats them.
 pub struct Tier<'a> {
@@ -115,8 +115,10 @@ pub fn reconcile(context: &Context<'_>, tier: &Tier<'_>) -> Result<Outcome, Stri
     }
     let limit = concurrency::limit(tier.max_unavailable, planned.len())?;
     let mut unavailable = planned.iter().filter(|(entry, rendered)| is_unavailable(entry, rendered)).count();
-    let is_current =
-        |(entry, rendered): &&(&Entry, Rendered)| !is_changed(entry, rendered) && entry.node.in_sync;
+    let is_current = |(entry, rendered): &&(&Entry, Rendered)| {
+        (!is_changed(entry, rendered) || is_minor(entry, rendered))
+            && (entry.node.in_sync || entry.is_undisturbed())
+    };
     outcome.current = planned.iter().filter(is_current).map(|(entry, _)| entry.name().to_owned()).collect();
     for (entry, rendered) in &planned {
         step(context, tier, entry, rendered, limit, &mut unavailable, &mut buckets, &mut outcome);
@@ -143,6 +145,12 @@ fn is_changed(entry: &Entry, rendered: &Rendered) -> bool {
     entry.node.plan.as_ref() != Some(&rendered.plan) || entry.joined_to() != rendered.joined_to
 }
 
+/// The change is one that nobody waits for.
+fn is_minor(entry: &Entry, rendered: &Rendered) -> bool {
+    entry.node.plan.as_ref().is_some_and(|current| is_minor_change(current, &rendered.plan))
+        && entry.joined_to() == rendered.joined_to
+}
+
 #[allow(clippy::too_many_arguments)]
 fn step(
     context: &Context<'_>,
@@ -167,11 +175,11 @@ fn step(
         buckets.configuring.push(name.clone());
         buckets.note(&name, status_message(entry));
     } else if is_changed(entry, rendered) {
-        let minor = entry.node.plan.as_ref().is_some_and(|current| is_minor_change(current, &rendered.plan))
-            && entry.joined_to() == rendered.joined_to;
-        if minor {
-            write(planned(), "minor change");
-            buckets.configuring.push(name.clone());
+        if is_minor(entry, rendered) {
+            let (plan, joined_to) = (&rendered.plan, &rendered.joined_to);
+            write(with_minor_plan(secret, plan, joined_to, policy, context.now), "minor change");
+            // It goes out beside everything else: what the machine waits for, if anything, is as before.
+            settle(context, entry, secret, &name, &mut |_: Secret, _: &str| {}, buckets);
             return;
         }
         let allowed = entry.in_drain()
@@ -215,7 +223,7 @@ fn settle(
     buckets: &mut Buckets,
 ) {
     let message = status_message(entry);
-    if !message.is_empty() {
+    if !message.is_empty() && !entry.is_undisturbed() {
         buckets.configuring.push(name.to_owned());
         buckets.note(name, message);
         return;

@@ -51,6 +51,22 @@ pub fn with_plan(
     secret
 }
 
+/// The secret with a plan that changes nothing but minor files: nothing restarts, so probes that passed have passed.
+pub fn with_minor_plan(
+    secret: &Secret,
+    plan: &Plan,
+    joined_to: &str,
+    policy: FailurePolicy,
+    now: Timestamp,
+) -> Secret {
+    let mut next = with_plan(secret, plan, joined_to, policy, now);
+    let key = annotations::PLAN_PROBES_PASSED;
+    if let Some(passed) = secret.metadata.annotations.as_ref().and_then(|notes| notes.get(key)) {
+        next.metadata.annotations.get_or_insert_default().insert(key.to_owned(), passed.clone());
+    }
+    next
+}
+
 /// The secret with one annotation set, or removed when the value is empty.
 pub fn with_annotation(secret: &Secret, key: &str, value: &str) -> Secret {
     let mut secret = secret.clone();

@@ -14,9 +14,9 @@ use kube::api::DynamicObject;
 use serde_json::{Value, json};
 
 use super::decide::{JobView, Scope, Step, decide, status};
-use super::events;
 use super::objects::{self, Names};
 use super::state::Machine;
+use super::{events, namesake};
 use crate::context::Context;
 use crate::init::template::MACHINE_API_VERSION;
 use crate::keys::{annotations, labels};
@@ -35,6 +35,7 @@ pub struct MachineProvision {
 
 impl MachineProvision {
     pub fn new(context: &Context, kind: &str, cache: &Cache<DynamicObject>) -> Self {
+        cache.index(namesake::INDEX, namesake::claims);
         Self {
             context: context.clone(),
             kind: kind.to_owned(),
@@ -117,15 +118,22 @@ impl MachineProvision {
             machine: Machine::read(infra),
             capi_machine: machine.as_ref().and_then(|m| m.metadata.name.clone()),
             owned_by_set: owner_name(&object.metadata, "cluster.x-k8s.io", "MachineSet").is_some(),
-            blocked: blocked(machine.as_deref(), cluster.as_deref()),
+            blocked: blocked(machine.as_deref(), cluster.as_deref()).or_else(|| self.namesake(object)),
             bootstrap_secret,
             job: job.as_deref().map(|job| self.job_view(job)),
             namespace_terminating: store
                 .namespaces
                 .get(&ObjectKey::cluster(&key.namespace))
                 .is_some_and(|namespace| namespace.metadata.deletion_timestamp.is_some()),
-            settings: (*self.context.settings).clone(),
+            settings: self.context.settings.now(),
         }
+    }
+
+    fn namesake(&self, object: &DynamicObject) -> Option<String> {
+        let claims = namesake::claims(object);
+        claims
+            .iter()
+            .find_map(|claim| namesake::blocked(object, &self.cache.by_index(namesake::INDEX, claim)))
     }
 
     fn job_view(&self, job: &Job) -> JobView {

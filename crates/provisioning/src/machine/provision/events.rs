@@ -5,6 +5,7 @@ use drover_runtime::events::Note;
 use super::decide::{Decision, Scope, Step};
 use crate::conditions as generic;
 use crate::keys::conditions;
+use crate::machine::args::hostname_limit;
 
 /// What changed, in this pass, between the progress as it was and as it will be.
 pub fn events(scope: &Scope, decision: &Decision) -> Vec<Note> {
@@ -25,6 +26,10 @@ pub fn events(scope: &Scope, decision: &Decision) -> Vec<Note> {
     let said = ready.map(|ready| ready.message.as_str()).unwrap_or_default();
     if let Some(why) = is.waiting.as_ref().filter(|why| *why != said) {
         notes.push(Note::normal("Waiting", capitalized(why)));
+    }
+    let starts = decision.steps.iter().any(|step| matches!(step, Step::StartJob { remove: false, .. }));
+    if let (true, Err(why)) = (starts, hostname_limit(&scope.machine.hostname_limit)) {
+        notes.push(Note::warning("HostnameLimitIgnored", capitalized(&why)));
     }
     notes
 }

@@ -3,6 +3,7 @@
 pub mod controller;
 pub mod decide;
 pub mod events;
+pub mod namesake;
 pub mod objects;
 pub mod state;
 

@@ -19,6 +19,8 @@ pub struct Machine {
     pub provider_id: String,
     /// The CAPI Machine it was made for, as noted in a label: it may be gone.
     pub capi_machine: String,
+    /// Annotation with the longest hostname, as somebody wrote it.
+    pub hostname_limit: String,
     pub progress: Progress,
     pub conditions: Vec<GenericCondition>,
 }
@@ -84,6 +86,7 @@ impl Machine {
             force_remove: meta["annotations"][annotations::FORCE_MACHINE_REMOVE] == "true",
             provider_id: text(&object["spec"]["providerID"]),
             capi_machine: text(&meta["labels"][crate::keys::labels::CAPI_MACHINE_NAME]),
+            hostname_limit: text(&meta["annotations"][annotations::HOSTNAME_LENGTH_LIMIT]),
             progress,
             conditions: list,
         }

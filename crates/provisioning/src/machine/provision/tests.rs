@@ -135,6 +135,18 @@ fn a_server_is_created_and_becomes_ready() {
 }
 
 #[test]
+fn machine_drivers_check_28_a_senseless_hostname_limit_is_told_once() {
+    for (limit, warned) in [("9", 1), ("x", 1), ("20", 0), ("", 0)] {
+        let mut world = World::new();
+        world.object["metadata"]["annotations"] = json!({"rke.cattle.io/hostname-length-limit": limit});
+        world.run().finish();
+        let told = world.told.iter().filter(|note| note.type_ == "Warning").collect::<Vec<_>>();
+        assert_eq!(told.len(), warned, "{limit}: {told:?}");
+        assert!(told.iter().all(|note| note.message.contains(&format!("{limit:?} is ignored"))), "{told:?}");
+    }
+}
+
+#[test]
 fn provisioning_check_25_a_running_or_finished_job_is_left_alone() {
     let mut world = World::new();
     world.run();

@@ -208,6 +208,7 @@ fn control_plane_check_12_minor_files_go_out_at_once() {
     world.scope.cluster_agent_manifest = Some("kind: Other\n".into());
     assert_eq!(world.settle(), End::Ready);
     assert_eq!(written(&world), ["a: minor change", "b: minor change", "c: minor change"]);
+    assert!(!world.log.iter().any(|line| line.starts_with("Waiting")), "nobody waits: {:#?}", world.log);
     let b = world.log.iter().position(|line| line == "  write b: minor change").unwrap();
     assert_eq!(world.log[b + 1], "  write c: minor change", "no wait between them");
 }

@@ -68,6 +68,94 @@ fn an_upgrade_and_a_change_have_a_beginning_and_an_end() {
 }
 
 #[test]
+fn a_lower_version_is_no_upgrade() {
+    let mut world = World::new(&[("cp", "ec"), ("w", "w")]);
+    world.scope.spec.kubernetes_version = "v1.34.2+k3s1".into();
+    assert_eq!(world.settle(), End::Ready);
+    world.told.clear();
+    world.scope.spec.kubernetes_version = "v1.34.1+k3s1".into();
+    world.pass();
+    let updating = world.condition("Updating");
+    assert_eq!(updating, Some(("True".into(), "Downgrading from v1.34.2+k3s1 to v1.34.1+k3s1".into())));
+    assert_eq!(world.settle(), End::Ready);
+    assert_eq!(
+        world.told[0],
+        "DowngradeStarted: Downgrading from v1.34.2+k3s1 to v1.34.1+k3s1, machine by machine"
+    );
+    assert_eq!(
+        reasons(&mut world),
+        ["DowngradeStarted", "PlanWritten", "PlanWritten", "DowngradeFinished", "Ready"]
+    );
+    assert_eq!(world.condition("Updating"), None, "only while it is under way");
+    assert!(!world.log.iter().any(|line| line.to_lowercase().contains("upgrad")), "{:#?}", world.log);
+}
+
+#[test]
+fn a_change_that_is_overtaken_by_another_has_an_end_too() {
+    let mut world = World::new(&[("cp", "ec"), ("w", "w")]);
+    assert_eq!(world.settle(), End::Ready);
+    let begin = |world: &mut World, version: &str| {
+        world.told.clear();
+        world.scope.spec.kubernetes_version = version.into();
+        world.pass();
+        let told = reasons(world);
+        told.into_iter().filter(|reason| reason != "PlanWritten").collect::<Vec<_>>()
+    };
+    assert_eq!(begin(&mut world, "v1.34.2+k3s1"), ["UpgradeStarted"]);
+    assert_eq!(begin(&mut world, "v1.34.2+k3s1"), Vec::<String>::new(), "told once");
+    world.told.clear();
+    world.scope.spec.kubernetes_version = "v1.35.0+k3s1".into();
+    world.pass();
+    assert_eq!(
+        world.told[..2],
+        [
+            "UpgradeSuperseded: Not finished, because the specification changed again before: \
+             Upgrading from v1.34.1+k3s1 to v1.34.2+k3s1",
+            "UpgradeStarted: Upgrading from v1.34.1+k3s1 to v1.35.0+k3s1, machine by machine",
+        ]
+    );
+    // Back again, before every machine has been there.
+    world.told.clear();
+    world.scope.spec.kubernetes_version = "v1.34.1+k3s1".into();
+    assert_eq!(world.settle(), End::Ready);
+    let told = reasons(&mut world);
+    let told: Vec<_> = told.iter().filter(|reason| *reason != "PlanWritten").collect();
+    assert_eq!(told, ["UpgradeSuperseded", "UpdateStarted", "UpdateFinished", "Ready"]);
+    for _ in 0..3 {
+        world.pass();
+    }
+    assert_eq!(world.told, Vec::<String>::new(), "steady state");
+}
+
+#[test]
+fn a_label_of_a_pool_configures_no_machine() {
+    let mut world = World::new(&[("cp", "ec"), ("w", "w")]);
+    assert_eq!(world.settle(), End::Ready);
+    (world.log, world.told) = (vec![], vec![]);
+    // Servers keep a record of the whole specification; the Nodes themselves are labelled through their API.
+    world.scope.cluster_spec_annotation = "c2lsdmVy".into();
+    assert_eq!(world.settle(), End::Ready);
+    assert_eq!(world.log, ["  write cp: minor change", "Ready"]);
+    assert_eq!(world.told, ["PlanWritten: Wrote files of Machine cp that nothing is restarted for"]);
+    assert_eq!(world.condition("Ready"), Some(("True".into(), String::new())));
+    assert_eq!(world.entry("cp").machine.reconciled, Some(("True".into(), String::new())));
+
+    // A machine that cannot write them says so, and a probe that fails is not hidden either.
+    world.dead.push("cp".into());
+    world.scope.cluster_spec_annotation = "Z29sZA==".into();
+    assert_eq!(world.pass(), End::Ready);
+    let sum = drover_plan::checksum(&world.entry("cp").node.plan_bytes);
+    let failure = [("plan-state", "failed"), ("failed-checksum", &sum), ("failure-count", "1")];
+    world.set_data("cp", &failure);
+    let said = "configuring bootstrap node(s) cp: failure while applying plan";
+    assert_eq!(world.pass(), End::Waiting(said.into()));
+    let answer = r#"{"kubelet":{"healthy":false,"failureCount":5}}"#;
+    world.set_data("cp", &[("plan-state", "succeeded"), ("failure-count", "0"), ("probe-statuses", answer)]);
+    let said = "configuring bootstrap node(s) cp: waiting for probes: kubelet";
+    assert_eq!(world.pass(), End::Waiting(said.into()));
+}
+
+#[test]
 fn a_machine_shows_the_version_it_was_brought_to() {
     let mut world = World::new(&[("cp", "ec"), ("w", "w")]);
     assert_eq!(world.settle(), End::Ready);

@@ -290,6 +290,12 @@ impl World {
         serde_json::from_slice(&bytes).unwrap()
     }
 
+    /// Status and message of a condition.
+    pub(crate) fn condition(&self, type_: &str) -> Option<(String, String)> {
+        let found = self.scope.status.conditions.iter().find(|c| c.type_ == type_)?;
+        Some((found.status.clone(), found.message.clone()))
+    }
+
     pub(crate) fn message(&self) -> String {
         let ready = self.scope.status.conditions.iter().find(|c| c.type_ == "Ready");
         ready.map(|c| format!("{} {}", c.status, c.message)).unwrap_or_default()
