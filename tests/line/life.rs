@@ -48,6 +48,40 @@ async fn everywhere(site: &Site, path: &str) -> BTreeMap<String, String> {
     found
 }
 
+/// Waits until that many Nodes have the label.
+async fn labelled(site: &Site, key: &str, value: &str, wanted: usize) {
+    eventually_within(demo::PATIENCE, || async {
+        let nodes = site.nodes().await;
+        let has = |node: &&Node| node.labels().get(key).is_some_and(|found| found == value);
+        let found = nodes.iter().filter(has).count();
+        if found == wanted { Ok(()) } else { Err(format!("{found} Nodes have {key}={value}")) }
+    })
+    .await;
+}
+
+/// Waits until the server has the record of the last specification, and every machine has applied its plan.
+async fn applied(site: &Site) {
+    const RECORD: &str =
+        "/var/lib/rancher/k3s/server/manifests/rancher/k3s-etcd-snapshot-extra-metadata.yaml";
+    eventually_within(demo::PATIENCE, || async {
+        let plane = site.objects.get("rke.cattle.io/v1", "RKEControlPlane", "default", "demo").await.unwrap();
+        let spec =
+            plane["metadata"]["annotations"]["rke.cattle.io/cluster-spec"].as_str().unwrap().to_owned();
+        let names = site.datacenter.names().await;
+        let server = names.iter().find(|name| name.contains("-cp-")).unwrap();
+        let record = site.datacenter.with(server, async |m| m.host.read(Path::new(RECORD))).await;
+        let record = record.unwrap_or_default();
+        if !String::from_utf8(record).unwrap().contains(&spec) {
+            return Err("the server has no record of the last specification".to_owned());
+        }
+        let secrets = site.objects.list("v1", "Secret").await;
+        let plans = secrets.iter().filter(|secret| secret["type"] == "rke.cattle.io/machine-plan");
+        let late: Vec<_> = plans.filter(|s| s["data"]["plan"] != s["data"]["appliedPlan"]).collect();
+        if late.is_empty() { Ok(()) } else { Err(format!("{} plans are not applied", late.len())) }
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn provisioning_check_1_35_a_cluster_lives_from_nothing_to_nothing() {
     let (site, manager) = Site::start(None).await;
@@ -100,16 +134,25 @@ async fn provisioning_check_1_35_a_cluster_lives_from_nothing_to_nothing() {
         pools[1]["taints"] = json!([{"key": "k", "value": "v", "effect": "NoSchedule"}]);
     })
     .await;
+    labelled(&site, "tier", "silver", 2).await;
     eventually_within(demo::PATIENCE, || async {
-        let nodes = site.nodes().await;
-        let silver = |node: &&Node| node.labels().get("tier").is_some_and(|tier| tier == "silver");
         let tainted =
             |node: &&Node| node.spec.iter().flat_map(|s| s.taints.iter().flatten()).any(|t| t.key == "k");
-        let found = (nodes.iter().filter(silver).count(), nodes.iter().filter(tainted).count());
-        if found == (2, 2) { Ok(()) } else { Err(format!("{found:?} follow")) }
+        let found = site.nodes().await.iter().filter(tainted).count();
+        if found == 2 { Ok(()) } else { Err(format!("{found} follow")) }
     })
     .await;
     demo::ready(objects, "relabelled").await;
+    // Those of servers too, again and again: a label must not wait for the next edit to restart them.
+    for pin in ["one", "two", "three"] {
+        demo::edit_pools(objects, |pools| pools[0]["labels"] = json!({ "pin": pin })).await;
+        labelled(&site, "pin", pin, 1).await;
+        demo::ready(objects, pin).await;
+    }
+    demo::edit_pools(objects, |pools| pools[1]["labels"] = json!({"tier": "tin"})).await;
+    labelled(&site, "tier", "tin", 2).await;
+    demo::ready(objects, "edited once more").await;
+    applied(&site).await;
     assert_eq!(everywhere(&site, "/var/lib/rancher/k3s/restart_stamp").await, restarted);
     assert_eq!(demo::machine_uids(objects).await, machines);
     assert_eq!(site.datacenter.names().await, hosts);

@@ -82,8 +82,9 @@ pub fn desired_plan(
 }
 
 /// Labels and taints of a living node are changed through its API, without a restart. Their copy in the
-/// configuration only matters when the node registers, so it alone never makes a new plan: if the plan with
-/// the delivered labels and taints is the delivered plan, that one stays.
+/// configuration only matters when the node registers, so they alone never make one: while nothing else asks for a
+/// restart, the plan keeps the delivered labels and taints. What is written without a restart, such as the record of
+/// the specification that every edit changes, must not carry them along.
 fn keep_labels(
     input: &ClusterInput,
     release: &Release,
@@ -105,7 +106,8 @@ fn keep_labels(
         return Ok(None);
     };
     let with_old = render(input, release, entry, join_url, Some(&old))?;
-    Ok((with_old.plan == *delivered).then_some(with_old))
+    let stamp = |plan| instructions::install_env(plan, instructions::RESTART_STAMP).map(str::to_owned);
+    Ok((stamp(&with_old.plan) == stamp(delivered)).then_some(with_old))
 }
 
 fn render(

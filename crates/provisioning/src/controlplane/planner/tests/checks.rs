@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use super::super::pass::{Action, End};
+use super::super::render::instructions::{DRAIN_HASH, RESTART_STAMP};
 use super::super::render::selector_files::FileObject;
 use super::super::status::is_initialized;
 use super::world::World;
@@ -397,4 +398,41 @@ fn pool_labels_and_taints_of_a_living_node_make_no_new_plan() {
     assert_eq!(world.settle(), End::Ready);
     assert_eq!(world.config("w")["node-label"], json!(["rke.cattle.io/machine=uid-w", "tier=gold"]));
     assert_eq!(world.config("w")["node-taint"], json!(["k=v:NoSchedule"]));
+}
+
+#[test]
+fn pool_labels_and_taints_of_a_living_server_wait_for_the_next_restart() {
+    let mut world = ready(&[("cp", "ec"), ("w", "w")]);
+    let hashes =
+        |world: &World| (install_env(world, "cp", RESTART_STAMP), install_env(world, "cp", DRAIN_HASH));
+    let delivered = hashes(&world);
+    let annotate = |world: &mut World, key: &str, value: &str| {
+        world.edit_secret("cp", |secret| {
+            secret.metadata.annotations.get_or_insert_default().insert(key.into(), value.into());
+        });
+    };
+    // Every edit of the Cluster changes the record of its specification on servers, before or after the label.
+    for (number, tier) in ["gold", "silver", "tin"].into_iter().enumerate() {
+        world.scope.cluster_spec_annotation = format!("spec{number}");
+        if number == 1 {
+            assert_eq!(world.settle(), End::Ready);
+        }
+        annotate(&mut world, annotations::LABELS, &json!({ "tier": tier }).to_string());
+        assert_eq!(world.settle(), End::Ready);
+        assert_eq!(hashes(&world), delivered, "{tier}");
+    }
+    annotate(&mut world, annotations::TAINTS, r#"[{"key":"k","value":"v","effect":"NoSchedule"}]"#);
+    // Nor do they come with what is not minor, but written without a restart.
+    world.scope.spec.config.additional_manifest = "# more".into();
+    assert_eq!(world.settle(), End::Ready);
+    assert_eq!(hashes(&world), delivered);
+    let label = json!("rke.cattle.io/machine=uid-cp");
+    assert_eq!(world.config("cp")["node-label"], json!([label]));
+
+    world.scope.spec.config.provision_generation = 1;
+    assert_eq!(world.settle(), End::Ready);
+    assert_ne!(hashes(&world).0, delivered.0);
+    assert_eq!(world.config("cp")["node-label"], json!([label, "tier=tin"]));
+    let taints = world.config("cp")["node-taint"].to_string();
+    assert!(taints.contains("k=v:NoSchedule"), "{taints}");
 }
