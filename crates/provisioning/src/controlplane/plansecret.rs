@@ -11,6 +11,7 @@ use k8s_openapi::api::core::v1::Secret;
 
 use super::planner::node::{NodeState, read_periodic_output};
 use super::planner::runtime::Runtime;
+use super::planner::tier::with_reason;
 use super::planner::write::rfc3339;
 
 /// Pause before a failed plan is tried again: this long per failure, at most six times.
@@ -83,8 +84,11 @@ pub fn decide(secret: &Secret, runtime: Runtime, now: Timestamp) -> Decision {
         || (failed_this
             && node.state != Some(PlanState::Succeeded)
             && (node.max_failures == -1 || node.failure_count >= node.max_failures));
-    decision.plan_applied =
-        Some(if failing { PlanApplied::False(hint(secret, runtime)) } else { PlanApplied::True });
+    decision.plan_applied = Some(if failing {
+        PlanApplied::False(with_reason(&hint(secret, runtime), &node.failure))
+    } else {
+        PlanApplied::True
+    });
     decision.secret = (next != *secret).then_some(next);
     decision
 }
@@ -137,7 +141,7 @@ fn prune_periodic_output(secret: &mut Secret, node: &NodeState) {
     put(secret, keys::APPLIED_PERIODIC_OUTPUT, bytes);
 }
 
-fn gzip(bytes: &[u8]) -> Vec<u8> {
+pub(super) fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
     // Writing to memory does not fail.
     if encoder.write_all(bytes).is_err() {
@@ -171,6 +175,7 @@ pub fn parse_unix_date(text: &str) -> Option<Timestamp> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::planner::node::base64_encode;
     use super::*;
     use serde_json::json;
 
@@ -247,6 +252,14 @@ mod tests {
             "error applying plan -- check rancher-system-agent.service and k3s-agent.service logs on node for \
              more information"
         );
+        // Why is told behind the words that people search for.
+        let mut told = failed.clone();
+        let why = base64_encode("cannot write /etc/x: No space left on device");
+        let output = json!({"drover-agent/error": why}).to_string();
+        put(&mut told, "failed-output", gzip(output.as_bytes()));
+        let told = decide(&told, Runtime::K3s, at("2026-01-01T00:00:59Z")).plan_applied;
+        let with_reason = format!("{message}: cannot write /etc/x: No space left on device");
+        assert_eq!(told, Some(PlanApplied::False(with_reason)));
         let armed = decide(&failed, Runtime::K3s, at("2026-01-01T00:01:00Z")).secret.unwrap();
         assert_eq!(value(&armed, "plan-state"), b"pending");
         assert_eq!(value(&armed, "failure-count"), b"2", "attempts go on counting");

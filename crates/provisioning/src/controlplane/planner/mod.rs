@@ -5,6 +5,7 @@ pub mod concurrency;
 pub mod drain;
 pub mod entry;
 pub mod events;
+pub mod failure;
 pub mod initnode;
 pub mod join;
 pub mod node;

@@ -6,6 +6,8 @@ use std::io::Read;
 use drover_plan::{PeriodicInstructionOutput, Plan, PlanState, ProbeStatus, checksum, keys};
 use k8s_openapi::ByteString;
 
+use super::failure;
+
 /// The secret's data, understood.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeState {
@@ -22,6 +24,8 @@ pub struct NodeState {
     /// None of the unhealthy probes has failed: all of them are still to be asked for the first time.
     pub unasked: bool,
     pub failure_count: i64,
+    /// Why this plan could not be applied the last time, if the agent said so.
+    pub failure: String,
     /// -1: retry for ever.
     pub max_failures: i64,
     pub periodic_output: BTreeMap<String, PeriodicInstructionOutput>,
@@ -89,10 +93,12 @@ fn read(data: &BTreeMap<String, ByteString>) -> Result<NodeState, String> {
 
     let unasked = probes.iter().flatten().all(|(_, status)| status.healthy || status.failure_count == 0);
 
-    let checksum_failed = failure_count > 0
-        && !plan_bytes.is_empty()
-        && bytes(keys::FAILED_CHECKSUM) == Some(checksum(&plan_bytes).as_bytes())
-        && !(failure_count < threshold || threshold == -1);
+    let of_this_plan =
+        !plan_bytes.is_empty() && bytes(keys::FAILED_CHECKSUM) == Some(checksum(&plan_bytes).as_bytes());
+    let failure =
+        if of_this_plan { failure::reason(plan.as_ref(), bytes(keys::FAILED_OUTPUT)) } else { String::new() };
+    let checksum_failed =
+        failure_count > 0 && of_this_plan && !(failure_count < threshold || threshold == -1);
     let failed = state == Some(PlanState::Failed) || (checksum_failed && state != Some(PlanState::Succeeded));
     let in_sync = match state {
         Some(PlanState::Succeeded) => true,
@@ -112,6 +118,7 @@ fn read(data: &BTreeMap<String, ByteString>) -> Result<NodeState, String> {
         unhealthy,
         unasked,
         failure_count,
+        failure,
         max_failures,
         periodic_output: read_periodic_output(bytes(keys::APPLIED_PERIODIC_OUTPUT))?,
         corrupt: None,

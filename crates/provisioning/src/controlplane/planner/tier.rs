@@ -269,7 +269,7 @@ pub fn status_message(entry: &Entry) -> String {
         .to_owned();
     }
     if node.applied_plan.is_none() {
-        return "waiting for agent to check in and apply initial plan".to_owned();
+        return with_reason("waiting for agent to check in and apply initial plan", &node.failure);
     }
     if let Some(plan) = node.plan.as_ref().filter(|plan| !plan.error.is_empty()) {
         return plan.error.clone();
@@ -280,10 +280,15 @@ pub fn status_message(entry: &Entry) -> String {
     if node.in_sync {
         String::new()
     } else if node.failed {
-        "failure while applying plan".to_owned()
+        with_reason("failure while applying plan", &node.failure)
     } else {
         "waiting for plan to be applied".to_owned()
     }
+}
+
+/// What happened in the fixed words, and why.
+pub fn with_reason(what: &str, why: &str) -> String {
+    if why.is_empty() { what.to_owned() } else { format!("{what}: {why}") }
 }
 
 /// Only files marked minor differ.

@@ -1,7 +1,11 @@
 //! What a person reads of a control plane: its events, and what its Machines show.
 
+use k8s_openapi::ByteString;
+
+use super::super::node::base64_encode;
 use super::super::pass::End;
 use super::world::World;
+use crate::controlplane::plansecret::gzip;
 
 fn reasons(world: &mut World) -> Vec<String> {
     let told = std::mem::take(&mut world.told);
@@ -149,6 +153,13 @@ fn a_label_of_a_pool_configures_no_machine() {
     world.set_data("cp", &failure);
     let said = "configuring bootstrap node(s) cp: failure while applying plan";
     assert_eq!(world.pass(), End::Waiting(said.into()));
+    world.edit_secret("cp", |secret| {
+        let why = base64_encode("cannot write /etc/x: No space left on device");
+        let output = gzip(format!(r#"{{"drover-agent/error":"{why}"}}"#).as_bytes());
+        secret.data.as_mut().unwrap().insert("failed-output".into(), ByteString(output));
+    });
+    let told = format!("{said}: cannot write /etc/x: No space left on device");
+    assert_eq!(world.pass(), End::Waiting(told));
     let answer = r#"{"kubelet":{"healthy":false,"failureCount":5}}"#;
     world.set_data("cp", &[("plan-state", "succeeded"), ("failure-count", "0"), ("probe-statuses", answer)]);
     let said = "configuring bootstrap node(s) cp: waiting for probes: kubelet";

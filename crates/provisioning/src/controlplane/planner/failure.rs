@@ -1,0 +1,143 @@
+//! Why a machine could not apply its plan, as one line for people: from what its agent reported.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+
+use drover_plan::Plan;
+
+use super::node::base64_decode;
+
+/// Under this name the agent reports its own reason, beside the saved output of instructions.
+const AGENT_REASON: &str = "drover-agent/error";
+/// What a condition's message has room for.
+const LIMIT: usize = 200;
+/// Outputs come from a machine.
+const UNPACKED_LIMIT: u64 = 16 << 20;
+
+/// The reason in the secret's `failed-output`; empty if none can be read there. Equal failures give equal reasons,
+/// whenever they happen: the times in them are left out, so that another attempt is no news.
+pub fn reason(plan: Option<&Plan>, packed: Option<&[u8]>) -> String {
+    let outputs = packed.and_then(unpack).unwrap_or_default();
+    let names = || plan.iter().flat_map(|plan| &plan.instructions).map(|instruction| &instruction.name);
+    let last_line = |name: &String| outputs.get(name).and_then(|text| last_line(text));
+    let told = match outputs.get(AGENT_REASON).map(|text| text.trim()).filter(|text| !text.is_empty()) {
+        // That an instruction failed tells little without what it said.
+        Some(why) => match names().find(|name| why.contains(&format!("({name})"))).and_then(last_line) {
+            Some(line) if !why.contains(line) => format!("{why}: {line}"),
+            _ => why.to_owned(),
+        },
+        // Another agent: the instruction that failed is the last one that said something.
+        None => names().rev().find_map(last_line).unwrap_or_default().to_owned(),
+    };
+    shorten(&without_times(&told))
+}
+
+fn unpack(packed: &[u8]) -> Option<BTreeMap<String, String>> {
+    let mut text = Vec::new();
+    flate2::read::GzDecoder::new(packed).take(UNPACKED_LIMIT).read_to_end(&mut text).ok()?;
+    let outputs: BTreeMap<String, String> = drover_plan::from_slice(&text).ok()?;
+    let plain = |text: &str| String::from_utf8_lossy(&base64_decode(text).unwrap_or_default()).into_owned();
+    Some(outputs.into_iter().map(|(name, output)| (name, plain(&output))).collect())
+}
+
+fn last_line(text: &str) -> Option<&str> {
+    text.lines().map(str::trim).rfind(|line| !line.is_empty())
+}
+
+/// Dates and times become an ellipsis: of logs (RFC 3339, or the time alone) and of the agent's work folders.
+fn without_times(text: &str) -> String {
+    const FORMS: [&str; 3] = ["dddd-dd-ddTdd:dd:dd", "dddddddd-dddddd", "dd:dd:dd"];
+    let fits = |text: &[char], form: &str| {
+        text.len() >= form.len()
+            && form.chars().zip(text).all(|(wanted, c)| match wanted {
+                'd' => c.is_ascii_digit(),
+                'T' => matches!(c, 'T' | ' '),
+                other => *c == other,
+            })
+    };
+    let text: Vec<char> = text.chars().collect();
+    let (mut out, mut at) = (String::new(), 0);
+    while at < text.len() {
+        let begins = at == 0 || !text[at - 1].is_ascii_digit();
+        match FORMS.iter().find(|form| begins && fits(&text[at..], form)) {
+            None => {
+                out.push(text[at]);
+                at += 1;
+            }
+            Some(form) => {
+                out.push('…');
+                at += form.len();
+                // A fraction, and the zone.
+                while text.get(at).is_some_and(|c| c.is_ascii_digit() || matches!(c, '.' | 'Z')) {
+                    at += 1;
+                }
+            }
+        }
+    }
+    out
+}
+
+/// One line. Of a long one the end stays, where the cause is.
+fn shorten(text: &str) -> String {
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let length = line.chars().count();
+    if length <= LIMIT {
+        return line;
+    }
+    let end: String = line.chars().skip(length - (LIMIT - 1)).collect();
+    format!("…{end}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::controlplane::planner::node::base64_encode;
+    use crate::controlplane::plansecret::gzip;
+
+    fn of(outputs: &[(&str, &str)]) -> String {
+        let plan: Plan =
+            drover_plan::from_slice(br#"{"instructions":[{"name":"first"},{"name":"install"}]}"#).unwrap();
+        let outputs: BTreeMap<_, _> =
+            outputs.iter().map(|(name, text)| (name.to_string(), base64_encode(text))).collect();
+        reason(Some(&plan), Some(&gzip(&drover_plan::to_vec(&outputs).unwrap())))
+    }
+
+    #[test]
+    fn the_agent_says_why_and_the_instruction_what_it_met() {
+        let full = "cannot write /etc/x: No space left on device";
+        assert_eq!(of(&[("drover-agent/error", full), ("first", "fine")]), full);
+        let exited = "instruction 2 of 2 (install): exited with 1";
+        let said = [("drover-agent/error", exited), ("first", "fine"), ("install", "a\ntar: no space\n\n")];
+        assert_eq!(of(&said), format!("{exited}: tar: no space"));
+        assert_eq!(of(&said[1..]), "tar: no space", "an agent without reasons of its own");
+    }
+
+    #[test]
+    fn without_a_readable_report_there_is_no_reason() {
+        assert_eq!(of(&[]), "");
+        assert_eq!(reason(None, None), "");
+        assert_eq!(reason(None, Some(b"nonsense")), "");
+    }
+
+    #[test]
+    fn the_same_failure_is_told_in_the_same_words_at_any_time() {
+        let at = |folder: &str, time: &str| {
+            of(&[(
+                "drover-agent/error",
+                &format!("{time} cannot create /work/{folder}/x on 10.20.30.40:6443"),
+            )])
+        };
+        let first = at("20260101-150405", "2026-01-01T15:04:05Z");
+        assert_eq!(first, "… cannot create /work/…/x on 10.20.30.40:6443");
+        assert_eq!(at("20260101-150441", "2026-01-01T15:04:41.123Z"), first);
+        assert_eq!(at("20260102-150405", "15:04:05"), first);
+    }
+
+    #[test]
+    fn of_a_long_reason_the_end_stays_in_one_line() {
+        let long = format!("{}\nlast words", "ä".repeat(500));
+        let told = of(&[("drover-agent/error", &long)]);
+        assert_eq!(told.chars().count(), 200);
+        assert!(told.starts_with("…ä") && told.ends_with("ä last words"), "{told}");
+    }
+}
