@@ -35,11 +35,17 @@ pub fn of_cluster(
         .and_then(|s| generic::get(&s.conditions, types::READY))
     {
         for target in [types::UPDATED, types::PROVISIONED, types::READY] {
-            generic::copy(list, target, ready, now);
-        }
-        if let Err(GenerateError::Invalid(why)) = generated {
-            // It runs on as it was, which is not what the spec says.
-            generic::set(list, types::UPDATED, FALSE, "Error", why, now);
+            match generated {
+                // It runs on as it was, which is not what the spec says.
+                Err(GenerateError::Invalid(why)) if target == types::UPDATED => {
+                    generic::set(list, target, FALSE, "Error", why, now);
+                }
+                // This message is the one that `kubectl get` shows.
+                Err(GenerateError::Invalid(why)) if target == types::READY && ready.message.is_empty() => {
+                    generic::set(list, target, &ready.status, &ready.reason, why, now);
+                }
+                _ => generic::copy(list, target, ready, now),
+            }
         }
     } else if let Err(error) = generated {
         // Nothing else will ever speak for this cluster: say here what keeps it.

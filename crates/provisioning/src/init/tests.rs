@@ -156,10 +156,18 @@ fn a_refused_change_of_a_running_cluster_shows_in_its_conditions() {
         let found = status.conditions.iter().find(|c| c.type_ == type_).unwrap();
         (found.status.as_str(), found.message.as_str())
     };
-    assert_eq!(condition("Ready").0, "True", "it runs on");
+    assert_eq!(condition("Ready"), ("True", "kubernetesVersion is not known"), "it runs on");
+    assert_eq!(condition("Provisioned"), ("True", ""));
     for (type_, value) in [("Updated", "False"), ("Stalled", "True"), ("RKECluster", "False")] {
         assert_eq!(condition(type_), (value, "kubernetesVersion is not known"), "{type_}");
     }
+    // Nothing moves while nothing changes.
+    let same = |cluster: &Cluster| {
+        let later = "2026-01-01T00:01:00Z".parse().unwrap();
+        super::status::of_cluster(cluster, &refused, Some(&plane), true, true, later)
+    };
+    let shown = Cluster { status: Some(status.clone()), ..cluster };
+    assert_eq!(same(&shown), status);
 }
 
 #[test]
