@@ -145,7 +145,8 @@ fn system_info(version: &str, paths: &Paths) -> NodeSystemInfo {
     }
 }
 
-/// Keeps the Node registered and alive until `stop`.
+/// Registers the Node, once, and says that it is alive until `stop`. As with a kubelet, a Node that is deleted meanwhile
+/// stays away until the distribution is restarted: otherwise nobody could take a running machine out of its cluster.
 pub async fn run(client: Client, identity: Identity, stop: CancellationToken) {
     let ended = stop.cancelled_owned();
     let work = async move {
@@ -165,9 +166,8 @@ pub async fn run(client: Client, identity: Identity, stop: CancellationToken) {
             } else {
                 tokio::time::sleep(HEARTBEAT).await;
             }
-            // A Node that was deleted comes back, as a kubelet's does.
             if matches!(Api::<Node>::all(client.clone()).get_metadata_opt(&identity.name).await, Ok(None)) {
-                let _ = register(client.clone(), identity.clone()).await;
+                tracing::warn!(node = identity.name, "node not found; a restart registers it again");
             }
         }
     };

@@ -7,7 +7,9 @@ use std::path::Path;
 use drover_sim::config::Role;
 use drover_sim::node::{self, NodeOptions};
 use drover_testkit::eventually;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Node};
+use kube::api::DeleteParams;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, ResourceExt};
 use tokio::sync::oneshot;
@@ -128,6 +130,24 @@ async fn a_server_and_an_agent_form_a_cluster_that_survives_a_restart() {
     let nodes = Api::<Node>::all(admin(server.root.path()).await);
     assert_eq!(nodes.get("cp").await.unwrap().uid(), cp.uid());
     assert!(maps.get_opt("two").await.unwrap().is_some());
+
+    // A Node that is deleted stays away while its kubelet lives, and comes back when that is restarted.
+    let leases = Api::<Lease>::namespaced(admin(server.root.path()).await, "kube-node-lease");
+    nodes.delete("worker", &DeleteParams::default()).await.unwrap();
+    for _ in 0..2 {
+        let before = leases.get("worker").await.unwrap().spec.unwrap().renew_time;
+        eventually(|| async {
+            let renewed = leases.get("worker").await.unwrap().spec.unwrap().renew_time != before;
+            if renewed { Ok(()) } else { Err("no heartbeat") }
+        })
+        .await;
+    }
+    assert!(nodes.get_opt("worker").await.unwrap().is_none());
+    agent_stop.cancel();
+    agent_running.await.unwrap().unwrap();
+    let agent_stop = CancellationToken::new();
+    let agent_running = agent.start(Role::Agent, "worker", &agent_stop).await;
+    assert_ne!(ready_node(&nodes, "worker").await.uid(), worker.uid());
     agent_stop.cancel();
     agent_running.await.unwrap().unwrap();
     stop.cancel();
