@@ -96,9 +96,13 @@ impl Reconciler for Connectivity {
         }
         let answer = self.probe(&key.name).await;
         if let Some(condition) = decide(&cluster, &answer, self.clock.now()) {
+            let (told, name) = (news(&cluster, &condition), &cluster.spec.display_name);
             let mut desired = Cluster::new(&key.name, Default::default());
             desired.status = Some(ClusterStatus { conditions: vec![condition], ..ClusterStatus::default() });
             self.applier.apply_cluster_status(&desired, Some(&cluster)).await?;
+            if let Some(told) = told {
+                tracing::info!(cluster = key.name, name, "{told}");
+            }
         }
         let open = self.downstreams.tunnels().is_connected(&key.name);
         Ok(if open { Next::after(PROBE_PERIOD) } else { Next::EVENT })
@@ -126,6 +130,20 @@ fn decide(cluster: &Cluster, answer: &Result<(), String>, now: Timestamp) -> Opt
         message,
         last_transition_time: since.unwrap_or_else(|| now.clone()),
         last_update_time: now,
+    })
+}
+
+/// What the log says of a new condition: that the cluster came or went, and why; not that the reason is another one now.
+fn news(cluster: &Cluster, new: &GenericCondition) -> Option<String> {
+    let conditions = cluster.status.iter().flat_map(|status| &status.conditions);
+    let mut old = conditions.filter(|condition| condition.type_ == CONNECTED);
+    if old.any(|old| old.status == new.status) {
+        return None;
+    }
+    Some(if new.status == TRUE {
+        "the cluster answers through its tunnel".to_owned()
+    } else {
+        format!("the cluster is out of reach: {}", new.message)
     })
 }
 
@@ -161,5 +179,22 @@ mod tests {
         let again = decide(&with(Some(down.clone())), &Err("other reason".into()), at(40)).unwrap();
         assert_eq!(again.last_transition_time, down.last_transition_time);
         assert_ne!(again.last_update_time, down.last_update_time);
+    }
+
+    #[test]
+    fn the_log_has_a_line_when_a_cluster_comes_or_goes_and_none_between() {
+        let now = Timestamp::from_second(1).unwrap();
+        let told = |cluster: &Cluster, answer: Result<(), String>| {
+            let condition = decide(cluster, &answer, now).unwrap();
+            (news(cluster, &condition), with(Some(condition)))
+        };
+        let (line, up) = told(&with(None), Ok(()));
+        assert_eq!(line.as_deref(), Some("the cluster answers through its tunnel"));
+        let (line, down) = told(&up, Err("agent gone".into()));
+        assert_eq!(line.as_deref(), Some("the cluster is out of reach: agent gone"));
+        let (line, still_down) = told(&down, Err("other reason".into()));
+        assert_eq!(line, None);
+        let (line, _) = told(&still_down, Ok(()));
+        assert_eq!(line.as_deref(), Some("the cluster answers through its tunnel"));
     }
 }
