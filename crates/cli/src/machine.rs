@@ -17,7 +17,7 @@ use kube::ResourceExt;
 use kube::api::{Api, PostParams};
 
 use crate::args::DataDirArg;
-use crate::output::Format;
+use crate::output::{Format, answer, chain, note};
 use crate::server::own_executable;
 
 const CALL_LIMIT: Duration = Duration::from_secs(30);
@@ -167,11 +167,13 @@ impl Machine {
         let found = DataDir::existing(&dir).with_context(unusable)?;
         if found.is_none() {
             if let Some(name) = self.command.needs() {
-                eprintln!("drover: machine {name:?} not found: there is no data directory {}", dir.display());
+                let missing =
+                    format!("machine {name:?} not found: there is no data directory {}", dir.display());
+                note(&format!("drover: {missing}"));
                 return Ok(cli::NOT_FOUND);
             }
             if let Command::Rm { name, .. } = &self.command {
-                println!("{}", absent(name));
+                answer(&(absent(name) + "\n"))?;
                 return Ok(0);
             }
         }
@@ -202,7 +204,7 @@ impl Machine {
         match verb(&cli, self.command, &path) {
             Ok(code) => Ok(code),
             Err(failure) => {
-                eprintln!("drover: {failure}");
+                note(&format!("drover: {failure}"));
                 Ok(failure.code)
             }
         }
@@ -226,38 +228,44 @@ fn create_help() -> String {
 }
 
 fn verb(cli: &Cli<'_>, command: Command, data_dir: &Path) -> Result<i32, Failure> {
-    match command {
+    let text = match command {
         Command::Create { words } => {
             let host = cli.create(&CreateArgs::parse(&words)?)?;
-            println!("machine {} runs at {}", host.config.name, host.driver_text("IPAddress"));
+            format!("machine {} runs at {}\n", host.config.name, host.driver_text("IPAddress"))
         }
         Command::Rm { force, name, .. } => match cli.rm(&name, force)? {
-            Removal::Removed => println!("machine {name} is removed"),
-            Removal::Absent => println!("{}", absent(&name)),
-            Removal::Forgotten(left) => eprintln!("drover: {left}"),
+            Removal::Removed => format!("machine {name} is removed\n"),
+            Removal::Absent => absent(&name) + "\n",
+            Removal::Forgotten(left) => {
+                note(&format!("drover: {left}"));
+                String::new()
+            }
         },
         Command::Ls { quiet, output } => {
             let machines = cli.ls()?;
-            let text = if quiet {
+            if quiet {
                 machines.iter().map(|machine| format!("{}\n", machine.name)).collect()
             } else {
                 let none = || format!("no machines in {}\n", data_dir.display());
                 let table = || if machines.is_empty() { none() } else { cli::table(&machines) };
-                let rendered = output.render(&machines, table);
-                rendered.map_err(|error| Failure { code: 1, message: error.to_string() })?
-            };
-            print!("{text}");
+                output.render(&machines, table).map_err(failed)?
+            }
         }
-        Command::Inspect { name } => println!("{}", cli.inspect(&name)?),
-        Command::Ip { name } => println!("{}", cli.ip(&name)?),
-        Command::Status { name } => println!("{}", cli.status(&name)?),
-        Command::Start { name } => println!("{}", cli.power(&name, PowerOp::Start)?),
-        Command::Stop { name } => println!("{}", cli.power(&name, PowerOp::Stop)?),
-        Command::Kill { name } => println!("{}", cli.power(&name, PowerOp::Kill)?),
-        Command::Restart { name } => println!("{}", cli.power(&name, PowerOp::Restart)?),
+        Command::Inspect { name } => cli.inspect(&name)? + "\n",
+        Command::Ip { name } => cli.ip(&name)? + "\n",
+        Command::Status { name } => format!("{}\n", cli.status(&name)?),
+        Command::Start { name } => format!("{}\n", cli.power(&name, PowerOp::Start)?),
+        Command::Stop { name } => format!("{}\n", cli.power(&name, PowerOp::Stop)?),
+        Command::Kill { name } => format!("{}\n", cli.power(&name, PowerOp::Kill)?),
+        Command::Restart { name } => format!("{}\n", cli.power(&name, PowerOp::Restart)?),
         Command::Ssh { name, command } => return cli.ssh(&name, &command),
-    }
+    };
+    answer(&text).map_err(failed)?;
     Ok(0)
+}
+
+fn failed(error: anyhow::Error) -> Failure {
+    Failure { code: 1, message: chain(&error) }
 }
 
 fn absent(name: &str) -> String {

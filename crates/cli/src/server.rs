@@ -12,7 +12,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::{DataDirArg, bind_address};
 use crate::logging;
-use crate::output::{full_disk_named, quoted};
+use crate::output::{full_disk_named, note, quoted};
 
 /// The node agent, built beside this program.
 const AGENT: &[u8] = include_bytes!(env!("DROVER_AGENT_BINARY"));
@@ -43,14 +43,14 @@ impl Server {
         let manager = start(&dir, self.bind, self.server_url, self.kubeconfig).await;
         let manager = manager.map_err(|error| full_disk_named(error, &dir))?;
         let kubeconfig = kubeconfig.unwrap_or_else(|| manager.data_dir.kubeconfig());
-        eprintln!("drover is ready at {}", manager.url);
+        note(&format!("drover is ready at {}", manager.url));
         let kubeconfig = quoted(&kubeconfig.display().to_string());
-        eprintln!("  kubectl --kubeconfig {kubeconfig} get clusters.provisioning.cattle.io -A");
+        note(&format!("  kubectl --kubeconfig {kubeconfig} get clusters.provisioning.cattle.io -A"));
         if external {
-            eprintln!(
+            note(&format!(
                 "  the same with a bearer token at {}; client certificates are not passed on",
                 manager.url
-            );
+            ));
         }
         tokio::select! {
             told = until_told_to_stop() => told?,
@@ -59,7 +59,7 @@ impl Server {
                 bail!("another server may lead now, because the Lease could not be renewed in time; start again to wait for it");
             }
         }
-        eprintln!("stopping; machines go on");
+        note("stopping; machines go on");
         manager.stop().await;
         Ok(0)
     }

@@ -6,9 +6,12 @@ mod common;
 
 use std::fs;
 use std::os::unix::fs::FileExt;
+use std::process::Stdio;
 
 use common::server::{Island, Server, has_kubectl, one_sentence, spawn};
 use common::{Identity, Person, eventually, run, when};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 #[test]
 fn a_port_or_data_directory_in_use_and_a_newer_one() {
@@ -154,8 +157,9 @@ fn only_what_drover_made_is_deleted() {
     let mut server = Server::start(person);
     one_sentence(
         server.person.drover(&["quickstart", "--delete"]),
-        &["a server works in", "nothing was deleted"],
+        &[&format!("a server (process {}) works in", server.process.id()), "nothing was deleted"],
     );
+    assert!(!server.person.data_dir.join("quickstart.pid").exists(), "a refused --delete left a file");
     server.person.drover(&["get", "clusters"]).ok();
     server.stop();
 
@@ -168,6 +172,50 @@ fn only_what_drover_made_is_deleted() {
     assert_eq!(left, [notes.clone()]);
     fs::remove_file(notes).unwrap();
     fs::remove_dir(&server.person.data_dir).unwrap();
+}
+
+/// A pipe whose reader has gone, as `| head -1` leaves it.
+fn nobody() -> Stdio {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    writer.into()
+}
+
+/// Whether a process does by itself what a signal asks for.
+fn catches(pid: u32, signal: Signal) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default();
+    caught & (1 << (signal as i32 - 1)) != 0
+}
+
+#[test]
+fn nobody_has_to_listen() {
+    let Some(person) = Person::new(Identity::User) else { return };
+    for words in [&["machine", "ls"][..], &["quickstart", "--stop"]] {
+        let answer = run(person.command(person.binary()).args(words).stdout(nobody()), &words.join(" "));
+        assert_eq!((answer.code, answer.err.as_str()), (0, ""), "{}", answer.words);
+    }
+    for words in [&["machine", "status", "nosuch"][..], &["get", "clusters"]] {
+        let answer = run(person.command(person.binary()).args(words).stderr(nobody()), &words.join(" "));
+        assert!([1, 4].contains(&answer.code), "{}: {}", answer.words, answer.code);
+    }
+    // Long-running ones go on, and stop when they are told to.
+    for (command, done) in [("quickstart", "demo"), ("server", "")] {
+        let _ = fs::remove_file(person.data_dir.join("kubeconfig.yaml"));
+        let mut process = person.command(person.binary());
+        process.args([command, "--bind", "127.0.0.1:0"]).stdin(Stdio::null());
+        let mut process = process.stdout(nobody()).stderr(nobody()).spawn().unwrap();
+        eventually(|| {
+            assert!(process.try_wait().unwrap().is_none(), "{command} ended");
+            let answer = person.drover(&["get", "clusters"]);
+            let listens = catches(process.id(), Signal::SIGTERM);
+            when(answer.code == 0 && answer.out.contains(done) && listens, answer.err)
+        });
+        kill(Pid::from_raw(process.id() as i32), Signal::SIGTERM).unwrap();
+        let status = eventually(|| process.try_wait().unwrap().ok_or("it runs"));
+        assert_eq!(status.code(), Some(0), "{command}");
+    }
 }
 
 #[test]

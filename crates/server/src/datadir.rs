@@ -1,7 +1,7 @@
 //! What lies where in the data directory.
 
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::bail;
@@ -93,7 +93,8 @@ impl DataDir {
         for path in [self.database().join("lock"), self.0.join("lock")] {
             let Ok(file) = std::fs::File::options().write(true).open(path) else { continue };
             if let Err(std::fs::TryLockError::WouldBlock) = file.try_lock() {
-                bail!("a server works in {}: stop it first; nothing was deleted", self.0.display());
+                let pid = lock_holder(&file).map(|pid| format!(" (process {pid})")).unwrap_or_default();
+                bail!("a server{pid} works in {}: stop it first; nothing was deleted", self.0.display());
             }
             claims.push(file);
         }
@@ -152,3 +153,18 @@ pub fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
     file.sync_all()?;
     std::fs::rename(fresh, path)
 }
+/// Who holds the lock of a file, as the kernel lists it. Some file systems have other numbers there: then nobody is named.
+fn lock_holder(file: &std::fs::File) -> Option<u32> {
+    let meta = file.metadata().ok()?;
+    let device = meta.dev();
+    let major = (device >> 8) & 0xfff | (device >> 32) & !0xfff;
+    let minor = device & 0xff | (device >> 12) & !0xff;
+    let wanted = format!("{major:02x}:{minor:02x}:{}", meta.ino());
+    let locks = std::fs::read_to_string("/proc/locks").ok()?;
+    locks.lines().find_map(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let at = words.iter().position(|word| *word == wanted)?;
+        words.get(at.checked_sub(1)?)?.parse().ok()
+    })
+}
+

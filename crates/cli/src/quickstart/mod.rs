@@ -17,7 +17,7 @@ use drover_server::{DataDir, Manager};
 use kube::Client;
 
 use crate::args::{DataDirArg, bind_address};
-use crate::output::{drover_at, full_disk_named, quoted};
+use crate::output::{drover_at, full_disk_named, quoted, say};
 use crate::server::{own_executable, start, until_told_to_stop};
 use crate::{cluster, logging};
 use demo::Demo;
@@ -162,10 +162,6 @@ impl<T> Drop for AbortOnDrop<T> {
     }
 }
 
-fn say(text: &str) {
-    println!("{text}");
-}
-
 /// A machine that loses its power, by a kill or by a restart of this host, gets it back.
 async fn keep_powered(local: Local) {
     loop {
@@ -212,19 +208,19 @@ async fn kubeconfig_that_answers(client: &Client, data_dir: &DataDir) -> anyhow:
 
 fn farewell(data_dir: &DataDir, url: &str, kubeconfig: &Path, begun: Instant) {
     let seconds = begun.elapsed().as_secs_f32();
-    println!("\nCluster demo is Ready after {seconds:.1} s.");
-    println!("  management plane  {url}");
-    println!("  its kubeconfig    {}", data_dir.kubeconfig().display());
-    println!("  demo's kubeconfig {}", kubeconfig.display());
     let (own, demos) = (data_dir.kubeconfig().display().to_string(), kubeconfig.display().to_string());
-    println!("\nTry next:");
-    println!("  kubectl --kubeconfig {} get nodes -o wide", quoted(&demos));
-    println!(
+    say(&format!("\nCluster demo is Ready after {seconds:.1} s."));
+    say(&format!("  management plane  {url}"));
+    say(&format!("  its kubeconfig    {own}"));
+    say(&format!("  demo's kubeconfig {demos}"));
+    say("\nTry next:");
+    say(&format!("  kubectl --kubeconfig {} get nodes -o wide", quoted(&demos)));
+    say(&format!(
         "  kubectl --kubeconfig {} -n {} get clusters.provisioning.cattle.io,machines",
         quoted(&own),
         demo::NAMESPACE
-    );
-    println!("  {}", drover_at(data_dir, &["describe", "cluster", demo::NAME]));
+    ));
+    say(&format!("  {}", drover_at(data_dir, &["describe", "cluster", demo::NAME])));
 }
 
 async fn stop(path: &Path) -> anyhow::Result<i32> {

@@ -323,7 +323,8 @@ fn json<T: serde::Serialize>(value: &T) -> Result<serde_json::Value> {
     serde_json::to_value(value).map_err(|error| Error::Failed(error.to_string()))
 }
 
-/// One line in `holder.log`.
+/// One line in `holder.log`, or in the machine's own log.
 pub(super) fn say(text: &str) {
-    eprintln!("{} {text}", jiff::Timestamp::now());
+    // A full disk must not end the holder, nor a machine.
+    let _ = writeln!(std::io::stderr(), "{} {text}", jiff::Timestamp::now());
 }
