@@ -129,7 +129,6 @@ impl Command {
     /// The machine that must be there.
     fn needs(&self) -> Option<&str> {
         match self {
-            Self::Create { .. } | Self::Ls { .. } | Self::Rm { .. } => None,
             Self::Inspect { name }
             | Self::Ip { name }
             | Self::Status { name }
@@ -137,7 +136,9 @@ impl Command {
             | Self::Stop { name }
             | Self::Kill { name }
             | Self::Restart { name }
+            | Self::Rm { name, force: false, update_config: false, .. }
             | Self::Ssh { name, .. } => Some(name),
+            Self::Create { .. } | Self::Ls { .. } | Self::Rm { .. } => None,
         }
     }
 }
@@ -233,9 +234,14 @@ fn verb(cli: &Cli<'_>, command: Command, data_dir: &Path) -> Result<i32, Failure
             let host = cli.create(&CreateArgs::parse(&words)?)?;
             format!("machine {} runs at {}\n", host.config.name, host.driver_text("IPAddress"))
         }
-        Command::Rm { force, name, .. } => match cli.rm(&name, force)? {
+        Command::Rm { force, update_config, name, .. } => match cli.rm(&name, force)? {
             Removal::Removed => format!("machine {name} is removed\n"),
-            Removal::Absent => absent(&name) + "\n",
+            // A Job that is run again finds its work done; a person has mistaken the name.
+            Removal::Absent if force || update_config => absent(&name) + "\n",
+            Removal::Absent => {
+                let message = format!("machine {name:?} not found; nothing was removed");
+                return Err(Failure { code: cli::NOT_FOUND, message });
+            }
             Removal::Forgotten(left) => {
                 note(&format!("drover: {left}"));
                 String::new()
