@@ -182,6 +182,9 @@ impl Machine {
             Some(found) => found.path().to_owned(),
             None => std::path::absolute(&dir).with_context(unusable)?,
         };
+        if let Command::Create { .. } = &self.command {
+            DataDir::suits(&path).with_context(unusable)?;
+        }
         let exe = own_executable()?;
         let local = LocalDriver::new(&path, &exe);
         let store: Box<dyn Store> = if self.secret_name.is_empty() {

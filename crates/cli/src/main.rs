@@ -21,7 +21,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use clap::Parser;
-use drover_machine::local::{holder_main, init_main, shim_main};
+use drover_machine::local::{holder_main, init_main, raise_open_files, shim_main};
 
 /// The exit code of a program that panicked, as Rust has it.
 const PANICKED: i32 = 101;
@@ -38,6 +38,7 @@ fn main() {
 }
 
 fn command(args: args::Args) -> i32 {
+    raise_open_files();
     run(args.run())
 }
 

@@ -25,12 +25,12 @@ fn a_port_or_data_directory_in_use_and_a_newer_one() {
             server.person.drover(&[command, "--data-dir", other, "--bind", &address]),
             &[&format!("{address} is in use by another program"), "--bind ADDR:PORT"],
         );
+        assert!(!std::path::Path::new(other).exists(), "{command} left something behind");
         one_sentence(
             server.person.drover(&[command, "--bind", "127.0.0.1:0"]),
             &["is in use by another server", "choose another directory"],
         );
     }
-    server.person.drover(&["quickstart", "--delete", "--data-dir", other]).ok();
     server.stop();
 
     // The schema version of an SQLite file stands in its header.
@@ -172,6 +172,50 @@ fn only_what_drover_made_is_deleted() {
     assert_eq!(left, [notes.clone()]);
     fs::remove_file(notes).unwrap();
     fs::remove_dir(&server.person.data_dir).unwrap();
+}
+
+#[test]
+fn a_data_directory_that_cannot_stand_in_a_list_is_named() {
+    let Some(person) = Person::new(Identity::User) else { return };
+    let path = person.home().join("a:b");
+    let path = path.to_str().unwrap();
+    for words in [
+        &["server", "--bind", "127.0.0.1:0"][..],
+        &["quickstart", "--bind", "127.0.0.1:0"],
+        &["quickstart", "--bind", "127.0.0.1:0", "--detach"],
+        &["machine", "create", "--driver", "local", "m"],
+    ] {
+        let answer = run(person.command(person.binary()).args(words).env("DROVER_DATA_DIR", path), "drover");
+        one_sentence(answer, &[path, "its path has a \":\"", "KUBECONFIG", "--data-dir"]);
+    }
+    assert!(!std::path::Path::new(path).exists());
+}
+
+#[test]
+fn few_open_files_are_raised_or_named() {
+    let Some(person) = Person::new(Identity::User) else { return };
+    let limited = |limit: &str, words: &str| {
+        let mut command = person.command("sh");
+        command.args(["-c", &format!("ulimit {limit} && exec \"$0\" {words}")]).arg(person.binary());
+        command
+    };
+    for words in ["server --bind 127.0.0.1:0", "quickstart --bind 127.0.0.1:0"] {
+        one_sentence(
+            run(&mut limited("-n 64", words), words),
+            &["only 64 open files are allowed", "ulimit -Hn"],
+        );
+    }
+    // Machines are made by other roles, and need their share too.
+    let answer = run(&mut limited("-n 64", "machine create --driver local m"), "machine create");
+    assert!(answer.err.contains("only 64 open files are allowed"), "{}", answer.err);
+    let mut server = limited("-S -n 64", "\"$@\"");
+    let mut server = spawn(&person, &mut server);
+    let limits = fs::read_to_string(format!("/proc/{}/limits", server.id())).unwrap();
+    let _ = server.kill();
+    let _ = server.wait();
+    let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+    let words: Vec<&str> = line.split_whitespace().collect();
+    assert_eq!(words[3], words[4], "{line}");
 }
 
 /// A pipe whose reader has gone, as `| head -1` leaves it.

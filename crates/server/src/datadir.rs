@@ -1,6 +1,7 @@
 //! What lies where in the data directory.
 
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -14,8 +15,20 @@ pub struct DataDir(PathBuf);
 impl DataDir {
     /// Makes the directory, private to this user, if it is not there. The path becomes absolute.
     pub fn open(path: &Path) -> io::Result<Self> {
+        Self::suits(&std::path::absolute(path)?)?;
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)?;
-        Ok(Self(path.canonicalize()?))
+        let found = path.canonicalize()?;
+        Self::suits(&found)?;
+        Ok(Self(found))
+    }
+
+    /// Says no to a path that cannot stand in a list: KUBECONFIG is one, and so are the layers of a machine's disk.
+    pub fn suits(path: &Path) -> io::Result<()> {
+        if !path.as_os_str().as_bytes().contains(&b':') {
+            return Ok(());
+        }
+        let why = "its path has a \":\", which separates the files in KUBECONFIG and the layers of a machine's disk; choose another with --data-dir";
+        Err(io::Error::new(io::ErrorKind::InvalidInput, why))
     }
 
     /// The directory if it is there. Makes nothing.
@@ -140,19 +153,6 @@ impl DataDir {
     }
 }
 
-/// Writes a file that only this user reads, so that a reader never sees half of it.
-pub fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
-    use io::Write;
-    if let Some(parent) = path.parent() {
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
-    }
-    let fresh = path.with_extension(format!("new-{}", std::process::id()));
-    let mut file =
-        std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
-    file.write_all(content)?;
-    file.sync_all()?;
-    std::fs::rename(fresh, path)
-}
 /// Who holds the lock of a file, as the kernel lists it. Some file systems have other numbers there: then nobody is named.
 fn lock_holder(file: &std::fs::File) -> Option<u32> {
     let meta = file.metadata().ok()?;
@@ -168,3 +168,16 @@ fn lock_holder(file: &std::fs::File) -> Option<u32> {
     })
 }
 
+/// Writes a file that only this user reads, so that a reader never sees half of it.
+pub fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
+    use io::Write;
+    if let Some(parent) = path.parent() {
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
+    }
+    let fresh = path.with_extension(format!("new-{}", std::process::id()));
+    let mut file =
+        std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
+    file.write_all(content)?;
+    file.sync_all()?;
+    std::fs::rename(fresh, path)
+}

@@ -15,10 +15,11 @@ use drover_machine::local::{Local, PowerState};
 use drover_provisioning::controlplane::planner::releases::Releases;
 use drover_server::{DataDir, Manager};
 use kube::Client;
+use tokio::signal::unix::SignalKind;
 
 use crate::args::{DataDirArg, bind_address};
 use crate::output::{drover_at, full_disk_named, quoted, say};
-use crate::server::{own_executable, start, until_told_to_stop};
+use crate::server::{ground, own_executable, start, until_told_to_stop};
 use crate::{cluster, logging};
 use demo::Demo;
 use instance::Instance;
@@ -79,6 +80,7 @@ impl Quickstart {
 
     async fn start(self, path: &Path, verbose: u8) -> anyhow::Result<i32> {
         let unusable = || format!("data directory {} cannot be used", path.display());
+        ground(path, self.bind).await?;
         let data_dir = DataDir::open(path).with_context(unusable)?;
         if self.detach {
             return self.detached(&data_dir).await;
@@ -97,11 +99,14 @@ impl Quickstart {
             bail!("local machines are not possible here: {why}");
         };
         let work = self.bring_up(&manager, local.clone(), begun);
-        let outcome = tokio::select! {
-            outcome = work => outcome,
-            signal = until_told_to_stop() => signal.map(|()| 0),
+        let (outcome, signal) = tokio::select! {
+            outcome = work => (outcome, None),
+            signal = until_told_to_stop() => match signal {
+                Ok(signal) => (Ok(0), Some(signal)),
+                Err(error) => (Err(error), None),
+            },
         };
-        say("powering the machines off; their disks are kept");
+        say(last_words(signal));
         manager.stop().await;
         let off = tokio::task::spawn_blocking(move || local.shutdown_all()).await?;
         drop(instance);
@@ -159,6 +164,15 @@ struct AbortOnDrop<T>(tokio::task::JoinHandle<T>);
 impl<T> Drop for AbortOnDrop<T> {
     fn drop(&mut self) {
         self.0.abort();
+    }
+}
+
+/// --stop and --delete end it in the same way: what becomes of the disks is theirs to say.
+fn last_words(signal: Option<SignalKind>) -> &'static str {
+    if signal == Some(SignalKind::terminate()) {
+        "powering the machines off"
+    } else {
+        "powering the machines off; their disks are kept"
     }
 }
 
@@ -245,5 +259,18 @@ async fn local_trouble(data_dir: &DataDir) -> String {
     match tokio::task::spawn_blocking(move || Local::open(&dir, &exe)).await {
         Ok(Err(error)) => error.to_string(),
         _ => "the reason is in the log".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_who_stops_it_says_what_becomes_of_the_disks() {
+        for kept in [None, Some(SignalKind::interrupt()), Some(SignalKind::hangup())] {
+            assert!(last_words(kept).ends_with("their disks are kept"), "{kept:?}");
+        }
+        assert_eq!(last_words(Some(SignalKind::terminate())), "powering the machines off");
     }
 }
