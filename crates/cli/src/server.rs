@@ -55,7 +55,7 @@ impl Server {
             ));
         }
         tokio::select! {
-            told = until_told_to_stop() => drop(told?),
+            told = until_told_to_stop() => { told?; }
             () = manager.lost_leadership() => {
                 // Not even a clean stop: whoever leads now may already act.
                 bail!("another server may lead now, because the Lease could not be renewed in time; start again to wait for it");

@@ -157,8 +157,8 @@ impl DataDir {
 fn lock_holder(file: &std::fs::File) -> Option<u32> {
     let meta = file.metadata().ok()?;
     let device = meta.dev();
-    let major = (device >> 8) & 0xfff | (device >> 32) & !0xfff;
-    let minor = device & 0xff | (device >> 12) & !0xff;
+    let major = ((device >> 8) & 0xfff) | ((device >> 32) & !0xfff);
+    let minor = (device & 0xff) | ((device >> 12) & !0xff);
     let wanted = format!("{major:02x}:{minor:02x}:{}", meta.ino());
     let locks = std::fs::read_to_string("/proc/locks").ok()?;
     locks.lines().find_map(|line| {

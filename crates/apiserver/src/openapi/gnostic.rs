@@ -26,7 +26,7 @@ pub(super) fn document(version: &str) -> Bytes {
 
 /// A field of the wire type with a length.
 fn field(out: &mut Vec<u8>, number: u8, content: &[u8]) {
-    out.push(number << 3 | 2);
+    out.push((number << 3) | 2);
     let mut length = content.len();
     while length > 0x7f {
         out.push((length & 0x7f) as u8 | 0x80);
