@@ -11,7 +11,7 @@ use kube::api::{Api, ListParams};
 use serde::Serialize;
 
 use crate::cluster::Plane;
-use crate::output::{Format, age, columns};
+use crate::output::{Format, age, answer, columns};
 
 /// Conditions of which False is the good state.
 const NEGATIVE: [&str; 9] = [
@@ -55,7 +55,7 @@ impl Describe {
         let client = plane.client().await?;
         let tree = gather(&client, &plane.namespace, &name).await?;
         let now = jiff::Timestamp::now();
-        print!("{}", output.render(&tree, || draw(&tree, show_conditions, now))?);
+        answer(&output.render(&tree, || draw(&tree, show_conditions, now))?)?;
         Ok(0)
     }
 }

@@ -12,7 +12,7 @@ use kube::ResourceExt;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams};
 
 use crate::cluster::{self, Plane};
-use crate::output::{Format, age, columns};
+use crate::output::{Format, age, answer, columns};
 
 #[derive(Args)]
 pub(crate) struct Get {
@@ -71,7 +71,7 @@ impl Get {
                     find(&client, &plane.namespace, &name).await?;
                     bail!("cluster {name} has no kubeconfig yet: it gets one when it is connected");
                 };
-                print!("{text}");
+                answer(&text)?;
             }
             What::RegistrationCommand { name, etcd, control_plane, worker, plane } => {
                 if !(etcd || control_plane || worker) {
@@ -79,7 +79,8 @@ impl Get {
                         "say what the machine shall be: --etcd, --controlplane, --worker, or several of them"
                     );
                 }
-                println!("{}", registration(&plane, &name, Roles { etcd, control_plane, worker }).await?);
+                let command = registration(&plane, &name, Roles { etcd, control_plane, worker }).await?;
+                answer(&(command + "\n"))?;
             }
         }
         Ok(0)
@@ -125,8 +126,7 @@ async fn clusters(plane: &Plane, all: bool, output: Format) -> anyhow::Result<()
         }
         columns(&["NAMESPACE", "NAME", "READY", "VERSION", "ID", "AGE", "WAITS FOR"], &rows)
     })?;
-    print!("{text}");
-    Ok(())
+    answer(&text)
 }
 
 async fn registration(plane: &Plane, name: &str, roles: Roles) -> anyhow::Result<String> {

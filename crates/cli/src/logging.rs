@@ -26,6 +26,8 @@ pub(crate) fn to_stderr(verbose: u8) {
         .with_env_filter(filter(verbose))
         // A journal is no terminal.
         .with_ansi(std::io::stderr().is_terminal())
+        // It would be told on stderr, which is what cannot be written.
+        .log_internal_errors(false)
         .with_writer(std::io::stderr)
         .try_init();
 }

@@ -17,7 +17,7 @@ use kube::ResourceExt;
 use kube::api::{Api, PostParams};
 
 use crate::args::DataDirArg;
-use crate::output::Format;
+use crate::output::{Format, answer, chain, note};
 use crate::server::own_executable;
 
 const CALL_LIMIT: Duration = Duration::from_secs(30);
@@ -129,7 +129,6 @@ impl Command {
     /// The machine that must be there.
     fn needs(&self) -> Option<&str> {
         match self {
-            Self::Create { .. } | Self::Ls { .. } | Self::Rm { .. } => None,
             Self::Inspect { name }
             | Self::Ip { name }
             | Self::Status { name }
@@ -137,7 +136,9 @@ impl Command {
             | Self::Stop { name }
             | Self::Kill { name }
             | Self::Restart { name }
+            | Self::Rm { name, force: false, update_config: false, .. }
             | Self::Ssh { name, .. } => Some(name),
+            Self::Create { .. } | Self::Ls { .. } | Self::Rm { .. } => None,
         }
     }
 }
@@ -167,11 +168,13 @@ impl Machine {
         let found = DataDir::existing(&dir).with_context(unusable)?;
         if found.is_none() {
             if let Some(name) = self.command.needs() {
-                eprintln!("drover: machine {name:?} not found: there is no data directory {}", dir.display());
+                let missing =
+                    format!("machine {name:?} not found: there is no data directory {}", dir.display());
+                note(&format!("drover: {missing}"));
                 return Ok(cli::NOT_FOUND);
             }
             if let Command::Rm { name, .. } = &self.command {
-                println!("{}", absent(name));
+                answer(&(absent(name) + "\n"))?;
                 return Ok(0);
             }
         }
@@ -179,6 +182,9 @@ impl Machine {
             Some(found) => found.path().to_owned(),
             None => std::path::absolute(&dir).with_context(unusable)?,
         };
+        if let Command::Create { .. } = &self.command {
+            DataDir::suits(&path).with_context(unusable)?;
+        }
         let exe = own_executable()?;
         let local = LocalDriver::new(&path, &exe);
         let store: Box<dyn Store> = if self.secret_name.is_empty() {
@@ -202,7 +208,7 @@ impl Machine {
         match verb(&cli, self.command, &path) {
             Ok(code) => Ok(code),
             Err(failure) => {
-                eprintln!("drover: {failure}");
+                note(&format!("drover: {failure}"));
                 Ok(failure.code)
             }
         }
@@ -226,38 +232,49 @@ fn create_help() -> String {
 }
 
 fn verb(cli: &Cli<'_>, command: Command, data_dir: &Path) -> Result<i32, Failure> {
-    match command {
+    let text = match command {
         Command::Create { words } => {
             let host = cli.create(&CreateArgs::parse(&words)?)?;
-            println!("machine {} runs at {}", host.config.name, host.driver_text("IPAddress"));
+            format!("machine {} runs at {}\n", host.config.name, host.driver_text("IPAddress"))
         }
-        Command::Rm { force, name, .. } => match cli.rm(&name, force)? {
-            Removal::Removed => println!("machine {name} is removed"),
-            Removal::Absent => println!("{}", absent(&name)),
-            Removal::Forgotten(left) => eprintln!("drover: {left}"),
+        Command::Rm { force, update_config, name, .. } => match cli.rm(&name, force)? {
+            Removal::Removed => format!("machine {name} is removed\n"),
+            // A Job that is run again finds its work done; a person has mistaken the name.
+            Removal::Absent if force || update_config => absent(&name) + "\n",
+            Removal::Absent => {
+                let message = format!("machine {name:?} not found; nothing was removed");
+                return Err(Failure { code: cli::NOT_FOUND, message });
+            }
+            Removal::Forgotten(left) => {
+                note(&format!("drover: {left}"));
+                String::new()
+            }
         },
         Command::Ls { quiet, output } => {
             let machines = cli.ls()?;
-            let text = if quiet {
+            if quiet {
                 machines.iter().map(|machine| format!("{}\n", machine.name)).collect()
             } else {
                 let none = || format!("no machines in {}\n", data_dir.display());
                 let table = || if machines.is_empty() { none() } else { cli::table(&machines) };
-                let rendered = output.render(&machines, table);
-                rendered.map_err(|error| Failure { code: 1, message: error.to_string() })?
-            };
-            print!("{text}");
+                output.render(&machines, table).map_err(failed)?
+            }
         }
-        Command::Inspect { name } => println!("{}", cli.inspect(&name)?),
-        Command::Ip { name } => println!("{}", cli.ip(&name)?),
-        Command::Status { name } => println!("{}", cli.status(&name)?),
-        Command::Start { name } => println!("{}", cli.power(&name, PowerOp::Start)?),
-        Command::Stop { name } => println!("{}", cli.power(&name, PowerOp::Stop)?),
-        Command::Kill { name } => println!("{}", cli.power(&name, PowerOp::Kill)?),
-        Command::Restart { name } => println!("{}", cli.power(&name, PowerOp::Restart)?),
+        Command::Inspect { name } => cli.inspect(&name)? + "\n",
+        Command::Ip { name } => cli.ip(&name)? + "\n",
+        Command::Status { name } => format!("{}\n", cli.status(&name)?),
+        Command::Start { name } => format!("{}\n", cli.power(&name, PowerOp::Start)?),
+        Command::Stop { name } => format!("{}\n", cli.power(&name, PowerOp::Stop)?),
+        Command::Kill { name } => format!("{}\n", cli.power(&name, PowerOp::Kill)?),
+        Command::Restart { name } => format!("{}\n", cli.power(&name, PowerOp::Restart)?),
         Command::Ssh { name, command } => return cli.ssh(&name, &command),
-    }
+    };
+    answer(&text).map_err(failed)?;
     Ok(0)
+}
+
+fn failed(error: anyhow::Error) -> Failure {
+    Failure { code: 1, message: chain(&error) }
 }
 
 fn absent(name: &str) -> String {

@@ -3,6 +3,9 @@
 //! One module per command. `main` only tells the hidden roles of local machines, which must run before any thread
 //! exists, from the commands of people.
 
+// Nobody may be listening: `print!` panics then. See `output`.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 mod args;
 mod cluster;
 mod describe;
@@ -14,8 +17,14 @@ mod quickstart;
 mod server;
 mod sim;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
 use clap::Parser;
-use drover_machine::local::{holder_main, init_main, shim_main};
+use drover_machine::local::{holder_main, init_main, raise_open_files, shim_main};
+
+/// The exit code of a program that panicked, as Rust has it.
+const PANICKED: i32 = 101;
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -29,21 +38,47 @@ fn main() {
 }
 
 fn command(args: args::Args) -> i32 {
+    raise_open_files();
+    run(args.run())
+}
+
+/// Runs to the end: of the work, or of the program if the work panics.
+fn run(work: impl Future<Output = anyhow::Result<i32>>) -> i32 {
     let runtime = match tokio::runtime::Runtime::new() {
         Ok(runtime) => runtime,
         Err(error) => {
-            eprintln!("drover: threads cannot be started: {error}");
+            output::note(&format!("drover: threads cannot be started: {error}"));
             return 1;
         }
     };
-    let code = runtime.block_on(args.run());
-    // A blocking call that still waits (a holder's socket, say) must not hold the exit.
-    runtime.shutdown_timeout(std::time::Duration::from_secs(1));
-    match code {
-        Ok(code) => code,
-        Err(error) => {
-            eprintln!("drover: {}", output::chain(&error));
+    let ended = catch_unwind(AssertUnwindSafe(|| runtime.block_on(work)));
+    // A blocking call that still waits (a holder's socket, say) must not hold the exit, of a panic neither: a runtime
+    // that is merely dropped waits for such calls.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    match ended {
+        Ok(Ok(code)) => code,
+        Ok(Err(error)) => {
+            output::note(&format!("drover: {}", output::chain(&error)));
             1
         }
+        Err(_) => {
+            output::note("drover: this is a bug in drover; what it said is above");
+            PANICKED
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_ends_the_program_though_a_call_still_blocks() {
+        let (_never, blocks) = std::sync::mpsc::channel::<()>();
+        let code = run(async move {
+            tokio::task::spawn_blocking(move || blocks.recv());
+            panic!("on purpose");
+        });
+        assert_eq!(code, PANICKED);
     }
 }

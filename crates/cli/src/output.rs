@@ -1,7 +1,9 @@
 //! How things are shown to people and to scripts.
 
+use std::io::Write;
 use std::path::Path;
 
+use anyhow::Context;
 use clap::ValueEnum;
 use drover_server::DataDir;
 use drover_server::shell::quoted;
@@ -29,6 +31,32 @@ impl Format {
             Self::Yaml => serde_saphyr::to_string(objects)?,
         })
     }
+}
+
+/// What a command was asked for. Whoever reads no further has seen enough; what cannot be written otherwise is an error.
+pub(crate) fn answer(text: &str) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    heard(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+}
+
+fn heard(written: std::io::Result<()>) -> anyhow::Result<()> {
+    match written {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(error).context("the answer cannot be written")
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A line of what is going on. The work goes on as well if nobody listens.
+pub(crate) fn say(line: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+}
+
+/// The same on stderr, for trouble and for servers, whose stdout is nobody's.
+pub(crate) fn note(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
 }
 
 /// Rows under headings, each column as wide as its widest cell.
@@ -151,6 +179,13 @@ mod tests {
             "{said}"
         );
         assert_eq!(chain(&full_disk_named(anyhow::anyhow!("other"), Path::new("/d"))), "other");
+    }
+
+    #[test]
+    fn who_stops_reading_has_seen_enough_but_a_lost_answer_is_told() {
+        heard(Err(std::io::ErrorKind::BrokenPipe.into())).unwrap();
+        let lost = heard(Err(std::io::ErrorKind::StorageFull.into())).unwrap_err();
+        assert!(chain(&lost).starts_with("the answer cannot be written: "), "{lost:#}");
     }
 
     #[test]

@@ -6,14 +6,16 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use clap::Args;
+use drover_machine::local::enough_open_files;
 use drover_server::front::Asset;
+use drover_server::manager::can_listen;
 use drover_server::shell::quoted;
-use drover_server::{Manager, ManagerOptions};
+use drover_server::{DataDir, Manager, ManagerOptions};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::{DataDirArg, bind_address};
 use crate::logging;
-use crate::output::full_disk_named;
+use crate::output::{full_disk_named, note};
 
 /// The node agent, built beside this program.
 const AGENT: &[u8] = include_bytes!(env!("DROVER_AGENT_BINARY"));
@@ -44,23 +46,23 @@ impl Server {
         let manager = start(&dir, self.bind, self.server_url, self.kubeconfig).await;
         let manager = manager.map_err(|error| full_disk_named(error, &dir))?;
         let kubeconfig = kubeconfig.unwrap_or_else(|| manager.data_dir.kubeconfig());
-        eprintln!("drover is ready at {}", manager.url);
+        note(&format!("drover is ready at {}", manager.url));
         let kubeconfig = quoted(&kubeconfig.display().to_string());
-        eprintln!("  kubectl --kubeconfig {kubeconfig} get clusters.provisioning.cattle.io -A");
+        note(&format!("  kubectl --kubeconfig {kubeconfig} get clusters.provisioning.cattle.io -A"));
         if external {
-            eprintln!(
+            note(&format!(
                 "  the same with a bearer token at {}; client certificates are not passed on",
                 manager.url
-            );
+            ));
         }
         tokio::select! {
-            told = until_told_to_stop() => told?,
+            told = until_told_to_stop() => { told?; }
             () = manager.lost_leadership() => {
                 // Not even a clean stop: whoever leads now may already act.
                 bail!("another server may lead now, because the Lease could not be renewed in time; start again to wait for it");
             }
         }
-        eprintln!("stopping; machines go on");
+        note("stopping; machines go on");
         manager.stop().await;
         Ok(0)
     }
@@ -73,6 +75,7 @@ pub(crate) async fn start(
     server_url: Option<String>,
     kubeconfig: Option<PathBuf>,
 ) -> anyhow::Result<Manager> {
+    ground(data_dir, bind).await?;
     let exe = own_executable()?;
     let arch = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
     let names = [format!("drover-agent-{arch}"), format!("rancher-system-agent-{arch}")];
@@ -89,21 +92,32 @@ pub(crate) async fn start(
     Manager::start(options).await
 }
 
+/// What can be known before anything is made: a directory that holds nothing yet shall hold nothing if the server cannot
+/// start. One in use is named before the port is, which is that of the server in it.
+pub(crate) async fn ground(data_dir: &Path, bind: SocketAddr) -> anyhow::Result<()> {
+    enough_open_files()?;
+    let unusable = || format!("data directory {} cannot be used", data_dir.display());
+    let absolute = std::path::absolute(data_dir).with_context(unusable)?;
+    DataDir::suits(&absolute).with_context(unusable)?;
+    if std::fs::read_dir(data_dir).map_or(true, |mut entries| entries.next().is_none()) {
+        can_listen(bind).await?;
+    }
+    Ok(())
+}
+
 /// This program's file, which machines and Jobs run again.
 pub(crate) fn own_executable() -> anyhow::Result<PathBuf> {
     std::env::current_exe().context("this program's own file cannot be found")
 }
 
-/// Ends at SIGINT or SIGTERM.
-pub(crate) async fn until_told_to_stop() -> anyhow::Result<()> {
+/// Ends at SIGINT or SIGTERM, or when the terminal closes, and says which.
+pub(crate) async fn until_told_to_stop() -> anyhow::Result<SignalKind> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
-    // A terminal that closes.
     let mut hang_up = signal(SignalKind::hangup())?;
-    tokio::select! {
-        _ = hang_up.recv() => {}
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-    }
-    Ok(())
+    Ok(tokio::select! {
+        _ = hang_up.recv() => SignalKind::hangup(),
+        _ = interrupt.recv() => SignalKind::interrupt(),
+        _ = terminate.recv() => SignalKind::terminate(),
+    })
 }

@@ -12,6 +12,7 @@ use drover_sim::node::{self, NodeOptions};
 use tokio_util::sync::CancellationToken;
 
 use crate::args::DataDirArg;
+use crate::output::answer;
 use crate::{logging, server};
 
 #[derive(Args)]
@@ -55,7 +56,8 @@ impl Sim {
             Some("server") => Role::Server,
             Some("agent") => Role::Agent,
             Some("--version" | "-v") => {
-                println!("k3s version {release} (simulated by drover {})", env!("CARGO_PKG_VERSION"));
+                let own = env!("CARGO_PKG_VERSION");
+                answer(&format!("k3s version {release} (simulated by drover {own})\n"))?;
                 return Ok(0);
             }
             Some(other) => {

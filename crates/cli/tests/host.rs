@@ -6,9 +6,12 @@ mod common;
 
 use std::fs;
 use std::os::unix::fs::FileExt;
+use std::process::Stdio;
 
 use common::server::{Island, Server, has_kubectl, one_sentence, spawn};
 use common::{Identity, Person, eventually, run, when};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 #[test]
 fn a_port_or_data_directory_in_use_and_a_newer_one() {
@@ -22,12 +25,12 @@ fn a_port_or_data_directory_in_use_and_a_newer_one() {
             server.person.drover(&[command, "--data-dir", other, "--bind", &address]),
             &[&format!("{address} is in use by another program"), "--bind ADDR:PORT"],
         );
+        assert!(!std::path::Path::new(other).exists(), "{command} left something behind");
         one_sentence(
             server.person.drover(&[command, "--bind", "127.0.0.1:0"]),
             &["is in use by another server", "choose another directory"],
         );
     }
-    server.person.drover(&["quickstart", "--delete", "--data-dir", other]).ok();
     server.stop();
 
     // The schema version of an SQLite file stands in its header.
@@ -154,8 +157,9 @@ fn only_what_drover_made_is_deleted() {
     let mut server = Server::start(person);
     one_sentence(
         server.person.drover(&["quickstart", "--delete"]),
-        &["a server works in", "nothing was deleted"],
+        &[&format!("a server (process {}) works in", server.process.id()), "nothing was deleted"],
     );
+    assert!(!server.person.data_dir.join("quickstart.pid").exists(), "a refused --delete left a file");
     server.person.drover(&["get", "clusters"]).ok();
     server.stop();
 
@@ -168,6 +172,94 @@ fn only_what_drover_made_is_deleted() {
     assert_eq!(left, std::slice::from_ref(&notes));
     fs::remove_file(notes).unwrap();
     fs::remove_dir(&server.person.data_dir).unwrap();
+}
+
+#[test]
+fn a_data_directory_that_cannot_stand_in_a_list_is_named() {
+    let Some(person) = Person::new(Identity::User) else { return };
+    let path = person.home().join("a:b");
+    let path = path.to_str().unwrap();
+    for words in [
+        &["server", "--bind", "127.0.0.1:0"][..],
+        &["quickstart", "--bind", "127.0.0.1:0"],
+        &["quickstart", "--bind", "127.0.0.1:0", "--detach"],
+        &["machine", "create", "--driver", "local", "m"],
+    ] {
+        let answer = run(person.command(person.binary()).args(words).env("DROVER_DATA_DIR", path), "drover");
+        one_sentence(answer, &[path, "its path has a \":\"", "KUBECONFIG", "--data-dir"]);
+    }
+    assert!(!std::path::Path::new(path).exists());
+}
+
+#[test]
+fn few_open_files_are_raised_or_named() {
+    let Some(person) = Person::new(Identity::User) else { return };
+    let limited = |limit: &str, words: &str| {
+        let mut command = person.command("sh");
+        command.args(["-c", &format!("ulimit {limit} && exec \"$0\" {words}")]).arg(person.binary());
+        command
+    };
+    for words in ["server --bind 127.0.0.1:0", "quickstart --bind 127.0.0.1:0"] {
+        one_sentence(
+            run(&mut limited("-n 64", words), words),
+            &["only 64 open files are allowed", "ulimit -Hn"],
+        );
+    }
+    // Machines are made by other roles, and need their share too.
+    let answer = run(&mut limited("-n 64", "machine create --driver local m"), "machine create");
+    assert!(answer.err.contains("only 64 open files are allowed"), "{}", answer.err);
+    let mut server = limited("-S -n 64", "\"$@\"");
+    let mut server = spawn(&person, &mut server);
+    let limits = fs::read_to_string(format!("/proc/{}/limits", server.id())).unwrap();
+    let _ = server.kill();
+    let _ = server.wait();
+    let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+    let words: Vec<&str> = line.split_whitespace().collect();
+    assert_eq!(words[3], words[4], "{line}");
+}
+
+/// A pipe whose reader has gone, as `| head -1` leaves it.
+fn nobody() -> Stdio {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    writer.into()
+}
+
+/// Whether a process does by itself what a signal asks for.
+fn catches(pid: u32, signal: Signal) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default();
+    caught & (1 << (signal as i32 - 1)) != 0
+}
+
+#[test]
+fn nobody_has_to_listen() {
+    let Some(person) = Person::new(Identity::User) else { return };
+    for words in [&["machine", "ls"][..], &["quickstart", "--stop"]] {
+        let answer = run(person.command(person.binary()).args(words).stdout(nobody()), &words.join(" "));
+        assert_eq!((answer.code, answer.err.as_str()), (0, ""), "{}", answer.words);
+    }
+    for words in [&["machine", "status", "nosuch"][..], &["get", "clusters"]] {
+        let answer = run(person.command(person.binary()).args(words).stderr(nobody()), &words.join(" "));
+        assert!([1, 4].contains(&answer.code), "{}: {}", answer.words, answer.code);
+    }
+    // Long-running ones go on, and stop when they are told to.
+    for (command, done) in [("quickstart", "demo"), ("server", "")] {
+        let _ = fs::remove_file(person.data_dir.join("kubeconfig.yaml"));
+        let mut process = person.command(person.binary());
+        process.args([command, "--bind", "127.0.0.1:0"]).stdin(Stdio::null());
+        let mut process = process.stdout(nobody()).stderr(nobody()).spawn().unwrap();
+        eventually(|| {
+            assert!(process.try_wait().unwrap().is_none(), "{command} ended");
+            let answer = person.drover(&["get", "clusters"]);
+            let listens = catches(process.id(), Signal::SIGTERM);
+            when(answer.code == 0 && answer.out.contains(done) && listens, answer.err)
+        });
+        kill(Pid::from_raw(process.id() as i32), Signal::SIGTERM).unwrap();
+        let status = eventually(|| process.try_wait().unwrap().ok_or("it runs"));
+        assert_eq!(status.code(), Some(0), "{command}");
+    }
 }
 
 #[test]

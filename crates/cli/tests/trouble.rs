@@ -177,11 +177,11 @@ fn commands_fail_with_one_sentence() {
     // Whoever only looks, or is refused, makes no directory and leaves no process.
     assert!(person.drover(&["machine", "ls"]).ok().starts_with("no machines in "));
     assert_eq!(person.drover(&["machine", "ls", "-o", "json"]).ok(), "[]\n");
-    assert!(person.drover(&["machine", "rm", "nosuch"]).ok().contains("there is no machine nosuch"));
     let long = "m".repeat(80);
     for (words, code, part) in [
         (&["status", "nosuch"][..], 4, "there is no data directory"),
         (&["start", "nosuch"], 4, "there is no data directory"),
+        (&["rm", "nosuch"], 4, "machine \"nosuch\" not found"),
         (&["create", "--driver", "local", &long], 3, "up to 63 letters"),
         (&["create", "--driver", "local", "--hostname-override", "a_b", "m"], 3, "\"a_b\" is no host name"),
         (&["create", "m"], 1, "--driver local"),
@@ -195,17 +195,21 @@ fn commands_fail_with_one_sentence() {
     assert_eq!(person.processes(), Vec::<String>::new());
     let file = person.write("file", "");
     one_sentence(person.quickstart(&["--data-dir", &file]), &[&file]);
-    one_sentence(person.drover(&["server", "--data-dir", "/proc/none"]), &["/proc/none"]);
+    one_sentence(
+        person.drover(&["server", "--bind", "127.0.0.1:0", "--data-dir", "/proc/none"]),
+        &["/proc/none"],
+    );
 
     let mut server = Server::start(person);
     let no_cluster = ["there is no cluster nosuch in namespace fleet-default"];
     let no_machine = ["machine \"nosuch\" not found"];
-    let cases: [(&[&str], &[&str]); 10] = [
+    let cases: [(&[&str], &[&str]); 11] = [
         (&["get", "kubeconfig", "nosuch"], &no_cluster),
         (&["get", "registration-command", "nosuch", "--worker"], &no_cluster),
         (&["get", "registration-command", "nosuch"], &["--worker"]),
         (&["describe", "cluster", "nosuch"], &no_cluster),
         (&["machine", "start", "nosuch"], &no_machine),
+        (&["machine", "rm", "nosuch"], &["machine \"nosuch\" not found; nothing was removed"]),
         (&["machine", "stop", "nosuch"], &no_machine),
         (&["machine", "ssh", "nosuch", "true"], &no_machine),
         (&["machine", "inspect", "nosuch"], &no_machine),
@@ -215,6 +219,11 @@ fn commands_fail_with_one_sentence() {
     for (words, parts) in cases {
         one_sentence(server.person.drover(words), parts);
     }
+    // A Job calls it so, and may be run twice.
+    let again = server.person.drover(&["machine", "rm", "-y", "--update-config", "nosuch"]).ok();
+    assert!(again.contains("there is no machine nosuch"), "{again}");
+    let locks = server.person.data_dir.join("machine-store/locks");
+    assert_eq!(std::fs::read_dir(locks).map_or(0, |left| left.count()), 0, "a lock was left");
     server.stop();
     one_sentence(server.person.drover(&["get", "clusters"]), &["the management plane at", "does not answer"]);
 }

@@ -5,7 +5,7 @@ use std::{
     collections::BTreeMap,
     fs, io,
     io::Write,
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
 };
 
@@ -70,7 +70,16 @@ pub trait Store {
 /// See [`Store::lock`].
 #[derive(Debug)]
 pub struct MachineLock {
-    _file: Option<Flock<fs::File>>,
+    held: Option<(PathBuf, Flock<fs::File>)>,
+}
+
+impl Drop for MachineLock {
+    /// The file goes while its lock is held: whoever waits sees that it is gone, and begins anew. See [`DiskStore`].
+    fn drop(&mut self) {
+        if let Some((path, _)) = &self.held {
+            let _ = fs::remove_file(path);
+        }
+    }
 }
 
 /// The rule of the original: `^[a-zA-Z0-9][a-zA-Z0-9\-\.]*$`.
@@ -170,16 +179,23 @@ impl Store for DiskStore {
         let directory = self.root.join("locks");
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory).map_err(at(&directory))?;
         let path = directory.join(name);
-        let file = fs::OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .mode(0o600)
-            .open(&path)
-            .map_err(at(&path))?;
-        Flock::lock(file, FlockArg::LockExclusiveNonblock)
-            .map(|file| MachineLock { _file: Some(file) })
-            .map_err(|_| StoreError::Busy(name.to_owned()))
+        loop {
+            let file = fs::OpenOptions::new()
+                .create(true)
+                .truncate(false)
+                .write(true)
+                .mode(0o600)
+                .open(&path)
+                .map_err(at(&path))?;
+            let file = Flock::lock(file, FlockArg::LockExclusiveNonblock)
+                .map_err(|_| StoreError::Busy(name.to_owned()))?;
+            // Its last holder removed it between the two calls: others lock the one that is there now, or none.
+            let number = |meta: fs::Metadata| (meta.dev(), meta.ino());
+            let ours = file.metadata().map(number).map_err(at(&path))?;
+            if fs::metadata(&path).is_ok_and(|there| number(there) == ours) {
+                return Ok(MachineLock { held: Some((path, file)) });
+            }
+        }
     }
 }
 
@@ -271,7 +287,7 @@ impl<C: SecretClient> Store for SecretStore<C> {
 
     /// Whoever runs provisioning Jobs sees to it that there is one at a time; the resourceVersion guards the rest.
     fn lock(&self, _name: &str) -> Result<MachineLock, StoreError> {
-        Ok(MachineLock { _file: None })
+        Ok(MachineLock { held: None })
     }
 }
 

@@ -5,7 +5,10 @@ mod support;
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -62,7 +65,7 @@ fn verbs_on_disk_and_secret_store_machine_drivers_check_6_29_30(rig: Rig) {
                 (address, "root".to_owned(), "local".to_owned())
             );
         }
-        // Plain `rm` of what is not there succeeds, everything else does not.
+        // `rm` of what is not there is left to the caller, everything else fails.
         assert_eq!(cli.rm(name, false).unwrap(), Removal::Removed);
         assert_eq!(cli.rm(name, false).unwrap(), Removal::Absent);
         for failure in
@@ -206,6 +209,28 @@ fn two_processes_do_not_work_on_one_machine() {
     // The other one ends while we wait.
     let sleep = |_: Duration| drop(other.lock().unwrap().take());
     Cli { sleep: &sleep, ..cli }.rm("m", false).unwrap();
+}
+
+/// Whoever waits must not get the lock of a file that is no longer there beside somebody who has the new one.
+#[test]
+fn a_lock_leaves_no_file_and_keeps_all_but_one_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = DiskStore::new(dir.path());
+    let (inside, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while done.load(Ordering::SeqCst) < 2000 {
+                    let Ok(lock) = store.lock("m") else { continue };
+                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two at once");
+                    done.fetch_add(1, Ordering::SeqCst);
+                    inside.fetch_sub(1, Ordering::SeqCst);
+                    drop(lock);
+                }
+            });
+        }
+    });
+    assert_eq!(std::fs::read_dir(dir.path().join("locks")).unwrap().count(), 0);
 }
 
 #[test]

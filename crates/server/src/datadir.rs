@@ -1,7 +1,8 @@
 //! What lies where in the data directory.
 
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::bail;
@@ -14,8 +15,20 @@ pub struct DataDir(PathBuf);
 impl DataDir {
     /// Makes the directory, private to this user, if it is not there. The path becomes absolute.
     pub fn open(path: &Path) -> io::Result<Self> {
+        Self::suits(&std::path::absolute(path)?)?;
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)?;
-        Ok(Self(path.canonicalize()?))
+        let found = path.canonicalize()?;
+        Self::suits(&found)?;
+        Ok(Self(found))
+    }
+
+    /// Says no to a path that cannot stand in a list: KUBECONFIG is one, and so are the layers of a machine's disk.
+    pub fn suits(path: &Path) -> io::Result<()> {
+        if !path.as_os_str().as_bytes().contains(&b':') {
+            return Ok(());
+        }
+        let why = "its path has a \":\", which separates the files in KUBECONFIG and the layers of a machine's disk; choose another with --data-dir";
+        Err(io::Error::new(io::ErrorKind::InvalidInput, why))
     }
 
     /// The directory if it is there. Makes nothing.
@@ -93,7 +106,8 @@ impl DataDir {
         for path in [self.database().join("lock"), self.0.join("lock")] {
             let Ok(file) = std::fs::File::options().write(true).open(path) else { continue };
             if let Err(std::fs::TryLockError::WouldBlock) = file.try_lock() {
-                bail!("a server works in {}: stop it first; nothing was deleted", self.0.display());
+                let pid = lock_holder(&file).map(|pid| format!(" (process {pid})")).unwrap_or_default();
+                bail!("a server{pid} works in {}: stop it first; nothing was deleted", self.0.display());
             }
             claims.push(file);
         }
@@ -137,6 +151,21 @@ impl DataDir {
     pub fn registry(&self) -> Registry {
         Registry::new(self.images(), self.0.join("images-unpacked"))
     }
+}
+
+/// Who holds the lock of a file, as the kernel lists it. Some file systems have other numbers there: then nobody is named.
+fn lock_holder(file: &std::fs::File) -> Option<u32> {
+    let meta = file.metadata().ok()?;
+    let device = meta.dev();
+    let major = ((device >> 8) & 0xfff) | ((device >> 32) & !0xfff);
+    let minor = (device & 0xff) | ((device >> 12) & !0xff);
+    let wanted = format!("{major:02x}:{minor:02x}:{}", meta.ino());
+    let locks = std::fs::read_to_string("/proc/locks").ok()?;
+    locks.lines().find_map(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let at = words.iter().position(|word| *word == wanted)?;
+        words.get(at.checked_sub(1)?)?.parse().ok()
+    })
 }
 
 /// Writes a file that only this user reads, so that a reader never sees half of it.

@@ -234,6 +234,11 @@ fn shared(listener: TcpListener) -> anyhow::Result<(TcpListener, TcpListener)> {
     Ok((TcpListener::from_std(listener)?, TcpListener::from_std(other)?))
 }
 
+/// Whether the address can be had, with the reason if not. Somebody else may take it a moment later.
+pub async fn can_listen(address: SocketAddr) -> anyhow::Result<()> {
+    listen(address).await.map(drop)
+}
+
 async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
     match TcpListener::bind(address).await {
         Ok(listener) => Ok(listener),

@@ -7,6 +7,7 @@
 mod builtin;
 mod custom;
 mod document;
+mod gnostic;
 mod merge_keys;
 
 use std::collections::HashMap;
@@ -37,6 +38,11 @@ struct Cache {
     generation: u64,
     index: Option<Arc<Index>>,
     documents: HashMap<String, (String, Bytes)>,
+}
+
+enum Form {
+    Json,
+    Protobuf,
 }
 
 struct Index {
@@ -83,17 +89,26 @@ impl OpenApi {
 
     fn answer(&self, request: &RouteRequest<'_>) -> Result<Response<ApiBody>, Status> {
         let accept = request.parts.headers.get(ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or("*/*");
-        let json = accept.split(',').any(|clause| {
-            matches!(
-                clause.split(';').next().unwrap_or_default().trim(),
-                "*/*" | "application/*" | "application/json" | ""
-            )
-        });
-        if !json {
-            return Err(Status::not_acceptable(&["application/json"]));
+        let path = request.parts.uri.path().trim_end_matches('/');
+        let wanted =
+            accept.split(',').find_map(|clause| match clause.split(';').next().unwrap_or_default().trim() {
+                "*/*" | "application/*" | "application/json" | "" => Some(Form::Json),
+                other if path == "/openapi/v2" && gnostic::ACCEPTED.contains(&other) => Some(Form::Protobuf),
+                _ => None,
+            });
+        match wanted {
+            Some(Form::Json) => {}
+            Some(Form::Protobuf) => {
+                let body = gnostic::document(&self.version);
+                let etag = digest(&body);
+                let mut response = respond(request, body, &format!("\"{etag}\""), None)?;
+                let own = HeaderValue::from_static(gnostic::CONTENT_TYPE);
+                response.headers_mut().insert(CONTENT_TYPE, own);
+                return Ok(response);
+            }
+            None => return Err(Status::not_acceptable(&["application/json"])),
         }
         let snapshot = request.objects.registry().snapshot();
-        let path = request.parts.uri.path().trim_end_matches('/');
         if path == "/openapi/v2" {
             let body = Bytes::from(document::version_2(&snapshot, &self.version).to_string());
             let etag = digest(&body);

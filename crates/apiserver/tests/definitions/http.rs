@@ -82,6 +82,28 @@ async fn documents_of_all_versions_are_closed() {
 }
 
 #[tokio::test]
+async fn openapi_v2_is_protobuf_for_who_asks_so() {
+    let server = Server::start().await;
+    let (old, new) = (
+        "application/com.github.proto-openapi.spec.v2@v1.0+protobuf",
+        "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
+    );
+    for (accept, answered) in [
+        (old, new),
+        (new, new),
+        ("application/json", "application/json"),
+        ("*/*", "application/json"),
+        ("application/json, application/com.github.proto-openapi.spec.v2@v1.0+protobuf", "application/json"),
+    ] {
+        let response = server.send(Method::GET, "/openapi/v2", &[("accept", accept)], b"").await;
+        assert_eq!(response.status(), 200, "{accept}");
+        assert_eq!(response.headers()["content-type"], answered, "{accept}");
+    }
+    let refused = server.send(Method::GET, "/openapi/v2", &[("accept", "text/html")], b"").await;
+    assert_eq!(refused.status(), 406);
+}
+
+#[tokio::test]
 async fn tables_of_custom_resources() {
     let server = Server::start().await;
     server.post(CRDS, &tank_crd()).await;

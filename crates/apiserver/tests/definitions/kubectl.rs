@@ -125,3 +125,13 @@ async fn explain_describes_built_in_and_custom_kinds() {
     let wide = server.kubectl(&["get", "crd", "-o", "wide"]).await.unwrap().clean();
     assert!(wide.starts_with("NAME") && wide.contains("CREATED AT"), "{wide}");
 }
+
+#[tokio::test]
+async fn a_kind_that_is_not_served_is_named() {
+    let server = Server::start().await;
+    let file = server.file("none.yaml", &TANK.replace("kind: Tank", "kind: Boat"));
+    for verb in ["apply", "create"] {
+        let Some(refused) = server.kubectl(&[verb, "-f", &file]).await else { return };
+        assert!(refused.err.contains("no matches for kind \"Boat\""), "{verb}: {}", refused.err);
+    }
+}

@@ -7,7 +7,8 @@ use anyhow::{Context, bail};
 use drover_machine::local::Local;
 use drover_server::DataDir;
 
-use super::{instance, say};
+use super::instance;
+use crate::output::say;
 use crate::server::own_executable;
 
 /// All that Drover makes at the top of a data directory.
@@ -61,7 +62,8 @@ pub(super) async fn delete(path: &Path) -> anyhow::Result<i32> {
         bail!("{shown} is not a data directory of drover; nothing was deleted");
     }
     instance::stop_running(&data_dir).await?;
-    let _kept_out = (instance::keep_out(&data_dir)?, data_dir.claim_for_removal()?);
+    // The server first: what is refused leaves not even a file.
+    let _kept_out = (data_dir.claim_for_removal()?, instance::keep_out(&data_dir)?);
     let (dir, exe) = (data_dir.path().to_owned(), own_executable()?);
     tokio::task::spawn_blocking(move || Local::attach(&dir, &exe)?.destroy())
         .await?

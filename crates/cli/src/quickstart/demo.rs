@@ -8,6 +8,8 @@ use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams, PostParams};
 use serde_json::json;
 
+use crate::output::say;
+
 pub(super) const NAME: &str = "demo";
 pub(super) const NAMESPACE: &str = "fleet-default";
 pub(super) const DEFAULT_VERSION: &str = "v1.34.1+k3s1";
@@ -71,16 +73,16 @@ impl Demo {
         let clusters: Api<Cluster> = Api::namespaced(client.clone(), NAMESPACE);
         let Some(cluster) = clusters.get_opt(NAME).await? else { return Ok(()) };
         if cluster.metadata.deletion_timestamp.is_some() {
-            println!("cluster {NAME} is being deleted; it is made again once it is gone");
+            say(&format!("cluster {NAME} is being deleted; it is made again once it is gone"));
             return Ok(());
         }
         let pools = cluster.spec.rke_config.iter().flat_map(|config| &config.machine_pools);
         let machines: i32 = pools.map(|pool| pool.quantity.unwrap_or(1)).sum();
         let version = &cluster.spec.kubernetes_version;
         let ignored = |flag: &str, has: &str, field: &str| {
-            println!(
+            say(&format!(
                 "cluster {NAME} is there already with {has}: {flag} changes nothing; edit {field} with kubectl"
-            );
+            ));
         };
         if self.version.as_ref().is_some_and(|asked| asked != version) {
             ignored("--kubernetes-version", version, "spec.kubernetesVersion");

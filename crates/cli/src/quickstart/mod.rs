@@ -16,10 +16,11 @@ use drover_provisioning::controlplane::planner::releases::Releases;
 use drover_server::shell::quoted;
 use drover_server::{DataDir, Manager};
 use kube::Client;
+use tokio::signal::unix::SignalKind;
 
 use crate::args::{DataDirArg, bind_address};
-use crate::output::{drover_at, full_disk_named};
-use crate::server::{own_executable, start, until_told_to_stop};
+use crate::output::{drover_at, full_disk_named, say};
+use crate::server::{ground, own_executable, start, until_told_to_stop};
 use crate::{cluster, logging};
 use demo::Demo;
 use instance::Instance;
@@ -80,6 +81,7 @@ impl Quickstart {
 
     async fn start(self, path: &Path, verbose: u8) -> anyhow::Result<i32> {
         let unusable = || format!("data directory {} cannot be used", path.display());
+        ground(path, self.bind).await?;
         let data_dir = DataDir::open(path).with_context(unusable)?;
         if self.detach {
             return self.detached(&data_dir).await;
@@ -98,11 +100,14 @@ impl Quickstart {
             bail!("local machines are not possible here: {why}");
         };
         let work = self.bring_up(&manager, local.clone(), begun);
-        let outcome = tokio::select! {
-            outcome = work => outcome,
-            signal = until_told_to_stop() => signal.map(|()| 0),
+        let (outcome, signal) = tokio::select! {
+            outcome = work => (outcome, None),
+            signal = until_told_to_stop() => match signal {
+                Ok(signal) => (Ok(0), Some(signal)),
+                Err(error) => (Err(error), None),
+            },
         };
-        say("powering the machines off; their disks are kept");
+        say(last_words(signal));
         manager.stop().await;
         let off = tokio::task::spawn_blocking(move || local.shutdown_all()).await?;
         drop(instance);
@@ -163,8 +168,13 @@ impl<T> Drop for AbortOnDrop<T> {
     }
 }
 
-fn say(text: &str) {
-    println!("{text}");
+/// --stop and --delete end it in the same way: what becomes of the disks is theirs to say.
+fn last_words(signal: Option<SignalKind>) -> &'static str {
+    if signal == Some(SignalKind::terminate()) {
+        "powering the machines off"
+    } else {
+        "powering the machines off; their disks are kept"
+    }
 }
 
 /// A machine that loses its power, by a kill or by a restart of this host, gets it back.
@@ -213,19 +223,19 @@ async fn kubeconfig_that_answers(client: &Client, data_dir: &DataDir) -> anyhow:
 
 fn farewell(data_dir: &DataDir, url: &str, kubeconfig: &Path, begun: Instant) {
     let seconds = begun.elapsed().as_secs_f32();
-    println!("\nCluster demo is Ready after {seconds:.1} s.");
-    println!("  management plane  {url}");
-    println!("  its kubeconfig    {}", data_dir.kubeconfig().display());
-    println!("  demo's kubeconfig {}", kubeconfig.display());
     let (own, demos) = (data_dir.kubeconfig().display().to_string(), kubeconfig.display().to_string());
-    println!("\nTry next:");
-    println!("  kubectl --kubeconfig {} get nodes -o wide", quoted(&demos));
-    println!(
+    say(&format!("\nCluster demo is Ready after {seconds:.1} s."));
+    say(&format!("  management plane  {url}"));
+    say(&format!("  its kubeconfig    {own}"));
+    say(&format!("  demo's kubeconfig {demos}"));
+    say("\nTry next:");
+    say(&format!("  kubectl --kubeconfig {} get nodes -o wide", quoted(&demos)));
+    say(&format!(
         "  kubectl --kubeconfig {} -n {} get clusters.provisioning.cattle.io,machines",
         quoted(&own),
         demo::NAMESPACE
-    );
-    println!("  {}", drover_at(data_dir, &["describe", "cluster", demo::NAME]));
+    ));
+    say(&format!("  {}", drover_at(data_dir, &["describe", "cluster", demo::NAME])));
 }
 
 async fn stop(path: &Path) -> anyhow::Result<i32> {
@@ -250,5 +260,18 @@ async fn local_trouble(data_dir: &DataDir) -> String {
     match tokio::task::spawn_blocking(move || Local::open(&dir, &exe)).await {
         Ok(Err(error)) => error.to_string(),
         _ => "the reason is in the log".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_who_stops_it_says_what_becomes_of_the_disks() {
+        for kept in [None, Some(SignalKind::interrupt()), Some(SignalKind::hangup())] {
+            assert!(last_words(kept).ends_with("their disks are kept"), "{kept:?}");
+        }
+        assert_eq!(last_words(Some(SignalKind::terminate())), "powering the machines off");
     }
 }

@@ -31,4 +31,5 @@ pub use self::{
     init::init_main,
     protocol::{CreateOptions, HolderInfo, InstallState, MachineInfo, PowerState, ReadOnlyMount, TtySize},
     shim::shim_main,
+    sys::{enough_open_files, raise_open_files},
 };

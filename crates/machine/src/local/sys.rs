@@ -226,6 +226,36 @@ pub(crate) fn limit_open_files(command: &mut std::process::Command, limit: u64) 
     }
 }
 
+/// Fewer open files do not carry a management plane, nor a holder with its machines.
+const FEWEST_OPEN_FILES: u64 = 256;
+
+/// Lets this process, and what it starts, have as many open files as it may. Login shells and service managers give few
+/// for the sake of old programs, and leave it to the others to take more.
+pub fn raise_open_files() {
+    let hard = most_open_files();
+    let all = libc::rlimit { rlim_cur: hard, rlim_max: hard };
+    // SAFETY: a plain system call that reads the struct.
+    unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &all) };
+}
+
+/// Says no where even the hard limit is too low: without this, whatever happens to run out first would be blamed.
+pub fn enough_open_files() -> super::Result<()> {
+    let hard = most_open_files();
+    if hard >= FEWEST_OPEN_FILES {
+        return Ok(());
+    }
+    Err(super::Error::Unsupported(format!(
+        "only {hard} open files are allowed here, and at least {FEWEST_OPEN_FILES} are needed; raise the hard limit (`ulimit -Hn`, or LimitNOFILE= of a systemd unit)"
+    )))
+}
+
+fn most_open_files() -> u64 {
+    let mut now = libc::rlimit { rlim_cur: u64::MAX, rlim_max: u64::MAX };
+    // SAFETY: a plain system call that fills the struct.
+    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut now) };
+    now.rlim_max
+}
+
 /// Signals that this process was started with ignored (`nohup` does that) act again in what it starts.
 pub(super) fn restore_default_signals() {
     for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT] {

@@ -40,6 +40,7 @@ use super::{
     namespace, netlink,
     network::{Network, bring_up_bridge},
     protocol::{HolderInfo, Reply, Request},
+    sys::{enough_open_files, raise_open_files},
     wire,
 };
 
@@ -71,6 +72,9 @@ fn parse(args: &[String]) -> Result<(PathBuf, PathBuf)> {
 }
 
 fn start(data_dir: &Path, exe: &Path) -> Result<()> {
+    // Whoever started it may have fewer than the holder needs for all its machines.
+    raise_open_files();
+    enough_open_files()?;
     // The holder works from /, whatever the caller's directory is.
     let layout = Layout::new(&std::path::absolute(data_dir).at("find", data_dir)?);
     private_dir(layout.root())?;
@@ -323,7 +327,8 @@ fn json<T: serde::Serialize>(value: &T) -> Result<serde_json::Value> {
     serde_json::to_value(value).map_err(|error| Error::Failed(error.to_string()))
 }
 
-/// One line in `holder.log`.
+/// One line in `holder.log`, or in the machine's own log.
 pub(super) fn say(text: &str) {
-    eprintln!("{} {text}", jiff::Timestamp::now());
+    // A full disk must not end the holder, nor a machine.
+    let _ = writeln!(std::io::stderr(), "{} {text}", jiff::Timestamp::now());
 }

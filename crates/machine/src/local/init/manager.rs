@@ -15,7 +15,10 @@ use nix::{
 };
 
 use super::{
-    super::protocol::{EXIT_POWER_OFF, EXIT_REBOOT},
+    super::{
+        holder::say,
+        protocol::{EXIT_POWER_OFF, EXIT_REBOOT},
+    },
     journal, processes,
     reaper::Reaper,
     service::{Kind, Service},
@@ -166,7 +169,7 @@ impl Manager {
         drop(done);
         let wait: Result<(), _> = all.recv_timeout(deadline.saturating_duration_since(Instant::now()));
         if wait == Err(RecvTimeoutError::Timeout) {
-            eprintln!("some units did not stop in time");
+            say("some units did not stop in time");
         }
         // -1 means everybody but process 1.
         let _ = kill(Pid::from_raw(-1), Signal::SIGTERM);

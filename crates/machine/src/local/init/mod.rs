@@ -30,6 +30,7 @@ use nix::{
 use self::manager::Manager;
 use super::{
     error::{At, Result},
+    holder::say,
     network,
     protocol::{BootConfig, Booted, InitReply, InitRequest},
     sys, wire,
@@ -72,7 +73,7 @@ pub fn init_main(_args: &[String]) -> i32 {
     if wire::send(&holder, &Booted::Yes, &[]).is_err() {
         return 1;
     }
-    eprintln!("{} machine {} has booted", jiff::Timestamp::now(), config.name);
+    say(&format!("machine {} has booted", config.name));
     manager.boot();
     manager.reaper.run()
 }
@@ -101,7 +102,7 @@ fn limit_processors(config: &BootConfig) {
         let _ = chosen.set(*cpu);
     }
     if let Err(errno) = sched_setaffinity(this, &chosen) {
-        eprintln!("cannot limit the machine to {wanted} processors: {errno}");
+        say(&format!("cannot limit the machine to {wanted} processors: {errno}"));
     }
 }
 
