@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// How long files may still be written when everything else has ended.
-const LAST_WORK: Duration = Duration::from_secs(20);
+const LAST_WORK: Duration = Duration::from_secs(10);
 
 /// Runs a command line (without the program's name).
 pub fn main(args: &[String]) -> ExitCode {
@@ -191,7 +191,7 @@ fn uninstall(host: &RealHost, config_path: &Path, purge: bool) -> Result<(), Str
 fn runtime() -> Result<tokio::runtime::Runtime, String> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        .max_blocking_threads(2)
+        .max_blocking_threads(platform::CURRENT.blocking_threads())
         .thread_keep_alive(Duration::from_secs(2))
         .build()
         .map_err(|error| format!("cannot start: {error}"))

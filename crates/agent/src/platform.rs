@@ -11,6 +11,8 @@ pub trait Platform: Send + Sync {
     fn var_dir(&self) -> &'static str;
     /// Name of the service that runs the agent.
     fn service(&self) -> &'static str;
+    /// How many threads may block at the same time.
+    fn blocking_threads(&self) -> usize;
     /// Whether a node can be of a control plane, and so carry the tunnel to its cluster.
     fn has_control_planes(&self) -> bool;
     /// Whether there is an installer of the agent, whose work `uninstall` undoes.
@@ -62,6 +64,10 @@ impl Platform for Linux {
 
     fn service(&self) -> &'static str {
         "rancher-system-agent.service"
+    }
+
+    fn blocking_threads(&self) -> usize {
+        2
     }
 
     fn has_control_planes(&self) -> bool {
@@ -121,6 +127,11 @@ impl Platform for Windows {
 
     fn service(&self) -> &'static str {
         "rancher-wins"
+    }
+
+    fn blocking_threads(&self) -> usize {
+        // Each pipe of a program blocks one until the last process closes it, which may be a service.
+        512
     }
 
     fn has_control_planes(&self) -> bool {

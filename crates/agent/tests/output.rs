@@ -16,34 +16,17 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use common::{
     Api,
     machine::{Machine, count},
+    patient,
 };
 use drover_agent::remote::gzip_json;
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-
-/// A server that is healthy as long as the test says so.
-async fn patient(healthy: Arc<AtomicBool>) -> std::net::SocketAddr {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    tokio::spawn(async move {
-        while let Ok((mut stream, _)) = listener.accept().await {
-            let word = if healthy.load(Ordering::SeqCst) { "200 OK" } else { "503 Service Unavailable" };
-            tokio::spawn(async move {
-                let _ = stream.read(&mut [0; 2048]).await;
-                let text = format!("HTTP/1.1 {word}\r\nContent-Length: 0\r\n\r\n");
-                let _ = stream.write_all(text.as_bytes()).await;
-            });
-        }
-    });
-    address
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn agent_check_15_while_a_line_without_end_is_printed_probes_are_asked_and_told() {
     let api = Api::new();
     let mut machine = Machine::new(&api).await;
     let healthy = Arc::new(AtomicBool::new(true));
-    let address = patient(healthy.clone()).await;
+    let address = patient::serve(healthy.clone()).await;
     // A line of 1 MiB that does not end, and goes on until the test has seen enough.
     let script = format!(
         "cd {}; head -c 1048576 /dev/zero | tr '\\0' x; echo printed > printed

@@ -5,11 +5,17 @@
 
 mod common;
 
-use std::os::unix::fs::PermissionsExt as _;
+use std::{
+    os::unix::fs::PermissionsExt as _,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use common::{
-    Api,
+    Api, patient,
     wine::{PATIENCE, Wine},
 };
 use serde_json::{Value, json};
@@ -58,7 +64,7 @@ async fn in_the_foreground_it_finds_its_section_applies_a_plan_from_the_api_and_
     let (content, said) = wine.says(wine.agent(&["sentinel"])).await;
     assert!(!content && said.contains("systemagent"), "{said}");
     wine.put("other.yaml", "localEnabled: true\nlocalPlanDirectory: C:/plans\n");
-    assert_eq!(wine.says(wine.agent(&["validate-config", "C:/other.yaml"])).await, (true, String::new()));
+    assert!(wine.says(wine.agent(&["validate-config", "C:/other.yaml"])).await.0);
 
     let api = Api::new();
     let server = format!("https://{}", api.listen().await);
@@ -68,18 +74,26 @@ async fn in_the_foreground_it_finds_its_section_applies_a_plan_from_the_api_and_
     let (content, said) = wine.says(wine.agent(&["validate-connection", connection])).await;
     assert!(!content && said.contains("rancher2_connection_info.json"), "{said}");
     wine.put(connection.strip_prefix("C:/").unwrap(), &api.connection(&server));
-    assert_eq!(wine.says(wine.agent(&["validate-connection", connection])).await, (true, String::new()));
+    assert!(wine.says(wine.agent(&["validate-connection", connection])).await.0);
     assert!(wine.says(wine.agent(&["validate-config", "C:/etc/rancher/wins/config"])).await.0);
 
-    let mut plan = line("echo out& echo %CATTLE_AGENT_EXECUTION_PWD%& echo %PATH%");
+    let mut plan = line(r"echo out& echo %CATTLE_AGENT_EXECUTION_PWD%& echo %PATH%& C:\bin\wait.exe C:\go");
     plan["files"] = json!([
         {"path": "C:/data/deep/a.txt", "content": STANDARD.encode("text"), "permissions": "0644"},
         {"path": "C:/data/gone.txt", "action": "delete"},
     ]);
-    plan["probes"] = json!({"api": {"httpGet": {"url": format!("{server}/healthz"), "insecure": true}}});
+    // A name for which the system is asked, which takes a thread; the instruction's pipes take some as well.
+    let healthy = Arc::new(AtomicBool::new(false));
+    let url = format!("http://LOCALHOST:{}/", patient::serve(healthy.clone()).await.port());
+    plan["probes"] = json!({"p": {"httpGet": {"url": url}}});
     wine.put("data/gone.txt", "old");
     api.create(&[("plan", &plan.to_string()), ("plan-state", "pending"), ("probe-period-seconds", "1")]);
     let mut agent = wine.start();
+    wine.until("its instruction runs", async || wine.count("wait.exe") == 1).await;
+    healthy.store(true, Ordering::SeqCst);
+    api.until("the probe is told", |api| api.text("probe-statuses").contains(r#""healthy":true"#)).await;
+    assert_eq!(api.text("plan-state"), "in-progress", "while the instruction runs");
+    wine.put("go", "");
     api.until_text("plan-state", "succeeded").await;
     assert_eq!(wine.read("data/deep/a.txt"), "text");
     assert!(!wine.path("data/gone.txt").exists());
@@ -92,7 +106,6 @@ async fn in_the_foreground_it_finds_its_section_applies_a_plan_from_the_api_and_
         path.to_ascii_lowercase().starts_with(r"c:\windows") && path.ends_with(&format!(";{dir}")),
         "{path}"
     );
-    api.until("the probe is told", |api| api.text("probe-statuses").contains(r#""healthy":true"#)).await;
 
     let (content, status) = wine.says(wine.agent(&["status"])).await;
     assert!(

@@ -8,6 +8,7 @@ pub mod machine;
 pub mod manager;
 pub mod node;
 pub mod nspawn;
+pub mod patient;
 pub mod wine;
 
 pub use api::*;

@@ -29,10 +29,13 @@ __declspec(dllexport) BOOL WINAPI ProcessPrng(PBYTE data, SIZE_T size) {
     return SystemFunction036(data, (ULONG)size);
 }
 ";
-/// Nothing in Wine just waits.
+/// Nothing in Wine just waits: for a file, or for ever.
 const WAIT: &str = "
 #include <windows.h>
-int main(void) { Sleep(INFINITE); return 0; }
+int main(int count, char **args) {
+    while (count < 2 || GetFileAttributesA(args[1]) == INVALID_FILE_ATTRIBUTES) Sleep(50);
+    return 0;
+}
 ";
 
 pub struct Wine {
