@@ -52,18 +52,17 @@ impl Sim {
                 return Ok(0);
             }
         };
-        let role = match words.first().map(String::as_str) {
-            Some("server") => Role::Server,
-            Some("agent") => Role::Agent,
-            Some("--version" | "-v") => {
+        let role = match wanted(&words)? {
+            Wanted::Run(role) => role,
+            Wanted::Version => {
                 let own = env!("CARGO_PKG_VERSION");
                 answer(&format!("k3s version {release} (simulated by drover {own})\n"))?;
                 return Ok(0);
             }
-            Some(other) => {
-                bail!("the simulated k3s has no command {other:?}; it knows server, agent and --version")
+            Wanted::Help => {
+                answer(HELP)?;
+                return Ok(0);
             }
-            None => bail!("say what to run: server, agent or --version"),
         };
         logging::to_stderr(verbose);
         let stop = CancellationToken::new();
@@ -87,6 +86,37 @@ impl Sim {
     }
 }
 
+const HELP: &str = "\
+The simulated k3s, as machines run it. On a host of your own it would serve a cluster there,
+in /etc/rancher/k3s and /var/lib/rancher/k3s.
+
+Usage: k3s server|agent [FLAGS OF K3S]
+       k3s --version
+";
+
+enum Wanted {
+    Run(Role),
+    Version,
+    Help,
+}
+
+/// What the words behind `k3s` ask for. Whoever asks for help anywhere wants nothing to run.
+fn wanted(words: &[String]) -> anyhow::Result<Wanted> {
+    if words.iter().any(|word| matches!(word.as_str(), "--help" | "-h")) {
+        return Ok(Wanted::Help);
+    }
+    match words.first().map(String::as_str) {
+        Some("server") => Ok(Wanted::Run(Role::Server)),
+        Some("agent") => Ok(Wanted::Run(Role::Agent)),
+        Some("--version" | "-v") => Ok(Wanted::Version),
+        Some("help") => Ok(Wanted::Help),
+        Some(other) => {
+            bail!("the simulated k3s has no command {other:?}; it knows server, agent and --version")
+        }
+        None => bail!("say what to run: server, agent or --version"),
+    }
+}
+
 /// Writes the installer images that machines install from, unless they are those of this very program.
 pub(crate) fn write_images(data_dir: &DataDir, exe: &Path) -> anyhow::Result<()> {
     let archive = data_dir.images().join("system-agent-installer-k3s.tar");
@@ -102,4 +132,18 @@ pub(crate) fn write_images(data_dir: &DataDir, exe: &Path) -> anyhow::Result<()>
     drover_sim::install::write_image(&archive, exe, &prefix, &versions)
         .context("the installer images cannot be written")?;
     std::fs::write(&stamp, current).context("the installer images cannot be written")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_asks_for_help_starts_no_server() {
+        let of = |words: &[&str]| wanted(&words.iter().map(ToString::to_string).collect::<Vec<_>>());
+        assert!(matches!(of(&["server", "--help"]), Ok(Wanted::Help)));
+        assert!(matches!(of(&["agent", "--server", "https://x", "-h"]), Ok(Wanted::Help)));
+        assert!(matches!(of(&["server", "--debug"]), Ok(Wanted::Run(Role::Server))));
+        assert!(of(&["check-config"]).is_err() && of(&[]).is_err());
+    }
 }
