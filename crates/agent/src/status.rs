@@ -81,29 +81,19 @@ struct Shown {
 impl Status {
     /// What stays worth knowing of an earlier agent until there is news: the plan, and how it went.
     fn remembered(self) -> Self {
-        let Self {
-            plan,
-            plan_state,
-            plan_revision,
-            applied_checksum,
-            last_apply_time,
-            failure_count,
-            failure,
-            probes,
-            ..
-        } = self;
-        let before = plan.is_some() || applied_checksum.is_some();
         Self {
-            plan,
-            plan_state,
-            plan_revision,
-            applied_checksum,
-            last_apply_time,
-            failure_count,
-            failure,
-            probes,
-            before,
-            ..Self::default()
+            before: self.plan.is_some() || self.applied_checksum.is_some(),
+            version: String::new(),
+            pid: 0,
+            connected: false,
+            trouble: None,
+            server: None,
+            unpublished: false,
+            waiting_for: None,
+            upgrade: None,
+            tunnel: None,
+            local: BTreeMap::new(),
+            ..self
         }
     }
 }

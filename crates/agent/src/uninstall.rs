@@ -253,12 +253,12 @@ mod tests {
         remove_from(&host, "/srv/etc/config.yaml");
         assert_eq!(left(&host, &["/srv/agent", "/srv/etc"]), Vec::<String>::new());
         // What is not configured is not `/`, and nothing shallow goes.
-        let text = "workDirectory: /work\nlocalEnabled: true\nlocalPlanDirectory: /plans\n";
-        let host = machine("/srv/etc/config.yaml", text, &["/work/x", "/plans/a.plan", "/keep"]);
+        let text = "workDirectory: /scratch\nlocalEnabled: true\nlocalPlanDirectory: /plans\n";
+        let host = machine("/srv/etc/config.yaml", text, &["/scratch/x", "/plans/a.plan", "/keep"]);
         remove_from(&host, "/srv/etc/config.yaml");
         assert_eq!(
-            left(&host, &["/work/x", "/plans/a.plan", "/keep"]),
-            ["/work/x", "/plans/a.plan", "/keep"]
+            left(&host, &["/scratch/x", "/plans/a.plan", "/keep"]),
+            ["/scratch/x", "/plans/a.plan", "/keep"]
         );
         // A configuration that cannot be read says nothing of other places.
         let var = format!("{}/x", config::default_var_dir());

@@ -25,9 +25,6 @@ use crate::{
 use instruction::Instruction;
 use interlock::Interlock;
 
-/// Name under which a failure's reason stands beside the saved outputs.
-pub const ERROR_OUTPUT: &str = "drover-agent/error";
-
 /// Lies beside the work directory, which each pass empties.
 const RECORD: &str = "running";
 

@@ -16,7 +16,7 @@ use super::{
     secret::Data,
 };
 use crate::{
-    apply::{Done, ERROR_OUTPUT, Outputs, PeriodicOutputs, truncate},
+    apply::{Done, Outputs, PeriodicOutputs, truncate},
     unix_date,
 };
 
@@ -94,7 +94,7 @@ impl Report {
                     report.put(keys::APPLIED_CHECKSUM, "");
                 }
                 let mut outputs = done.outputs;
-                outputs.insert(ERROR_OUTPUT.into(), error.into_bytes());
+                outputs.insert(keys::AGENT_REASON.into(), error.into_bytes());
                 report.failed_output = Some(encode(outputs));
                 if by_state && gives_up(data, attempt) {
                     report.put(keys::PLAN_STATE, PlanState::Failed.as_str());
@@ -322,7 +322,7 @@ mod tests {
         assert_eq!(text(&secret, "failure-count"), "1");
         assert_eq!(text(&secret, "applied-checksum"), "old");
         let output: BTreeMap<String, String> = gzip_json::decode(secret.get("failed-output"));
-        assert_eq!(output[ERROR_OUTPUT], STANDARD.encode("boom"));
+        assert_eq!(output[keys::AGENT_REASON], STANDARD.encode("boom"));
         assert!(output.contains_key("install"));
     }
 

@@ -13,7 +13,7 @@ use super::{
     report::Report,
     secret::Data,
 };
-use crate::{apply::ERROR_OUTPUT, status::Status};
+use crate::status::Status;
 
 /// Characters of a reason that are shown.
 const REASON: usize = 500;
@@ -123,7 +123,7 @@ fn reason(data: &Data) -> Option<String> {
 }
 
 fn why(outputs: &BTreeMap<String, String>) -> Option<String> {
-    let error = STANDARD.decode(outputs.get(ERROR_OUTPUT)?).ok()?;
+    let error = STANDARD.decode(outputs.get(keys::AGENT_REASON)?).ok()?;
     let error = String::from_utf8_lossy(&error);
     // One line for people; all of it is in the plan secret.
     Some(error.lines().next()?.chars().take(REASON).collect())

@@ -3,12 +3,10 @@
 use std::collections::BTreeMap;
 use std::io::Read;
 
-use drover_plan::Plan;
+use drover_plan::{Plan, keys};
 
 use super::node::base64_decode;
 
-/// Under this name the agent reports its own reason, beside the saved output of instructions.
-const AGENT_REASON: &str = "drover-agent/error";
 /// What a condition's message has room for.
 const LIMIT: usize = 200;
 /// Outputs come from a machine.
@@ -20,7 +18,7 @@ pub fn reason(plan: Option<&Plan>, packed: Option<&[u8]>) -> String {
     let outputs = packed.and_then(unpack).unwrap_or_default();
     let names = || plan.iter().flat_map(|plan| &plan.instructions).map(|instruction| &instruction.name);
     let last_line = |name: &String| outputs.get(name).and_then(|text| last_line(text));
-    let told = match outputs.get(AGENT_REASON).map(|text| text.trim()).filter(|text| !text.is_empty()) {
+    let told = match outputs.get(keys::AGENT_REASON).map(|text| text.trim()).filter(|text| !text.is_empty()) {
         // That an instruction failed tells little without what it said.
         Some(why) => match names().find(|name| why.contains(&format!("({name})"))).and_then(last_line) {
             Some(line) if !why.contains(line) => format!("{why}: {line}"),
@@ -105,9 +103,9 @@ mod tests {
     #[test]
     fn the_agent_says_why_and_the_instruction_what_it_met() {
         let full = "cannot write /etc/x: No space left on device";
-        assert_eq!(of(&[("drover-agent/error", full), ("first", "fine")]), full);
+        assert_eq!(of(&[(keys::AGENT_REASON, full), ("first", "fine")]), full);
         let exited = "instruction 2 of 2 (install): exited with 1";
-        let said = [("drover-agent/error", exited), ("first", "fine"), ("install", "a\ntar: no space\n\n")];
+        let said = [(keys::AGENT_REASON, exited), ("first", "fine"), ("install", "a\ntar: no space\n\n")];
         assert_eq!(of(&said), format!("{exited}: tar: no space"));
         assert_eq!(of(&said[1..]), "tar: no space", "an agent without reasons of its own");
     }
@@ -122,13 +120,10 @@ mod tests {
     #[test]
     fn the_same_failure_is_told_in_the_same_words_at_any_time() {
         let at = |folder: &str, time: &str| {
-            of(&[(
-                "drover-agent/error",
-                &format!("{time} cannot create /work/{folder}/x on 10.20.30.40:6443"),
-            )])
+            of(&[(keys::AGENT_REASON, &format!("{time} cannot create /w/{folder}/x on 10.20.30.40:6443"))])
         };
         let first = at("20260101-150405", "2026-01-01T15:04:05Z");
-        assert_eq!(first, "… cannot create /work/…/x on 10.20.30.40:6443");
+        assert_eq!(first, "… cannot create /w/…/x on 10.20.30.40:6443");
         assert_eq!(at("20260101-150441", "2026-01-01T15:04:41.123Z"), first);
         assert_eq!(at("20260102-150405", "15:04:05"), first);
     }
@@ -136,7 +131,7 @@ mod tests {
     #[test]
     fn of_a_long_reason_the_end_stays_in_one_line() {
         let long = format!("{}\nlast words", "ä".repeat(500));
-        let told = of(&[("drover-agent/error", &long)]);
+        let told = of(&[(keys::AGENT_REASON, &long)]);
         assert_eq!(told.chars().count(), 200);
         assert!(told.starts_with("…ä") && told.ends_with("ä last words"), "{told}");
     }
