@@ -17,7 +17,8 @@ const UNPACKED_LIMIT: u64 = 16 << 20;
 pub fn reason(plan: Option<&Plan>, packed: Option<&[u8]>) -> String {
     let outputs = packed.and_then(unpack).unwrap_or_default();
     let names = || plan.iter().flat_map(|plan| &plan.instructions).map(|instruction| &instruction.name);
-    let last_line = |name: &String| outputs.get(name).and_then(|text| last_line(text));
+    let shown = |line: &&str| !plan.is_some_and(|plan| gives_away(plan, line));
+    let last_line = |name: &String| outputs.get(name).and_then(|text| last_line(text)).filter(shown);
     let told = match outputs.get(keys::AGENT_REASON).map(|text| text.trim()).filter(|text| !text.is_empty()) {
         // That an instruction failed tells little without what it said.
         Some(why) => match names().find(|name| why.contains(&format!("({name})"))).and_then(last_line) {
@@ -40,6 +41,23 @@ fn unpack(packed: &[u8]) -> Option<BTreeMap<String, String>> {
 
 fn last_line(text: &str) -> Option<&str> {
     text.lines().map(str::trim).rfind(|line| !line.is_empty())
+}
+
+/// Whether the line repeats something of the plan that may be a secret. Few may read plans; conditions and events are
+/// read by everybody who looks after the cluster.
+fn gives_away(plan: &Plan, line: &str) -> bool {
+    let told = |word: &str, shortest: usize| {
+        let known = word.starts_with('/') || (word.contains("://") && !word.contains('@'));
+        word.len() >= shortest && !known && line.contains(word)
+    };
+    let env = plan.instructions.iter().flat_map(|instruction| &instruction.env);
+    let in_file = |content: &String| {
+        let content = base64_decode(content).unwrap_or_default();
+        let ends = |c: char| c.is_whitespace() || "\"',".contains(c);
+        String::from_utf8_lossy(&content).split(ends).any(|word| told(word, 16))
+    };
+    env.filter_map(|entry| entry.split_once('=')).any(|(_, value)| told(value, 8))
+        || plan.files.iter().any(|file| in_file(&file.content))
 }
 
 /// Dates and times become an ellipsis: of logs (RFC 3339, or the time alone) and of the agent's work folders.
@@ -108,6 +126,32 @@ mod tests {
         let said = [(keys::AGENT_REASON, exited), ("first", "fine"), ("install", "a\ntar: no space\n\n")];
         assert_eq!(of(&said), format!("{exited}: tar: no space"));
         assert_eq!(of(&said[1..]), "tar: no space", "an agent without reasons of its own");
+    }
+
+    #[test]
+    fn what_the_plan_keeps_to_itself_is_not_told() {
+        let config = base64_encode("server: https://10.0.0.1:9345\ntoken: K10abcdef::server:0123456789\n");
+        let text = format!(
+            r#"{{"files":[{{"path":"/etc/x","content":"{config}"}}],
+                 "instructions":[{{"name":"install","env":["DB_PASS=hunter-number-2","DIR=/var/lib/x"]}}]}}"#
+        );
+        let plan: Plan = drover_plan::from_slice(text.as_bytes()).unwrap();
+        let exited = "instruction 1 of 1 (install): exited with 1";
+        for (line, told) in [
+            ("joined with K10abcdef::server:0123456789", exited.to_owned()),
+            ("login as hunter-number-2 failed", exited.to_owned()),
+            (
+                "no answer from https://10.0.0.1:9345",
+                format!("{exited}: no answer from https://10.0.0.1:9345"),
+            ),
+            ("/var/lib/x is full", format!("{exited}: /var/lib/x is full")),
+        ] {
+            let outputs = BTreeMap::from([
+                (keys::AGENT_REASON, base64_encode(exited)),
+                ("install", base64_encode(line)),
+            ]);
+            assert_eq!(reason(Some(&plan), Some(&gzip(&drover_plan::to_vec(&outputs).unwrap()))), told);
+        }
     }
 
     #[test]
