@@ -10,9 +10,9 @@
 //! API server in this process. Everything happens in a temporary directory.
 //!
 //! `DROVER_BENCH_ORIGINAL=/path/to/rancher-system-agent` names a build of the original, which is then measured in the
-//! same way and stands beside ours, with ratios. It knows only the dialect of checksums, in which nothing is committed
-//! before a plan starts, so ours is measured in that one too. No module offers it as a
-//! dependency, so it is not built here: whoever wants the comparison builds it by hand.
+//! same way and stands beside ours, with ratios. All versions of it speak the dialect of checksums, in which nothing is
+//! committed before a plan starts, so ours is measured in that one too. No module offers it as a dependency, so it is not
+//! built here: whoever wants the comparison builds it by hand.
 
 mod agent;
 #[path = "../../../crates/agent/tests/common/api/mod.rs"]

@@ -23,6 +23,8 @@
 #   CATTLE_AGENT_LOGLEVEL=info, CATTLE_AGENT_CONFIG_DIR=/etc/rancher/agent, CATTLE_AGENT_VAR_DIR=/var/lib/rancher/agent,
 #   CATTLE_AGENT_BIN_PREFIX=/usr/local, CATTLE_AGENT_BINARY_BASE_URL=<server>/assets, CATTLE_AGENT_BINARY_URL,
 #   CATTLE_AGENT_BINARY_CHECKSUM, CATTLE_AGENT_BINARY_LOCAL=true + CATTLE_AGENT_BINARY_LOCAL_LOCATION,
+#   CATTLE_AGENT_UNINSTALL_URL, CATTLE_AGENT_UNINSTALL_CHECKSUM, CATTLE_AGENT_UNINSTALL_LOCAL=true +
+#   CATTLE_AGENT_UNINSTALL_LOCAL_LOCATION,
 #   CATTLE_AGENT_STRICT_VERIFY or STRICT_VERIFY, CATTLE_AGENT_RETRIES=4500, CATTLE_AGENT_RETRY_PAUSE=5,
 #   CATTLE_AGENT_SYSTEMD_DIR=/etc/systemd/system,
 #   CATTLE_AGENT_IMAGES_FROM_SERVER=false   ask the server for installer images too, before the registry of their name;
@@ -369,9 +371,9 @@ take_interlock() {
     done
 }
 
-# The base URL serves the original's file name; ours is asked for first, so that a server may offer both.
+# The base URL serves the original's file name; ours is asked for first, so that a server may offer both. Before the
+# server hears of this machine: what it was told then would stand, though nothing could be installed.
 download_binary() {
-    BINARY=$CATTLE_AGENT_BIN_PREFIX/bin/rancher-system-agent
     if is_true "$CATTLE_AGENT_BINARY_LOCAL"; then
         [ -n "$CATTLE_AGENT_BINARY_LOCAL_LOCATION" ] || fatal "CATTLE_AGENT_BINARY_LOCAL_LOCATION is required"
         cp "$CATTLE_AGENT_BINARY_LOCAL_LOCATION" "$TMP/agent" || fatal "cannot copy $CATTLE_AGENT_BINARY_LOCAL_LOCATION"
@@ -385,10 +387,23 @@ download_binary() {
         [ "$found" = "$CATTLE_AGENT_BINARY_CHECKSUM" ] ||
             fatal "the agent's binary has checksum $found, but $CATTLE_AGENT_BINARY_CHECKSUM was expected"
     fi
+    # An answer of 200 may be anybody's page.
+    case "$(od -An -N4 -tx1 "$TMP/agent" | tr -d ' \n')" in
+    7f454c46 | 2321*) ;;
+    *) fatal "the agent's binary is not a program: it begins with $(head -c 40 "$TMP/agent" | tr -cd ' -~')" ;;
+    esac
+}
+
+install_binary() {
+    BINARY=$CATTLE_AGENT_BIN_PREFIX/bin/rancher-system-agent
     # Beside its place, then renamed: a running binary cannot be written to, and a reader must never see half of it.
-    cp "$TMP/agent" "$BINARY.tmp" && chmod 0755 "$BINARY.tmp" && mv -f "$BINARY.tmp" "$BINARY" ||
-        fatal "cannot install $BINARY"
-    "$BINARY" --version >"$TMP/version" 2>&1 || fatal "$BINARY does not run on this machine: $(cat "$TMP/version")"
+    cp "$TMP/agent" "$BINARY.tmp" && chmod 0755 "$BINARY.tmp" || fatal "cannot write $BINARY.tmp"
+    # Before it takes the place of an agent that works. A file with nothing to do is a program to a shell, and says nothing.
+    if ! "$BINARY.tmp" --version >"$TMP/version" 2>&1 || [ ! -s "$TMP/version" ]; then
+        rm -f "$BINARY.tmp"
+        fatal "the agent's binary does not run on this machine: $(head -c 400 "$TMP/version")"
+    fi
+    mv -f "$BINARY.tmp" "$BINARY" || fatal "cannot install $BINARY"
     info "installed $(cat "$TMP/version") as $BINARY"
 }
 
@@ -407,9 +422,30 @@ fetch_asset() {
     [ -n "$CA_FILE" ] && fetch system "$1" "$TMP/agent" 600
 }
 
+# What was asked for, else one that asks the agent itself.
 write_uninstaller() {
     uninstaller=$CATTLE_AGENT_BIN_PREFIX/bin/rancher-system-agent-uninstall.sh
-    cat >"$uninstaller.tmp" <<EOF
+    if is_true "$CATTLE_AGENT_UNINSTALL_LOCAL"; then
+        cp "$CATTLE_AGENT_UNINSTALL_LOCAL_LOCATION" "$uninstaller.tmp" ||
+            fatal "cannot copy CATTLE_AGENT_UNINSTALL_LOCAL_LOCATION ($CATTLE_AGENT_UNINSTALL_LOCAL_LOCATION)"
+    elif [ -n "$CATTLE_AGENT_UNINSTALL_URL" ]; then
+        retry "downloading $CATTLE_AGENT_UNINSTALL_URL" fetch_asset "$CATTLE_AGENT_UNINSTALL_URL"
+        cp "$TMP/agent" "$uninstaller.tmp" || fatal "cannot write $uninstaller.tmp"
+    else
+        own_uninstaller >"$uninstaller.tmp" || fatal "cannot write $uninstaller.tmp"
+    fi
+    if [ -n "$CATTLE_AGENT_UNINSTALL_CHECKSUM" ]; then
+        found=$(sha256_of "$uninstaller.tmp")
+        if [ "$found" != "$CATTLE_AGENT_UNINSTALL_CHECKSUM" ]; then
+            rm -f "$uninstaller.tmp"
+            fatal "the uninstall script has checksum $found, but $CATTLE_AGENT_UNINSTALL_CHECKSUM was expected"
+        fi
+    fi
+    chmod 0755 "$uninstaller.tmp" && mv -f "$uninstaller.tmp" "$uninstaller" || fatal "cannot install $uninstaller"
+}
+
+own_uninstaller() {
+    cat <<EOF
 #!/bin/sh
 # Removes the node agent from this machine. Kubernetes stays, unless --purge-distribution is given.
 CATTLE_AGENT_SYSTEMD_DIR='$SYSTEMD_DIR' CATTLE_AGENT_CONFIG='$CATTLE_AGENT_CONFIG_DIR/config.yaml' \\
@@ -418,7 +454,6 @@ status=\$?
 rm -f '$CATTLE_AGENT_BIN_PREFIX/bin/rancher-system-agent' '$uninstaller'
 exit \$status
 EOF
-    chmod 0755 "$uninstaller.tmp" && mv -f "$uninstaller.tmp" "$uninstaller" || fatal "cannot install $uninstaller"
 }
 
 # private FILE: standard input becomes the file, readable by root alone from its first byte on.
@@ -581,7 +616,9 @@ EOF
         for name in HTTP_PROXY HTTPS_PROXY NO_PROXY http_proxy https_proxy no_proxy; do
             eval "value=\${$name:-}"
             # shellcheck disable=SC2154 # set by eval
-            [ -z "$value" ] || echo "$name=$value"
+            # A backslash (DOMAIN\\user) is for echo to interpret, and for systemd.
+            # shellcheck disable=SC1003 # no quote is escaped
+            [ -z "$value" ] || printf '%s=%s\n' "$name" "$value" | sed 's/\\/\\\\/g'
         done
         # Programs that instructions install go beside the agent when /usr/local cannot be used.
         if [ "$CATTLE_AGENT_BIN_PREFIX" != /usr/local ]; then
@@ -610,10 +647,11 @@ main() {
     fi
     setup_prefix
     resolve_addresses
+    download_binary
     machine_id
     connect
     create_directories
-    download_binary
+    install_binary
     write_uninstaller
     write_config
     write_connection

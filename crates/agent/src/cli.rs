@@ -24,10 +24,13 @@ use crate::{
 /// How long files may still be written when everything else has ended.
 const LAST_WORK: Duration = Duration::from_secs(10);
 
+/// What `systemctl status` exits with too.
+const NOT_RUNNING: u8 = 3;
+
 /// Runs a command line (without the program's name).
 pub fn main(args: &[String]) -> ExitCode {
     match run(args) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             eprintln!("drover-agent: {error}");
             ExitCode::FAILURE
@@ -46,7 +49,7 @@ Commands:
   sentinel                    run the agent (what the service of this machine does)
   validate-config FILE        check a configuration file
   validate-connection FILE    check a connection file
-  status                      tell what the running agent is doing
+  status                      tell what the running agent is doing; exits with 3 if none runs
   uninstall                   remove the agent from this machine; Kubernetes stays
     --purge-distribution      run the uninstaller of K3s or RKE2 as well, if there is one
   --version, --help
@@ -63,20 +66,20 @@ Environment:
     );
 }
 
-fn run(args: &[String]) -> Result<(), String> {
+fn run(args: &[String]) -> Result<ExitCode, String> {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     match args[..] {
         ["--help" | "-h" | "help"] | [] => {
             help();
-            return if args.is_empty() { Err("a command is missing".into()) } else { Ok(()) };
+            return if args.is_empty() { Err("a command is missing".into()) } else { Ok(ExitCode::SUCCESS) };
         }
         ["--version" | "-v" | "version"] => {
             println!("drover-agent {}", env!("CARGO_PKG_VERSION"));
-            return Ok(());
+            return Ok(ExitCode::SUCCESS);
         }
         [_, ref rest @ ..] if rest.iter().any(|arg| matches!(*arg, "--help" | "-h")) => {
             help();
-            return Ok(());
+            return Ok(ExitCode::SUCCESS);
         }
         _ => {}
     }
@@ -88,10 +91,11 @@ fn run(args: &[String]) -> Result<(), String> {
     let config_path =
         host.absolute(Path::new(config_path.as_deref().unwrap_or_else(|| config::default_path())));
     if let ["sentinel"] = args[..] {
-        return service::run(Box::new(move |supervisor| sentinel(host, &config_path, supervisor)));
+        return service::run(Box::new(move |supervisor| sentinel(host, &config_path, supervisor)))
+            .map(|()| ExitCode::SUCCESS);
     }
     log::init(level(|| false)?, log::stdout);
-    match args[..] {
+    let done = match args[..] {
         ["validate-config", file] => {
             Config::load(&host, Path::new(file)).map_err(|error| error.to_string())?;
             println!("{file} is a valid configuration");
@@ -106,11 +110,12 @@ fn run(args: &[String]) -> Result<(), String> {
         [command @ ("validate-config" | "validate-connection")] => {
             Err(format!("{command}: which FILE? See drover-agent --help"))
         }
-        ["status"] => show_status(&host, &config_path),
+        ["status"] => return show_status(&host, &config_path),
         ["uninstall"] => uninstall(&host, &config_path, false),
         ["uninstall", "--purge-distribution"] => uninstall(&host, &config_path, true),
         _ => Err(format!("unknown command line {args:?}; see drover-agent --help")),
-    }
+    };
+    done.map(|()| ExitCode::SUCCESS)
 }
 
 /// How much is logged: what the environment says, else what the configuration does.
@@ -204,7 +209,7 @@ fn admin_kubeconfigs() -> Vec<PathBuf> {
     }
 }
 
-fn show_status(host: &RealHost, config_path: &Path) -> Result<(), String> {
+fn show_status(host: &RealHost, config_path: &Path) -> Result<ExitCode, String> {
     let config = Config::load(host, config_path).map_err(|error| error.to_string())?;
     let path = status::path(&config.var_dir());
     let bytes = host
@@ -215,8 +220,9 @@ fn show_status(host: &RealHost, config_path: &Path) -> Result<(), String> {
     print!("{}", status::render(&status));
     if !is_alive(status.pid) {
         println!("The agent is not running; this is what it said last.");
+        return Ok(ExitCode::from(NOT_RUNNING));
     }
-    Ok(())
+    Ok(ExitCode::SUCCESS)
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::{self, Instant};
 
 use crate::{
-    apply::{Applier, Pass, PeriodicOutputs, periodic},
+    apply::{Applier, Pass, PeriodicOutputs, periodic, share_periodic},
     host::{Attr, Host, Kind, Watcher},
     platform,
     probe::Prober,
@@ -280,13 +280,14 @@ impl Local {
             let failures =
                 if position.failed_checksum == checksum { position.failure_count.max(0) } else { 0 };
             let attempt = apply.then_some(failures);
-            let pass =
-                Pass { plan: plan.clone(), checksum: checksum.clone(), attempt, periodic: results.clone() };
+            let periodic = periodic::without_outputs(&results);
+            let pass = Pass { plan: plan.clone(), checksum: checksum.clone(), attempt, periodic };
             let Ok(done) = self.applier.pass(&pass).await else {
                 known.unwritten = Some(position).filter(|position| *position != before);
                 return Some(SCAN);
             };
             results.extend(done.periodic);
+            share_periodic(&mut results);
             position.periodic_output = pack(&results);
             if apply {
                 let mut outputs: BTreeMap<String, String> = unpack(&position.output);

@@ -12,6 +12,7 @@ use crate::{
     apply::history,
     config::{self, Config},
     host::{Exec, Exit, Host, Kind, Sink, Source},
+    upgrade,
 };
 
 /// Name of the systemd unit, as the original's.
@@ -23,6 +24,10 @@ const UNINSTALLER: &str = "rancher-system-agent-uninstall.sh";
 const DISTRIBUTION_FOLDERS: &[&str] = &["/usr/local/bin", "/opt/bin", "/opt/rke2/bin", "/usr/bin"];
 const DISTRIBUTION_UNINSTALLERS: &[&str] =
     &["k3s-uninstall.sh", "k3s-agent-uninstall.sh", "rke2-uninstall.sh"];
+/// Where plans remember which of their actions ran: on a machine that begins anew, all of them are to run again.
+const DONE_ACTIONS: &str = "/var/lib/rancher/capr";
+/// Where the binary goes if `/usr/local` cannot be used.
+const OWN_PREFIX: &str = "/opt/rancher-system-agent";
 /// They stop every container and unmount everything, which takes its time.
 const PURGE_TIMEOUT: Duration = Duration::from_secs(900);
 
@@ -79,6 +84,12 @@ pub async fn purge_distribution(host: &dyn Host) -> Vec<String> {
                 Err(error) => failed.push(format!("{}: {error}", path.display())),
             }
         }
+    }
+    match whole(host, Path::new(DONE_ACTIONS)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            failed.push(format!("{DONE_ACTIONS}: {error}"));
+        }
+        _ => {}
     }
     failed
 }
@@ -169,17 +180,25 @@ fn targets(config: Option<&Config>, installed: &Installed<'_>) -> Vec<Target> {
         targets.extend(OWN.iter().map(|name| Target::Whole(var.join(name))));
         targets.push(Target::IfEmpty(var.join("cache")));
         let own = var == Path::new(config::default_var_dir());
+        // The folder around it is shared with the distribution.
+        let around = var.parent().filter(|_| own).map(Path::to_owned);
         targets.push(if own { Target::Whole(var) } else { Target::IfEmpty(var) });
+        targets.extend(around.map(Target::IfEmpty));
     }
     targets.push(Target::Whole(installed.config.to_owned()));
     if let Some(directory) = installed.config.parent() {
         let directory = directory.to_owned();
         targets.push(Target::Whole(directory.join(IDENTITY)));
+        let around = directory.parent().filter(|_| is_default).map(Path::to_owned);
         targets.push(if is_default { Target::Whole(directory) } else { Target::IfEmpty(directory) });
+        targets.extend(around.map(Target::IfEmpty));
     }
     if let Some(binary) = installed.binary {
         targets.push(Target::Whole(binary.to_owned()));
+        targets.push(Target::Whole(upgrade::beside(binary)));
         targets.extend(binary.parent().map(|parent| Target::Whole(parent.join(UNINSTALLER))));
+        let folders = binary.ancestors().skip(1).take_while(|folder| folder.starts_with(OWN_PREFIX));
+        targets.extend(folders.map(|folder| Target::IfEmpty(folder.to_owned())));
     }
     targets
 }
@@ -235,6 +254,34 @@ mod tests {
     }
 
     #[test]
+    fn shared_folders_go_with_the_last_that_was_in_them() {
+        let text = "workDirectory: /var/lib/rancher/agent/work\nremoteEnabled: true\n\
+                    connectionInfoFile: /var/lib/rancher/agent/c.json\n";
+        let binary = "/opt/rancher-system-agent/bin/rancher-system-agent";
+        let config = config::default_path();
+        let folders = ["/etc/rancher", "/var/lib/rancher", "/opt/rancher-system-agent"];
+        for (more, stays) in [(vec![], vec![]), (vec!["/etc/rancher/k3s/k3s.yaml"], vec!["/etc/rancher"])] {
+            let mut files = vec![binary, "/var/lib/rancher/agent/c.json"];
+            files.extend(&more);
+            let host = machine(config, text, &files);
+            let units = Path::new("/etc/systemd/system");
+            let installed = Installed { config: Path::new(config), units, binary: Some(Path::new(binary)) };
+            assert_eq!(remove(&host, &installed), Vec::<String>::new());
+            assert_eq!(left(&host, &folders), stays);
+            assert_eq!(left(&host, &["/opt"]), ["/opt"], "nothing above");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_purged_machine_remembers_no_action() {
+        let done = "/var/lib/rancher/capr/idempotence/x/last-attempt";
+        let host = machine("/etc/x", "", &[done]);
+        assert_eq!(purge_distribution(&host).await, Vec::<String>::new());
+        assert_eq!(left(&host, &["/var/lib/rancher/capr"]), Vec::<String>::new());
+        assert_eq!(purge_distribution(&host).await, Vec::<String>::new(), "nothing is there any more");
+    }
+
+    #[test]
     fn directories_of_the_installer_go_wherever_they_are() {
         let names = [
             "work/x",
@@ -268,5 +315,22 @@ mod tests {
         let host = machine("/srv/etc/config.yaml", "%", &[&var]);
         remove_from(&host, "/srv/etc/config.yaml");
         assert_eq!(left(&host, &[&var]), [var.as_str()]);
+    }
+
+    #[test]
+    fn an_agent_that_was_fetched_but_never_ran_goes_too() {
+        let files = [
+            "/usr/local/bin/rancher-system-agent",
+            "/usr/local/bin/.rancher-system-agent.drover-new",
+            "/usr/local/bin/kubectl",
+        ];
+        let host = machine("/srv/etc/config.yaml", "%", &files);
+        let installed = Installed {
+            config: Path::new("/srv/etc/config.yaml"),
+            units: Path::new("/etc/systemd/system"),
+            binary: Some(Path::new(files[0])),
+        };
+        assert_eq!(remove(&host, &installed), Vec::<String>::new());
+        assert_eq!(left(&host, &files), files[2..]);
     }
 }

@@ -23,23 +23,35 @@ const TROUBLE: Duration = Duration::from_secs(120);
 /// Far more than rests allow, far less than a loop without any.
 const MANY: usize = 1000;
 
+/// With a plan that succeeds and one that fails, in both dialects.
 async fn each_way(call: Call) {
+    for dialect in [Some("pending"), None] {
+        for code in [0, 1] {
+            each_fault(call, dialect, code).await;
+        }
+    }
+}
+
+async fn each_fault(call: Call, dialect: Option<&str>, code: i32) {
     let server = Api::new();
     for (seed, fault) in Fault::of(call).into_iter().enumerate() {
-        let about = format!("{call:?} {fault:?}");
+        let about = format!("{call:?} {fault:?}, {dialect:?}, exit {code}");
         let mut node = Node::on(server.beside(&format!("machine-{seed}-plan")), seed as u64, |host| host);
         let text = json!({
             "instructions": [{"name": "i", "command": "x", "args": ["i", "3"], "saveOutput": true}],
             "probes": {"p": {"httpGet": {"url": "http://127.0.0.1/"}}},
         })
         .to_string();
-        node.api().create(&[("plan", &text), ("plan-state", "pending")]);
+        node.exit("i", code);
+        node.api().create(&[("max-failures", "1")]);
+        node.api().plan(&text, dialect);
         node.api().faults().fail(call, fault, usize::MAX);
         node.start();
         sleep(TROUBLE).await;
         assert!(node.api().faults().struck() > 0, "{about}: it was tried");
-        let requests = node.api().requests().len();
-        assert!(requests < MANY, "{about}: {requests} requests in two minutes");
+        let requests = node.api().requests();
+        assert!(requests.len() < MANY, "{about}: {} requests in two minutes", requests.len());
+        assert!(!requests.iter().any(|request| request.contains("elsewhere")), "{about}: nobody is followed");
         // Of the first call only the fact counts that somebody answers.
         let harmless = (call, fault) == (Call::Version, Fault::OtherKind);
         if matches!(call, Call::Version | Call::List) && !harmless {
@@ -47,17 +59,23 @@ async fn each_way(call: Call) {
         }
         node.api().faults().heal();
         node.api().set_down(false);
-        let settled =
-            |api: &Api| api.text("plan-state") == "succeeded" && api.text("probe-statuses").contains("true");
+        let (key, outputs) = match code {
+            0 => ("applied-checksum", "applied-output"),
+            _ => ("failed-checksum", "failed-output"),
+        };
+        let settled = |api: &Api| api.text(key) == sum(&text) && api.text("probe-statuses").contains("true");
         node.api().until_within(LONG, &about, settled).await;
         assert_eq!(node.runs("i").len(), 1, "{about}: what was done is never done again");
         assert_eq!(node.runs("i")[0].attempt, "1", "{about}");
-        assert_eq!(node.api().text("plan-revision"), "1", "{about}");
-        assert_eq!(node.api().text("success-count"), "1", "{about}");
-        assert_eq!(node.api().output("applied-output", "i"), "i ran\n", "{about}");
+        let counts = if code == 0 { ["1", "0"] } else { ["0", "1"] };
+        assert_eq!(["success-count", "failure-count"].map(|key| node.api().text(key)), counts, "{about}");
+        assert_eq!(node.api().output(outputs, "i"), "i ran\n", "{about}");
+        let state = dialect.map_or("", |_| if code == 0 { "succeeded" } else { "failed" });
+        assert_eq!(node.api().text("plan-state"), state, "{about}");
+        assert_eq!(node.api().text("plan-revision"), dialect.map_or("", |_| "1"), "{about}");
         // The watch is back too: what is written now is heard of, without another list.
         let next = json!({"instructions": [{"name": "n", "command": "x", "args": ["n"]}]}).to_string();
-        node.api().plan(&next, Some("pending"));
+        node.api().plan(&next, dialect);
         node.api().until_within(LONG, &about, |api| api.text("applied-checksum") == sum(&next)).await;
         assert!(!node.task.as_ref().unwrap().is_finished(), "{about}: it never ends");
         node.stop().await;
@@ -188,6 +206,53 @@ async fn the_real_agent_and_the_update() {
     the_real_agent(Call::Put).await;
 }
 
+/// Half a minute until a call without an answer is given up, and a whole one for half an answer; all side by side. A
+/// watch that hangs takes ten, which is for virtual time.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_real_agent_gives_a_call_up_that_hangs() {
+    let mut all = tokio::task::JoinSet::new();
+    for call in [Call::Version, Call::List, Call::Get, Call::Put] {
+        for fault in [Fault::Hang, Fault::HangAfter, Fault::HangInside] {
+            all.spawn(hanging(call, fault));
+        }
+    }
+    while let Some(ended) = all.join_next().await {
+        ended.unwrap();
+    }
+}
+
+async fn hanging(call: Call, fault: Fault) {
+    let about = format!("{call:?} {fault:?}");
+    let api = Api::new();
+    let mut machine = Machine::new(&api).await;
+    let ran = machine.path("ran");
+    let starts_over = matches!(call, Call::Version | Call::List);
+    if starts_over {
+        api.faults().fail(call, fault, 1);
+    }
+    api.create(&[("plan", "{}"), ("plan-state", "pending")]);
+    machine.start();
+    let long = Duration::from_secs(240);
+    api.until_within(long, &about, |api| api.text("applied-checksum") == sum("{}")).await;
+    if !starts_over {
+        api.faults().fail(call, fault, 1);
+    }
+    let script = format!("echo ran >> {}", ran.display());
+    let plan = json!({"instructions": [{"command": "sh", "args": ["-c", script]}]}).to_string();
+    if call == Call::Get {
+        // It is read anew only after another has written.
+        api.before_next_put(|data| {
+            data.insert("other".into(), b"writer".to_vec());
+        });
+    }
+    api.plan(&plan, Some("pending"));
+    api.until_within(long, &about, |api| api.text("applied-checksum") == sum(&plan)).await;
+    assert_eq!(api.faults().struck(), 1, "{about}");
+    assert_eq!((api.text("plan-state").as_str(), api.text("plan-revision").as_str()), ("succeeded", "2"));
+    assert_eq!(count(&ran), 1, "{about}: once");
+    assert!(machine.is_running(), "{about}: the process that was started");
+}
+
 /// The account can do what the agent does, and nothing else: what the agent must not need.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_agents_account_reads_and_updates_one_secret() {
@@ -224,4 +289,17 @@ async fn the_agents_account_reads_and_updates_one_secret() {
     }
     assert!(thief.is_running());
     assert_eq!(other.text("plan-state"), "pending");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_keeps_a_plan_from_starting_is_told_once() {
+    let api = Api::new();
+    let mut machine = Machine::new(&api).await;
+    api.create(&[("plan", "{}"), ("plan-state", "pending")]);
+    api.faults().fail(Call::Put, Fault::Status(500), 4);
+    machine.start();
+    api.until_text("plan-state", "succeeded").await;
+    assert_eq!(api.faults().struck(), 4);
+    let log = machine.log();
+    assert_eq!(log.matches("cannot mark the plan as in progress").count(), 1, "{log}");
 }

@@ -4,95 +4,12 @@
 
 mod common;
 
-use std::{
-    os::unix::fs::PermissionsExt as _,
-    path::{Path, PathBuf},
-    process::{Command, Output},
+use std::{os::unix::fs::PermissionsExt as _, process::Command, time::Duration};
+
+use common::{
+    manager::Server,
+    root::{Root, has, one_client_each, said},
 };
-
-use common::manager::Server;
-
-struct Root {
-    dir: tempfile::TempDir,
-    path: String,
-}
-
-impl Root {
-    /// `without` is a program that the machine does not have.
-    fn new(without: &str) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let tools = dir.path().join("tools");
-        std::fs::create_dir(&tools).unwrap();
-        for folder in ["/usr/bin", "/bin", "/usr/sbin", "/sbin"] {
-            for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-                let name = entry.file_name();
-                if name != without && name != "systemctl" {
-                    let _ = std::os::unix::fs::symlink(entry.path(), tools.join(name));
-                }
-            }
-        }
-        let systemctl = tools.join("systemctl");
-        std::fs::write(
-            &systemctl,
-            format!("#!/bin/sh\necho \"$*\" >> {}/systemctl.log\n", dir.path().display()),
-        )
-        .unwrap();
-        std::fs::set_permissions(&systemctl, std::fs::Permissions::from_mode(0o755)).unwrap();
-        let path = tools.to_str().unwrap().to_owned();
-        Self { dir, path }
-    }
-
-    fn at(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
-    }
-
-    fn command(&self, program: &Path) -> Command {
-        let mut command = if nix::unistd::getuid().is_root() {
-            Command::new(program)
-        } else {
-            let mut command = Command::new("unshare");
-            command.arg("--map-root-user").arg("--").arg(program);
-            command
-        };
-        command
-            .env_clear()
-            .env("PATH", &self.path)
-            .env("CATTLE_AGENT_CONFIG_DIR", self.at("etc/rancher/agent"))
-            .env("CATTLE_AGENT_VAR_DIR", self.at("var/lib/rancher/agent"))
-            .env("CATTLE_AGENT_BIN_PREFIX", self.at("usr/local"))
-            .env("CATTLE_AGENT_SYSTEMD_DIR", self.at("etc/systemd/system"))
-            .env("CATTLE_AGENT_RETRIES", "4")
-            .env("CATTLE_AGENT_RETRY_PAUSE", "0");
-        command
-    }
-
-    async fn install(&self, args: &[&str]) -> Output {
-        self.install_with(&[("NO_PROXY", "127.0.0.1")], args).await
-    }
-
-    async fn install_with(&self, env: &[(&str, &str)], args: &[&str]) -> Output {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/system-agent-install.sh");
-        let mut command = self.command(Path::new("sh"));
-        command.arg(script).args(args).envs(env.iter().copied());
-        tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
-    }
-
-    fn read(&self, name: &str) -> String {
-        std::fs::read_to_string(self.at(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
-    }
-
-    fn mode(&self, name: &str) -> u32 {
-        std::fs::metadata(self.at(name)).unwrap().permissions().mode() & 0o7777
-    }
-}
-
-fn said(output: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
-}
-
-fn has(program: &str) -> bool {
-    Command::new(program).arg("--version").output().is_ok()
-}
 
 /// Nor does anything that could open a tunnel ever run (access#20).
 #[tokio::test(flavor = "multi_thread")]
@@ -279,14 +196,6 @@ async fn agent_check_39_40_install_twice_and_uninstall_with_wget() {
     install_twice_and_uninstall("curl").await;
 }
 
-/// What the machine lacks, so that each of the clients is used that this one has.
-fn one_client_each() -> impl Iterator<Item = &'static str> {
-    if !has("wget") {
-        eprintln!("SKIPPED: wget is not installed");
-    }
-    ["wget", "curl"].into_iter().filter(|without| *without == "wget" || has("wget"))
-}
-
 /// The binary alone comes from the server, whose authority this system does not know.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_for_local_plans_alone_verifies_the_server_it_comes_from() {
@@ -388,7 +297,6 @@ async fn agent_check_38_a_token_that_is_refused_leaves_nothing() {
         assert!(!root.at("etc").exists() && !root.at("var").exists() && !root.at("usr").exists());
         assert!(!root.at("systemctl.log").exists());
     }
-    assert!(!server.paths().iter().any(|path| path.starts_with("/assets")), "{:?}", server.paths());
 }
 
 /// A machine that is registered already keeps its identity when a later run is refused.
@@ -413,19 +321,68 @@ async fn an_agent_at_work_is_waited_for() {
     std::fs::write(interlock.join("applyinator-active"), "").unwrap();
     let checksum = server.checksum();
     let args = ["-s", &server.url, "-t", "the \"token\"", "-c", &checksum, "--no-roles"];
-    let (install, watch) = tokio::join!(root.install(&args), async {
-        while !interlock.join("restart-pending").exists() {
-            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    let (install, ()) = tokio::join!(root.install(&args), async {
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
+        while !root.so_far().contains("waiting for the running agent to finish its plan") {
+            assert!(tokio::time::Instant::now() < deadline, "it does not wait: {}", root.so_far());
+            tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        let restarted = root.at("systemctl.log").exists();
+        assert!(interlock.join("restart-pending").exists(), "the agent starts no other plan");
+        assert!(!root.at("systemctl.log").exists(), "the agent is not restarted while it works");
         std::fs::remove_file(interlock.join("applyinator-active")).unwrap();
-        restarted
     });
-    assert!(!watch, "the agent is not restarted while it works");
     assert!(install.status.success(), "{}", said(&install));
     assert!(root.read("systemctl.log").contains("restart rancher-system-agent.service"));
     let requests = server.requests.lock().unwrap().clone();
     let (_, headers) = requests.iter().find(|(path, _)| path == "/v3/connect/agent").unwrap();
     assert!(!headers.contains_key("x-cattle-node-name"), "what was not given is not sent");
     assert!(!interlock.join("restart-pending").exists());
+}
+
+/// What was downloaded may be anything: an agent that works is not given up for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_binary_that_does_not_run_leaves_the_agent_that_does() {
+    let server = Server::start().await;
+    let root = Root::new("none");
+    let agent = root.at("usr/local/bin/rancher-system-agent");
+    std::fs::create_dir_all(agent.parent().unwrap()).unwrap();
+    let working = "#!/bin/sh\necho the agent that works\n";
+    std::fs::write(&agent, working).unwrap();
+    let checksum = server.checksum();
+    let args = ["-s", &server.url, "-t", "the \"token\"", "-c", &checksum, "-w"];
+    let useless = [
+        ("page", "<html>log in</html>\n", "is not a program"),
+        ("empty", "", "is not a program"),
+        ("broken", "#!/bin/sh\nexit 1\n", "does not run"),
+    ];
+    for (name, page, why) in useless {
+        let download = root.at(name);
+        std::fs::write(&download, page).unwrap();
+        let env = [
+            ("NO_PROXY", "127.0.0.1"),
+            ("CATTLE_AGENT_BINARY_LOCAL", "true"),
+            ("CATTLE_AGENT_BINARY_LOCAL_LOCATION", download.to_str().unwrap()),
+        ];
+        let output = root.install_with(&env, &args).await;
+        assert!(!output.status.success() && said(&output).contains(why), "{}", said(&output));
+        assert_eq!(std::fs::read_to_string(&agent).unwrap(), working, "{name}");
+        let names: Vec<_> = std::fs::read_dir(agent.parent().unwrap()).unwrap().flatten().collect();
+        assert_eq!(names.len(), 1, "{name}: {names:?}");
+        assert!(!root.at("systemctl.log").exists(), "{name}");
+    }
+}
+
+/// Read as systemd does: a backslash stands before whatever is meant as it is.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backslash_in_a_proxy_reaches_the_agent() {
+    let server = Server::start().await;
+    let root = Root::new("none");
+    let checksum = server.checksum();
+    let args = ["-s", &server.url, "-t", "the \"token\"", "-c", &checksum, "-w"];
+    let proxy = r"http://corp\new\\user:p@px.example:3128";
+    let output = root.install_with(&[("NO_PROXY", "127.0.0.1"), ("HTTP_PROXY", proxy)], &args).await;
+    assert!(output.status.success(), "{}", said(&output));
+    let file = root.read("etc/systemd/system/rancher-system-agent.env");
+    let line = file.lines().find_map(|line| line.strip_prefix("HTTP_PROXY=")).unwrap();
+    assert_eq!(line.replace(r"\\", "\u{1}").replace('\\', "").replace('\u{1}', r"\"), proxy, "{file}");
 }

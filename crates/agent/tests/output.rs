@@ -10,13 +10,14 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use common::{
     Api,
     machine::{Machine, count},
-    patient,
+    patient, shell, until,
 };
 use drover_agent::remote::gzip_json;
 use serde_json::{Value, json};
@@ -57,7 +58,7 @@ async fn agent_check_15_while_a_line_without_end_is_printed_probes_are_asked_and
     std::fs::write(machine.path("go"), "").unwrap();
     api.until_text("plan-state", "succeeded").await;
     let output = api.output("applied-output", "i");
-    assert!(output.ends_with("xxxend") && output.len() < 70_000, "{}", output.len());
+    assert!(output.ends_with("xxxend") && output.len() < 600_000, "{}", output.len());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -89,7 +90,7 @@ async fn agent_check_16_what_the_api_would_refuse_is_shortened_until_it_fits() {
         let kept = &kept[kept.rfind('\n').map_or(0, |at| at + 1)..];
         assert!(printed(index).ends_with(kept), "the end of instruction {index} is kept");
     }
-    // The same API does refuse the last 64 KiB of each, which would be kept of any one of them alone.
+    // The same API does refuse the last 64 KiB of each, much less than would be kept of any one of them alone.
     let long: BTreeMap<String, String> = (0..INSTRUCTIONS)
         .map(|index| {
             let text = printed(index);
@@ -102,4 +103,114 @@ async fn agent_check_16_what_the_api_would_refuse_is_shortened_until_it_fits() {
         })
         .unwrap_err();
     assert!(refused.contains("Too long: may not be more than 1048576 bytes"), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn agent_check_15_16_long_lines_and_much_output() {
+    let api = Api::new();
+    let mut machine = Machine::new(&api).await;
+    let plan = shell(
+        "head -c 1048576 /dev/zero | tr '\\0' x; head -c 5242880 /dev/urandom | od -An -v -tx1; echo the end",
+    );
+    api.create(&[("plan", &plan), ("plan-state", "pending")]);
+    machine.start();
+    api.until_text("plan-state", "succeeded").await;
+    let output = api.output("applied-output", "i");
+    assert!(output.ends_with("the end\n") && output.len() < 600_000, "{}", output.len());
+    assert!(output.starts_with('[') && output.contains("bytes of earlier output dropped"));
+
+    // The log is spared: of each instruction its beginning, how much is missing, and its end.
+    let quiet = machine.log().len();
+    assert!(quiet < 512 * 1024, "{quiet} bytes of log");
+    let many = "bytes of output are not logged; its end:";
+    for (much, missing) in [
+        ("head -c 2097152 /dev/urandom", many),
+        ("yes | head -c 2097152", many),
+        ("head -c 2097152 /dev/zero", " [2088960 bytes more in this line]"),
+    ] {
+        let before = machine.log().len();
+        api.plan(&shell(&format!("echo the beginning; {much}; echo; echo the end")), Some("pending"));
+        until("it runs", || machine.log()[before..].contains("is applied")).await;
+        let log = machine.log().split_off(before);
+        assert!(log.len() < 512 * 1024, "{much}: {} bytes of log", log.len());
+        assert!(log.contains("the beginning") && log.contains(missing) && log.contains("the end"), "{much}");
+    }
+}
+
+/// Kilobytes of the agent's memory, by the kernel's name for them.
+fn memory(machine: &Machine, field: &str) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", machine.pid())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':')).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+/// The value once it has been the same for a second.
+async fn settled(value: impl Fn() -> u64) -> u64 {
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
+    let (mut last, mut same) = (value(), 0);
+    while same < 10 {
+        assert!(tokio::time::Instant::now() < deadline, "it changes all the time: {last}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let now = value();
+        (last, same) = (now, if now == last { same + 1 } else { 0 });
+    }
+    last
+}
+
+/// An agent that idles in 8 MiB has as much again for the worst of plans.
+#[tokio::test(flavor = "multi_thread")]
+async fn agent_check_16_many_large_outputs_cost_little_memory_and_their_loss_is_told_right() {
+    let api = Api::new();
+    let mut machine = Machine::new(&api).await;
+    api.create(&[("plan", &shell("true")), ("plan-state", "pending")]);
+    machine.start();
+    api.until_text("plan-state", "succeeded").await;
+    // What it frees after a plan goes back a little later.
+    let idle = settled(|| memory(&machine, "VmRSS")).await;
+    // Not compressible, as far as text can be.
+    let script = "head -c 75000 /dev/urandom | base64 -w 0 | head -c 100000";
+    let instructions: Vec<serde_json::Value> = (0..40)
+        .map(|index| json!({"name": format!("i{index}"), "command": "sh", "args": ["-c", script], "saveOutput": true}))
+        .collect();
+    api.plan(&json!({"instructions": instructions}).to_string(), Some("pending"));
+    api.until("it runs", |api| api.text("plan-state") == "in-progress").await;
+    api.until_text("plan-state", "succeeded").await;
+    for index in 0..40 {
+        let output = api.output("applied-output", &format!("i{index}"));
+        let (first, rest) = output.split_once('\n').unwrap();
+        assert_eq!(first, format!("[{} bytes of earlier output dropped]", 100_000 - rest.len()));
+        assert!(rest.len() >= 4000, "{}", rest.len());
+    }
+    let peak = memory(&machine, "VmHWM");
+    println!("idle {idle} kB, peak {peak} kB");
+    assert!(peak - idle <= 8 * 1024, "idle {idle} kB, peak {peak} kB");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_document_is_reported_whole_beside_output_that_is_not() {
+    let api = Api::new();
+    let mut machine = Machine::new(&api).await;
+    api.create(&[("plan", &shell("true")), ("plan-state", "pending")]);
+    machine.start();
+    api.until_text("plan-state", "succeeded").await;
+    let idle = memory(&machine, "VmRSS");
+    let dir = machine.dir.path().display().to_string();
+    let instruction = |name: &str, script: String| json!({"name": name, "command": "sh", "args": ["-c", script], "saveOutput": true});
+    // Neither can be compressed much.
+    let noise = |size: usize| format!("head -c {size} /dev/urandom | base64 -w0 | head -c {size}");
+    let plan = json!({"instructions": [
+        instruction("document", format!("{{ printf '{{\"a\":\"'; {}; printf '\"}}'; }} | tee {dir}/document", noise(150_000))),
+        instruction("noise", noise(5 << 20)),
+    ]});
+    api.plan(&plan.to_string(), Some("pending"));
+    api.until("it runs", |api| api.text("plan-state") == "in-progress").await;
+    api.until_text("plan-state", "succeeded").await;
+    let document = api.output("applied-output", "document");
+    assert_eq!(document, machine.read("document").unwrap());
+    let parsed: serde_json::Value = serde_json::from_str(&document).unwrap();
+    assert_eq!(parsed["a"].as_str().unwrap().len(), 150_000);
+    let noise = api.output("applied-output", "noise");
+    assert!(noise.starts_with('[') && noise.len() >= 100_000, "{}", noise.len());
+    let peak = memory(&machine, "VmHWM");
+    assert!(peak - idle <= 8 * 1024, "idle {idle} kB, peak {peak} kB");
 }

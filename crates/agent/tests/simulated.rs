@@ -16,6 +16,21 @@ use serde_json::json;
 use tokio::time::sleep;
 
 #[tokio::test(start_paused = true)]
+async fn agent_check_6_checksum_mode_runs_exactly_once_more_after_each_restart() {
+    let mut node = Node::new(9);
+    let text = plan(&["a"]);
+    node.api().create(&[("plan", &text)]);
+    for runs in 1..=3 {
+        node.start();
+        sleep(Duration::from_secs(3600)).await;
+        assert_eq!(node.runs("a").len(), runs);
+        assert_eq!(node.api().text("success-count"), runs.to_string());
+        assert_eq!(node.api().text("applied-checksum"), sum(&text));
+        node.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn agent_check_10_checksum_mode_cools_down_stops_at_the_limit_and_restarts_do_not_retry() {
     let mut node = Node::new(1);
     node.exit("a", 1);
@@ -207,10 +222,12 @@ async fn status_catches_up_after_a_full_disk_and_tells_a_refused_credential() {
     node.host.remove_tree(Path::new("/v/status.json")).unwrap();
     until_status(&node, "it is told late", &["succeeded", "\nconnection    connected to "]).await;
 
-    for call in [Call::Get, Call::Put] {
+    // Without reading the plan begins, and cannot be reported; without writing it does not begin.
+    for (call, now) in [(Call::Get, "now "), (Call::Put, "\nnow           waiting to start the plan")] {
         node.api().faults().fail(call, Fault::Status(401), usize::MAX);
         node.api().plan(&plan(&["b"]), Some("pending"));
-        until_status(&node, "it is refused", &["\nconnection    not connected to ", "401"]).await;
+        let refused = ["\nconnection    not connected to ", "401", now];
+        until_status(&node, "it is refused", &refused).await;
         node.api().faults().heal();
         node.api().until_within(LONG, "succeeded", |api| api.text("plan-state") == "succeeded").await;
         until_status(&node, "it is allowed", &["succeeded", "\nconnection    connected to "]).await;
@@ -306,28 +323,52 @@ async fn agent_check_35_no_plan_starts_while_the_installer_is_at_work() {
     assert!(node.host.stat(Path::new("/v/interlock/applyinator-active")).is_err());
 }
 
+/// The machine goes dark after each of its writes in turn: nothing of the agent outlives that but its disk.
 #[tokio::test(start_paused = true)]
 async fn power_loss_between_any_two_writes_ends_well() {
-    for crash in 0..40 {
+    let (mut repeated, mut kept) = (0, 0);
+    for crash in 0.. {
+        let about = format!("power for {crash} writes");
         let mut node = Node::new(100 + crash);
         let text = json!({
             "files": [{"path": "/etc/a", "content": "YQ=="}, {"path": "/etc/b", "content": "Yg=="}],
-            "instructions": [{"name": "i", "command": "x", "args": ["i"], "saveOutput": true}],
+            "instructions": [{"name": "i", "command": "x", "args": ["i", "1"], "saveOutput": true}],
         })
         .to_string();
         node.api().create(&[("plan", &text), ("plan-state", "pending")]);
         node.host.crash_after_writes(crash);
         node.start();
-        sleep(Duration::from_secs(20)).await;
+        let reached = node.until_dark_or_quiet().await;
         node.stop().await;
+        let before = node.runs("i").len();
         node.host.restart();
+        let told = node.api().text("plan-state") == "succeeded";
+        let outbox = node.host.read(Path::new("/v/outbox.json")).unwrap_or_default();
+        let is_kept = String::from_utf8(outbox).unwrap().contains(&sum(&text));
         node.start();
-        node.api().until_within(LONG, "succeeded", |api| api.text("plan-state") == "succeeded").await;
-        assert_eq!(node.host.read(Path::new("/etc/b")).unwrap(), b"b");
-        assert_eq!(node.api().output("applied-output", "i"), "i ran\n");
-        assert_eq!(node.api().text("plan-revision"), "1");
+        node.api().until_within(LONG, &about, |api| api.text("plan-state") == "succeeded").await;
+        sleep(Duration::from_secs(60)).await;
+        for (path, content) in [("/etc/a", b"a"), ("/etc/b", b"b")] {
+            assert_eq!(node.host.read(Path::new(path)).unwrap(), content, "{about}");
+        }
+        // Only what nobody can know of is done again.
+        let runs = node.runs("i");
+        assert_eq!(runs.len(), if told || is_kept { before } else { before + 1 }, "{about}");
+        assert!(before <= 1 && runs.iter().all(|run| run.attempt == "1"), "{about}: {runs:?}");
+        assert_eq!(node.api().output("applied-output", "i"), "i ran\n", "{about}");
+        for (key, value) in [("plan-revision", "1"), ("success-count", "1"), ("failure-count", "0")] {
+            assert_eq!(node.api().text(key), value, "{about}: {key}");
+        }
+        assert!(node.host.read(Path::new("/v/outbox.json")).is_err(), "{about}: all is said");
+        repeated += usize::from(runs.len() == 2);
+        kept += usize::from(is_kept && !told);
         node.stop().await;
+        if !reached {
+            assert!(crash >= 8, "each write was the last once: {crash}");
+            break;
+        }
     }
+    assert!(repeated > 0 && kept > 0, "{repeated} repeated, {kept} known from the outbox alone");
 }
 
 #[tokio::test(start_paused = true)]

@@ -10,7 +10,7 @@ use common::{
     Api,
     machine::{Machine, count},
     node::{LONG, Node, plan},
-    sum,
+    sum, until,
 };
 use drover_agent::{
     host::Host as _,
@@ -24,14 +24,6 @@ const YEAR: i64 = 365 * 24 * 3600;
 
 fn status(node: &Node) -> Status {
     serde_json::from_slice(&node.host.read(Path::new("/v/status.json")).unwrap()).unwrap()
-}
-
-async fn until(what: &str, condition: impl Fn() -> bool) {
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
-    while !condition() {
-        assert!(tokio::time::Instant::now() < deadline, "waited in vain: {what}");
-        sleep(Duration::from_millis(10)).await;
-    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -318,6 +310,57 @@ async fn a_read_only_root_is_told_and_the_agent_goes_on() {
     api.until("the empty plan", |api| api.text("applied-checksum") == sum("{}")).await;
 }
 
+/// As `/usr` is on many systems.
+#[tokio::test(flavor = "multi_thread")]
+async fn files_of_a_plan_on_a_read_only_mount_are_named_and_those_elsewhere_are_written() {
+    let api = Api::new();
+    let mut machine = Machine::new(&api).await;
+    let usr = machine.path("usr");
+    std::fs::create_dir(&usr).unwrap();
+    for (name, content) in [("same", "same"), ("other", "as it was")] {
+        std::fs::write(usr.join(name), content).unwrap();
+        std::fs::set_permissions(usr.join(name), std::fs::Permissions::from_mode(0o600)).unwrap();
+    }
+    let mount = usr.display();
+    machine.before = Some(format!("mount --bind {mount} {mount}; mount -o remount,bind,ro {mount}"));
+    if !machine.command(&["--version"]).output().is_ok_and(|output| output.status.success()) {
+        eprintln!("SKIPPED: this host does not let the test make a mount namespace");
+        return;
+    }
+    // What is right already is no reason to fail.
+    let good = [json!({"path": usr.join("same"), "content": "c2FtZQ=="})];
+    let plan = |files: &[Value]| json!({"files": files}).to_string();
+    api.create(&[("plan", &plan(&good)), ("plan-state", "pending"), ("max-failures", "1")]);
+    machine.start();
+    api.until("it ends", |api| matches!(&*api.text("plan-state"), "succeeded" | "failed")).await;
+    assert_eq!(api.text("plan-state"), "succeeded", "{}", api.output("failed-output", "drover-agent/error"));
+    for (name, entry) in [
+        ("other", json!({"content": "bmV3"})),
+        ("new", json!({"content": "bmV3"})),
+        ("deep/new", json!({"content": "bmV3"})),
+        ("folder", json!({"directory": true})),
+        ("same", json!({"content": "c2FtZQ==", "permissions": "0644"})),
+        ("other", json!({"action": "delete"})),
+    ] {
+        let mut file = entry;
+        file["path"] = usr.join(name).to_str().unwrap().into();
+        let first = json!({"path": machine.path("first"), "content": "Zmlyc3Q="});
+        let text = plan(&[first, file]);
+        let _ = std::fs::remove_file(machine.path("first"));
+        api.plan(&text, Some("pending"));
+        api.until("it fails", |api| api.text("failed-checksum") == sum(&text)).await;
+        let why = api.output("failed-output", "drover-agent/error");
+        assert!(why.contains(&format!("{mount}/{name}")) && why.contains("Read-only file system"), "{why}");
+        assert_eq!(machine.read("first").as_deref(), Some("first"), "those before it are written");
+    }
+    let mut names: Vec<_> =
+        std::fs::read_dir(&usr).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["other", "same"]);
+    assert_eq!(machine.read("usr/other").as_deref(), Some("as it was"));
+    assert!(machine.is_running());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn thousands_of_files_are_written_and_verified() {
     let api = Api::new();
@@ -333,10 +376,22 @@ async fn thousands_of_files_are_written_and_verified() {
     api.create(&[("plan", &text), ("plan-state", "pending")]);
     machine.start();
     api.until_text("plan-state", "succeeded").await;
-    assert_eq!(std::fs::read_to_string(fast.path().join("7/4997")).unwrap(), "x");
+    let verify = || {
+        for index in 0..5000 {
+            let path = fast.path().join(format!("{}/{index}", index % 10));
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), "x", "{index}");
+            let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+            assert_eq!(mode & 0o7777, 0o600, "{index}");
+        }
+        let folders = std::fs::read_dir(fast.path()).unwrap().map(|folder| folder.unwrap().path());
+        let count: usize = folders.map(|folder| std::fs::read_dir(folder).unwrap().count()).sum();
+        assert_eq!(count, 5000, "nothing else is left there");
+    };
+    verify();
+    std::fs::set_permissions(fast.path().join("3/2003"), std::fs::Permissions::from_mode(0o644)).unwrap();
     std::fs::write(fast.path().join("7/4997"), "changed by hand").unwrap();
     let again = json!({"files": files, "error": "another plan"}).to_string();
     api.plan(&again, Some("pending"));
     api.until("it is applied", |api| api.text("applied-checksum") == sum(&again)).await;
-    assert_eq!(std::fs::read_to_string(fast.path().join("7/4997")).unwrap(), "x");
+    verify();
 }

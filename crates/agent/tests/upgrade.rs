@@ -10,7 +10,7 @@ use common::{
     Api, Call, Fault,
     machine::{Machine, count},
     node::{LONG, Node, plan},
-    sum,
+    sum, until,
 };
 use drover_agent::{host::Host as _, status::Status};
 use serde_json::json;
@@ -30,14 +30,6 @@ fn told(node: &Node) -> String {
     let status: Status =
         serde_json::from_slice(&node.host.read(Path::new("/v/status.json")).unwrap()).unwrap();
     status.upgrade.unwrap_or_default()
-}
-
-async fn until(what: &str, condition: impl Fn() -> bool) {
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(120);
-    while !condition() {
-        assert!(tokio::time::Instant::now() < deadline, "waited in vain: {what}");
-        sleep(Duration::from_millis(10)).await;
-    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -150,30 +142,46 @@ async fn results_that_cannot_be_published_and_installers_hold_the_change_up() {
 
 #[tokio::test(start_paused = true)]
 async fn power_loss_between_any_two_writes_of_a_change_leaves_an_agent_that_runs() {
-    for crash in 0..40 {
+    let (mut old, mut new) = (0, 0);
+    for crash in 0.. {
+        let about = format!("power for {crash} writes");
         let mut node = node(100 + crash);
         node.api().create(&[("plan", &plan(&["a"])), ("plan-state", "pending")]);
         node.start();
         node.api().until_text("plan-state", "succeeded").await;
+        assert!(!node.until_dark_or_quiet().await);
         node.host.crash_after_writes(crash);
         node.api().offer(b"new");
-        sleep(Duration::from_secs(20)).await;
+        let reached = node.until_dark_or_quiet().await;
         node.stop().await;
-        node.host.restart();
-        assert!([&b"old"[..], b"new"].contains(&&*file(&node)), "whole, whichever it is");
         // The machine comes up with what lies there.
+        let before = node.host.became();
+        node.host.restart();
         let program = file(&node);
-        let attr = drover_agent::host::Attr { mode: 0o755, owner: None };
-        node.host.replace(Path::new("/proc/self/exe"), &program, attr).unwrap();
+        assert!([&b"old"[..], b"new"].contains(&&*program), "{about}: whole, whichever it is");
+        assert_eq!(node.host.stat(Path::new(AGENT)).unwrap().mode, 0o755, "{about}: it can be run");
         node.start();
         if program == b"old" {
-            node.api().until_within(LONG, "it changed", |_| node.host.became() == 1).await;
+            old += 1;
+            assert_eq!(before, 0, "{about}: what it became is on disk");
+            node.api().until_within(LONG, &about, |_| node.host.became() == 1).await;
+            node.stop().await;
+            node.start();
+        } else {
+            new += 1;
         }
         sleep(Duration::from_secs(60)).await;
-        assert_eq!(file(&node), b"new");
-        assert_eq!(node.runs("a").len(), 1);
+        assert_eq!(file(&node), b"new", "{about}");
+        assert_eq!(node.host.became(), if program == b"old" { 1 } else { before }, "{about}: no more");
+        assert_eq!(node.runs("a").len(), 1, "{about}");
+        assert_eq!(node.host.list(Path::new("/usr/local/bin")).unwrap(), ["rancher-system-agent"], "{about}");
+        assert!(node.host.read(Path::new("/v/continues")).is_err(), "{about}");
         node.stop().await;
+        if !reached {
+            break;
+        }
     }
+    assert!(old >= 4 && new >= 2, "{old} times the old one, {new} times the new one");
 }
 
 #[tokio::test(start_paused = true)]

@@ -27,7 +27,8 @@ pub const PROBE_STATUSES: &str = "probe-statuses";
 pub const FAILED_CHECKSUM: &str = "failed-checksum";
 /// Agent: like [`APPLIED_OUTPUT`], of the attempt that failed.
 pub const FAILED_OUTPUT: &str = "failed-output";
-/// Under this name the agent's own reason stands in [`FAILED_OUTPUT`], beside the outputs of instructions.
+/// Under this name the agent's own reason stands in [`FAILED_OUTPUT`], beside the outputs of instructions. A second line
+/// of it is what the instruction that failed said last.
 pub const AGENT_REASON: &str = "drover-agent/error";
 /// Agent: decimal, failures of the current plan.
 pub const FAILURE_COUNT: &str = "failure-count";

@@ -7,19 +7,24 @@
 mod install;
 pub mod mutate;
 pub mod seeds;
+mod watch;
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
+use drover_agent::config::{Config, Connection};
 use drover_agent::host::{Attr, Host, Kind, MemoryHost, Program};
 use drover_agent::image::registry::challenge::Challenge;
 use drover_agent::image::registry::manifest::{self, Platform};
 use drover_agent::image::registry::registries::{Auth, Registries};
 use drover_agent::image::registry::{Digest, Origin};
-use drover_agent::image::{self, Budget, Reference};
+use drover_agent::image::{self, Budget, Images, Reference};
+use drover_agent::kubeconfig;
 use drover_plan::{PeriodicInstructionOutput, Plan};
 
 pub use install::install_args;
+pub use watch::watch_lines;
 
 /// A plan: what is read and written again is the same plan, and writing its files panics on nothing.
 pub fn plan_json(data: &[u8]) {
@@ -86,21 +91,89 @@ pub fn registry_answers(data: &[u8]) {
 
 /// A layer, compressed or not: nothing outside of the folder changes, and nothing grows without end.
 pub fn tar_layer(data: &[u8]) {
-    const CANARY: &str = "/secret/canary";
-    let host = machine();
-    host.make_dirs(Path::new("/secret"), 0o755).unwrap();
-    host.replace(Path::new(CANARY), b"untouched", Attr { mode: 0o600, owner: None }).unwrap();
+    let host = guarded();
     let into = Path::new("/stage/in");
-    host.make_dirs(into, 0o755).unwrap();
     if let Ok(layer) = image::read_layer(data) {
         let _ = image::unpack_layer(&host, layer, into, &mut Budget::of(1 << 20, 200));
     }
+    assert_unharmed(&host);
+    let mut left = 1 << 20;
+    measure(&host, into, &mut left);
+}
+
+/// An archive in the images directory: what `docker save` writes, or an OCI layout.
+pub fn image_archive(data: &[u8]) {
+    let host = Arc::new(guarded());
+    host.make_dirs(Path::new("/images"), 0o755).unwrap();
+    host.replace(Path::new("/images/a.tar"), data, PRIVATE).unwrap();
+    let config = Config {
+        images_directory: "/images".into(),
+        work_directory: "/stage/work".into(),
+        ..Config::default()
+    };
+    let machine: Arc<dyn Host> = host.clone();
+    let images = Images::new(&config);
+    watch::alone(async move {
+        // Archives are read at once; who finds nothing there would wait for a registry.
+        tokio::select! {
+            biased;
+            _ = images.stage(&machine, seeds::IMAGE, Path::new("/stage/in")) => {}
+            () = std::future::ready(()) => {}
+        }
+    });
+    host.remove_tree(Path::new("/images")).unwrap();
+    let _ = host.remove_tree(Path::new("/stage/cache"));
+    assert_unharmed(&host);
+}
+
+/// The agent's own files, of which the connection comes from a server.
+pub fn config_files(data: &[u8]) {
+    let host = machine();
+    host.make_dirs(Path::new("/e"), 0o755).unwrap();
+    for path in ["/e/config.yaml", "/e/config.json"].map(Path::new) {
+        host.replace(path, data, PRIVATE).unwrap();
+        if let Ok(config) = Config::load(&host, path) {
+            assert!(config.local_enabled || config.remote_enabled, "else there is nothing to do");
+            let _ = (config.var_dir(), config.instruction_timeout());
+        }
+        if let Ok(connection) = Connection::load(&host, path) {
+            for text in [&connection.kube_config, &connection.namespace, &connection.secret_name] {
+                assert!(!text.is_empty());
+            }
+            kubeconfig(connection.kube_config.as_bytes());
+        }
+    }
+}
+
+/// A kubeconfig: whatever it says, there is a URL in the end, and no error repeats a credential.
+pub fn kubeconfig(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    match kubeconfig::parse(text) {
+        Ok(access) => {
+            assert!(access.server.starts_with("http://") || access.server.starts_with("https://"));
+            assert!(access.token.is_none_or(|token| !token.is_empty()));
+        }
+        Err(error) => assert!(!error.to_string().contains(seeds::CREDENTIAL), "{error}"),
+    }
+}
+
+const CANARY: &str = "/secret/canary";
+const PRIVATE: Attr = Attr { mode: 0o600, owner: None };
+
+/// A machine with a folder to unpack into and a file that is none of an image's business.
+fn guarded() -> MemoryHost {
+    let host = machine();
+    host.make_dirs(Path::new("/secret"), 0o755).unwrap();
+    host.replace(Path::new(CANARY), b"untouched", PRIVATE).unwrap();
+    host.make_dirs(Path::new("/stage/in"), 0o755).unwrap();
+    host
+}
+
+fn assert_unharmed(host: &MemoryHost) {
     assert_eq!(host.read(Path::new(CANARY)).unwrap(), b"untouched");
     assert_eq!(host.list(Path::new("/")).unwrap(), ["secret", "stage"]);
     assert_eq!(host.list(Path::new("/stage")).unwrap(), ["in"]);
     assert_eq!(host.list(Path::new("/secret")).unwrap(), ["canary"]);
-    let mut left = 1 << 20;
-    measure(&host, into, &mut left);
 }
 
 fn measure(host: &MemoryHost, path: &Path, left: &mut u64) {

@@ -13,6 +13,7 @@ pub fn of(target: &str) -> Vec<Vec<u8>> {
     match target {
         "gzip_map" => seeds.extend(MAPS.iter().map(|map| gzip(map.as_bytes()))),
         "tar_layer" => seeds.extend(layers()),
+        "image_archive" => seeds.extend(archives()),
         _ => {}
     }
     seeds
@@ -32,9 +33,32 @@ pub fn gzip(bytes: &[u8]) -> Vec<u8> {
     out.finish().unwrap()
 }
 
+/// The image that the archives hold.
+pub const IMAGE: &str = "r.example.com/installer:v1";
+/// What stands in the seeds where a credential belongs.
+pub const CREDENTIAL: &str = "S3cr3tS3cr3t";
+
 /// Layers with everything that a layer can hold, good and bad.
 fn layers() -> Vec<Vec<u8>> {
-    use tar::EntryType::{Directory, Link, Regular, Symlink};
+    use tar::EntryType::{
+        Directory, GNULongLink, GNULongName, Link, Regular, Symlink, XGlobalHeader, XHeader,
+    };
+    let long_name = format!("{}name", "folder/".repeat(30));
+    // Names that do not fit into a header, as GNU and POSIX write them; the last ones lead out.
+    let long = tar(&[
+        ("././@LongLink", GNULongName, &format!("{long_name}\0"), ""),
+        ("folder", Regular, "long", ""),
+        ("././@LongLink", GNULongLink, &format!("{long_name}\0"), ""),
+        ("link", Symlink, "", "folder"),
+        ("pax_global_header", XGlobalHeader, &pax(&[("comment", "hello")]), ""),
+        ("PaxHeaders/a", XHeader, &pax(&[("path", &format!("{long_name}2")), ("mtime", "1.5")]), ""),
+        ("a", Regular, "long too", ""),
+        ("PaxHeaders/b", XHeader, &pax(&[("path", "../../secret/canary"), ("size", "4")]), ""),
+        ("b", Regular, "evil", ""),
+        ("PaxHeaders/c", XHeader, &pax(&[("linkpath", "/secret")]), ""),
+        ("c", Symlink, "", "x"),
+        ("c/canary", Regular, "evil", ""),
+    ]);
     let good = tar(&[
         ("bin", Directory, "", ""),
         ("bin/k3s", Regular, "elf", ""),
@@ -60,7 +84,71 @@ fn layers() -> Vec<Vec<u8>> {
         ("b", Link, "", "a/secret/canary"),
     ]);
     let bomb = gzip(&tar(&[("zero", Regular, &"\0".repeat(3 << 20), "")]));
-    vec![gzip(&good), good, bad, links, bomb]
+    vec![gzip(&good), good, bad, links, bomb, long]
+}
+
+/// Records of a POSIX extended header; each begins with its own length.
+fn pax(records: &[(&str, &str)]) -> String {
+    let one = |(key, value): &(&str, &str)| {
+        let rest = format!(" {key}={value}\n");
+        let mut length = rest.len();
+        while format!("{length}{rest}").len() != length {
+            length += 1;
+        }
+        format!("{length}{rest}")
+    };
+    records.iter().map(one).collect()
+}
+
+/// Archives of an image: by `docker save`, old and new, and as OCI layouts, good and bad.
+fn archives() -> Vec<Vec<u8>> {
+    use tar::EntryType::{Directory, Regular, Symlink};
+    let layer = String::from_utf8(tar(&[("run.sh", Regular, "#!/bin/sh\n", "")])).unwrap();
+    let bad = String::from_utf8(tar(&[("../../secret/canary", Regular, "evil", "")])).unwrap();
+    let saved =
+        |layers: &str| format!(r#"[{{"Config": "c.json", "RepoTags": ["{IMAGE}"], "Layers": [{layers}]}}]"#);
+    let docker = tar(&[
+        ("a", Directory, "", ""),
+        ("a/layer.tar", Regular, &layer, ""),
+        ("b/layer.tar", Symlink, "", "../a/layer.tar"),
+        ("manifest.json", Regular, &saved(r#""a/layer.tar", "b/layer.tar""#), ""),
+    ]);
+    let escaping = tar(&[
+        ("manifest.json", Regular, &saved(r#""../../secret/canary", "bad.tar""#), ""),
+        ("bad.tar", Regular, &bad, ""),
+    ]);
+    // A link that changes its mind around the file that it leads to.
+    let wavering = tar(&[
+        ("manifest.json", Regular, &saved(r#""l""#), ""),
+        ("l", Symlink, "", "nowhere"),
+        ("f", Regular, &layer, ""),
+        ("l", Symlink, "", "f"),
+    ]);
+    let blob =
+        |text: &str| (format!("blobs/sha256/{}", drover_plan::checksum(text.as_bytes())), text.to_owned());
+    let named = |kind: &str, text: &str| {
+        format!(
+            r#"{{"mediaType": "application/vnd.oci.image.{kind}", "digest": "sha256:{}", "size": {}, "annotations": {{"io.containerd.image.name": "{IMAGE}"}}, "platform": {{"os": "linux", "architecture": "amd64"}}}}"#,
+            drover_plan::checksum(text.as_bytes()),
+            text.len()
+        )
+    };
+    let oci = |layer: &str| {
+        let config = r#"{"os": "linux", "architecture": "amd64"}"#;
+        let manifest = format!(
+            r#"{{"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json", "config": {}, "layers": [{}]}}"#,
+            named("config.v1+json", config),
+            named("layer.v1.tar", layer)
+        );
+        let index =
+            format!(r#"{{"schemaVersion": 2, "manifests": [{}]}}"#, named("manifest.v1+json", &manifest));
+        let blobs = [blob(layer), blob(config), blob(&manifest)];
+        let mut entries = vec![("oci-layout", Regular, r#"{"imageLayoutVersion": "1.0.0"}"#, "")];
+        entries.extend(blobs.iter().map(|(name, text)| (name.as_str(), Regular, text.as_str(), "")));
+        entries.push(("index.json", Regular, &index, ""));
+        tar(&entries)
+    };
+    vec![docker, escaping, wavering, oci(&layer), oci(&bad)]
 }
 
 /// Writes names as they are: the usual builder refuses the bad ones.

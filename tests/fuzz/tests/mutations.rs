@@ -66,6 +66,29 @@ fn layers() {
 }
 
 #[test]
+fn archives_of_images() {
+    run("image_archive", targets::image_archive, 500, |_, mut bytes| {
+        fix_tar(&mut bytes);
+        bytes
+    });
+}
+
+#[test]
+fn files_of_the_agent() {
+    run("config_files", targets::config_files, 4000, same);
+}
+
+#[test]
+fn kubeconfigs() {
+    run("kubeconfig", targets::kubeconfig, 4000, same);
+}
+
+#[test]
+fn lines_of_a_watch() {
+    run("watch_lines", targets::watch_lines, 3000, same);
+}
+
+#[test]
 fn arguments_of_the_install_script() {
     run("install_args", targets::install_args, 2000, |random, _| {
         // Lines put together anew get further than lines with wrong letters.

@@ -9,6 +9,9 @@ use drover_plan::File;
 
 use crate::host::{Attr, Host, Kind};
 
+/// -1 leaves owner or group as it is, as for chown.
+const LEFT: u32 = u32::MAX;
+
 /// Which file could not be made right, and why.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -69,7 +72,11 @@ fn apply_one(host: &dyn Host, index: usize, file: &File) -> Result<(), Error> {
     let default = if file.directory { 0o755 } else { 0o600 };
     let attr = Attr { mode: mode(file, default)?, owner: Some(owner(file)?) };
     if file.directory {
-        host.make_dirs(path, attr.mode).map_err(failed("create directory"))?;
+        // Missing parents get the same mode, as the original's do: who closes a directory means what leads there too.
+        let missing: Vec<&Path> = path.ancestors().take_while(|at| host.stat_target(at).is_err()).collect();
+        for at in missing.into_iter().rev().filter(|at| *at != Path::new("")) {
+            host.make_dirs(at, attr.mode).map_err(failed("create directory"))?;
+        }
         return host.set_attr(path, attr).map_err(failed("set mode and owner of"));
     }
     let content =
@@ -82,7 +89,17 @@ fn apply_one(host: &dyn Host, index: usize, file: &File) -> Result<(), Error> {
     {
         host.make_dirs(parent, 0o755).map_err(failed("create the directory of"))?;
     }
-    host.replace(path, &content, attr).map_err(failed("write"))
+    let owner = attr.owner.map(|owner| kept_owner(host, path, owner));
+    host.replace(path, &content, Attr { owner, ..attr }).map_err(failed("write"))
+}
+
+/// The owner with -1 as whom the file belongs to now: what takes its place is a new file.
+fn kept_owner(host: &dyn Host, path: &Path, (uid, gid): (u32, u32)) -> (u32, u32) {
+    if uid != LEFT && gid != LEFT {
+        return (uid, gid);
+    }
+    let found = host.stat_target(path).map_or((LEFT, LEFT), |stat| (stat.uid, stat.gid));
+    (if uid == LEFT { found.0 } else { uid }, if gid == LEFT { found.1 } else { gid })
 }
 
 fn holds(host: &dyn Host, path: &Path, content: &[u8]) -> bool {
@@ -118,8 +135,7 @@ fn mode(file: &File, default: u32) -> Result<u32, Error> {
 }
 
 fn owner(file: &File) -> Result<(u32, u32), Error> {
-    // -1 leaves it as it is, as for chown.
-    let id = |id: i64| if id == -1 { Ok(u32::MAX) } else { u32::try_from(id) };
+    let id = |id: i64| if id == -1 { Ok(LEFT) } else { u32::try_from(id) };
     match (id(file.uid), id(file.gid)) {
         (Ok(uid), Ok(gid)) => Ok((uid, gid)),
         _ => Err(Error::Owner { path: file.path.clone().into(), uid: file.uid, gid: file.gid }),
@@ -222,6 +238,17 @@ mod tests {
     }
 
     #[test]
+    fn an_owner_that_shall_stay_does_so_when_the_content_changes() {
+        let host = MemoryHost::new(jiff::Timestamp::UNIX_EPOCH, 1, NoProgram);
+        let owned = |uid, gid, content| File { uid, gid, ..file("/a", content) };
+        let owner = || host.stat(Path::new("/a")).map(|stat| (stat.uid, stat.gid)).unwrap();
+        apply(&host, &[owned(7, 8, "old"), owned(-1, -1, "new")]).unwrap();
+        assert_eq!((owner(), host.read(Path::new("/a")).unwrap()), ((7, 8), b"new".to_vec()));
+        apply(&host, &[owned(-1, 9, "newer")]).unwrap();
+        assert_eq!(owner(), (7, 9));
+    }
+
+    #[test]
     fn a_directory_behind_a_link_gets_its_mode_and_owner() {
         let (root, host) = disk();
         std::fs::create_dir(root.path().join("real")).unwrap();
@@ -258,6 +285,12 @@ mod tests {
             assert_eq!(host.read(Path::new("/srv/deep/c")).unwrap(), b"new c");
             if finished {
                 assert!(crash >= 4, "each write was interrupted once");
+                // All of it was waited for.
+                host.crash_after_writes(0);
+                host.restart();
+                for (path, new) in [("/etc/a", "new a"), ("/etc/b", "new b"), ("/srv/deep/c", "new c")] {
+                    assert_eq!(host.read(Path::new(path)).unwrap(), new.as_bytes());
+                }
                 break;
             }
         }
@@ -279,10 +312,13 @@ mod tests {
     #[test]
     fn directories_get_their_mode() {
         let (root, host) = disk();
-        let dir = File { directory: true, permissions: "700".into(), ..file("/a/b", "") };
+        std::fs::create_dir(root.path().join("a")).unwrap();
+        let before = std::fs::metadata(root.path().join("a")).unwrap().mode();
+        let dir = File { directory: true, permissions: "711".into(), ..file("/a/b/c", "") };
         apply(&host, std::slice::from_ref(&dir)).unwrap();
         apply(&host, &[dir]).unwrap();
-        assert_eq!(std::fs::metadata(root.path().join("a/b")).unwrap().mode() & 0o7777, 0o700);
-        assert_eq!(std::fs::metadata(root.path().join("a")).unwrap().mode() & 0o7777, 0o755);
+        assert_eq!(std::fs::metadata(root.path().join("a/b/c")).unwrap().mode() & 0o7777, 0o711);
+        assert_eq!(std::fs::metadata(root.path().join("a/b")).unwrap().mode() & 0o7777, 0o711);
+        assert_eq!(std::fs::metadata(root.path().join("a")).unwrap().mode(), before, "was there");
     }
 }

@@ -28,14 +28,17 @@ pub(super) fn record(host: &dyn Host, directory: &Path, plan: &Plan, checksum: &
     }
     host.make_dirs(directory, 0o700)?;
     let bytes = drover_plan::to_vec(&Applied { plan, checksum }).map_err(io::Error::other)?;
+    let stamp = unix_date::compact(host.now());
     let mut copies: Vec<String> =
         host.list(directory)?.into_iter().filter(|name| name.ends_with(SUFFIX)).collect();
+    // Names from the future are of a clock that was set back since: older than what is written now.
+    let is_past = |name: &String| name.get(..stamp.len()).is_some_and(|written| written <= stamp.as_str());
+    copies.sort_by_cached_key(|name| (is_past(name), name.clone()));
     if let Some(newest) = copies.last()
         && host.read(&directory.join(newest)).is_ok_and(|found| found == bytes)
     {
         return Ok(());
     }
-    let stamp = unix_date::compact(host.now());
     let mut name = format!("{stamp}{SUFFIX}");
     // Several plans within a second: sorted after the first, before the next second.
     let mut twin = 0;
@@ -45,7 +48,6 @@ pub(super) fn record(host: &dyn Host, directory: &Path, plan: &Plan, checksum: &
     }
     host.replace(&directory.join(&name), &bytes, Attr { mode: 0o600, owner: None })?;
     copies.push(name);
-    copies.sort();
     let excess = copies.len().saturating_sub(KEPT);
     for name in &copies[..excess] {
         host.remove_file(&directory.join(name))?;
@@ -75,5 +77,34 @@ mod tests {
         let newest = host.read(&directory.join(copies.last().unwrap())).unwrap();
         assert_eq!(String::from_utf8(newest).unwrap(), r#"{"Plan":{"error":"99"},"Checksum":"c"}"#);
         assert_eq!(host.stat(&directory.join(&copies[0])).unwrap().mode, 0o600);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_clock_that_was_set_back_does_not_cost_the_newest_copy() {
+        let host = MemoryHost::new("2026-01-01T00:00:00Z".parse().unwrap(), 1, NoProgram);
+        let directory = Path::new("/var/applied");
+        let write = |index: usize| {
+            let plan = Plan { error: index.to_string(), ..Default::default() };
+            record(&host, directory, &plan, "c").unwrap();
+        };
+        let kept = || -> Vec<String> {
+            let names = host.list(directory).unwrap().into_iter();
+            names.map(|name| String::from_utf8(host.read(&directory.join(name)).unwrap()).unwrap()).collect()
+        };
+        for index in 0..70 {
+            write(index);
+            tokio::time::advance(std::time::Duration::from_secs(1)).await;
+        }
+        host.set_clock(-3600);
+        for index in 70..80 {
+            write(index);
+            write(index);
+            tokio::time::advance(std::time::Duration::from_secs(1)).await;
+        }
+        let copies = kept();
+        assert_eq!(copies.len(), 64);
+        for index in 16..80 {
+            assert!(copies.iter().any(|copy| copy.contains(&format!("\"{index}\""))), "{index}");
+        }
     }
 }

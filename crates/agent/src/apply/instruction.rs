@@ -19,6 +19,8 @@ pub(super) struct Instruction<'a> {
     args: &'a [String],
     command: &'a str,
     script: &'a str,
+    /// Standard output and error are wanted each for itself.
+    apart: bool,
     /// What the plan around it must not show.
     secrets: &'a Redactor,
 }
@@ -26,12 +28,12 @@ pub(super) struct Instruction<'a> {
 impl<'a> Instruction<'a> {
     pub(super) fn one_time(from: &'a OneTimeInstruction, secrets: &'a Redactor) -> Self {
         let OneTimeInstruction { name, image, env, args, command, script, save_output: _ } = from;
-        Self { name, image, env, args, command, script, secrets }
+        Self { name, image, env, args, command, script, apart: false, secrets }
     }
 
     pub(super) fn periodic(from: &'a PeriodicInstruction, secrets: &'a Redactor) -> Self {
         let PeriodicInstruction { name, image, env, args, command, script, .. } = from;
-        Self { name, image, env, args, command, script, secrets }
+        Self { name, image, env, args, command, script, apart: true, secrets }
     }
 
     pub(super) fn quoted_name(&self) -> String {
@@ -46,6 +48,8 @@ pub(super) struct Ran {
     pub(super) stdout: Vec<u8>,
     pub(super) stderr: Vec<u8>,
     pub(super) combined: Vec<u8>,
+    /// What one that failed said last, without secrets.
+    pub(super) last_line: Option<String>,
 }
 
 impl Applier {
@@ -83,7 +87,8 @@ impl Applier {
         redactor.text(instruction.script);
         let exec = self.command(instruction, &dir, attempt)?;
         tracing::info!("[{label}]: running {}{}, attempt {attempt}", exec.program, instruction.quoted_name());
-        let mut capture = Capture::new(label, &redactor);
+        let capture = if instruction.apart { Capture::apart } else { Capture::together };
+        let mut capture = capture(label, &redactor);
         let exit = self.host.run(&exec, &mut capture).await;
         capture.finish();
         let (exit_code, error) = match exit {
@@ -95,9 +100,11 @@ impl Applier {
             }
             Err(error) => (-1, Some(format!("cannot start {}: {error}", exec.program))),
         };
+        let last_line = error.is_some().then(|| capture.last_line()).flatten();
         Ok(Ran {
             error,
             exit_code,
+            last_line,
             stdout: capture.stdout.into_bytes(),
             stderr: capture.stderr.into_bytes(),
             combined: capture.combined.into_bytes(),
@@ -178,6 +185,7 @@ impl Applier {
             args,
             env,
             dir: dir.to_owned(),
+            together: !instruction.apart,
             timeout: self.timeout,
             record: Some(self.record.clone()),
         })

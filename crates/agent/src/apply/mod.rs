@@ -41,19 +41,25 @@ pub struct Pass {
     pub checksum: String,
     /// Write files and run one-time instructions, as this attempt; `None` runs periodic instructions only.
     pub attempt: Option<i64>,
-    /// Earlier results of periodic instructions.
+    /// When periodic instructions ran last and how often they failed since; what they printed is not looked at.
     pub periodic: PeriodicOutputs,
 }
 
 /// What a pass did.
 #[derive(Default)]
 pub struct Done {
-    /// Why the one-time part failed, if it did.
+    /// Why the one-time part failed, if it did; in a second line what the instruction said last.
     pub error: Option<String>,
     /// Saved outputs of one-time instructions, also of one that failed.
     pub outputs: Outputs,
     /// Results of the periodic instructions that ran.
     pub periodic: PeriodicOutputs,
+}
+
+/// Shortens the longest outputs until all together are small.
+pub fn share_periodic(periodic: &mut PeriodicOutputs) {
+    let outputs = periodic.values_mut().flat_map(|output| [&mut output.stdout, &mut output.stderr]);
+    output::share(outputs, output::KEPT_TOGETHER);
 }
 
 /// An installer is at work: no pass until then.
@@ -65,13 +71,16 @@ pub struct Blocked {
 
 /// No pass starts, and no installer either, as long as this is held.
 pub struct Hold<'a> {
-    applier: &'a Applier,
+    _active: Active<'a>,
     _turn: SemaphorePermit<'a>,
 }
 
-impl Drop for Hold<'_> {
+/// The mark that installers wait for. It goes with the pass, also with one that is broken off.
+struct Active<'a>(&'a Applier);
+
+impl Drop for Active<'_> {
     fn drop(&mut self) {
-        self.applier.interlock.end(&*self.applier.host);
+        self.0.interlock.end(&*self.0.host);
     }
 }
 
@@ -131,11 +140,18 @@ impl Applier {
     /// Keeps passes and installers away; `None` if one is under way.
     pub fn hold(&self) -> Option<Hold<'_>> {
         let turn = self.turn.try_acquire().ok()?;
-        if self.blocked().is_some() {
-            return None;
-        }
+        Some(Hold { _active: self.begin().ok()?, _turn: turn })
+    }
+
+    fn begin(&self) -> Result<Active<'_>, Blocked> {
+        let active = Active(self);
         self.interlock.begin(&*self.host);
-        Some(Hold { applier: self, _turn: turn })
+        // Looked for after the mark: an installer writes its file and then looks for the mark, so one of both sees the
+        // other.
+        match self.blocked() {
+            None => Ok(active),
+            Some(blocked) => Err(blocked),
+        }
     }
 
     /// Does the pass.
@@ -145,13 +161,9 @@ impl Applier {
     pub async fn pass(&self, pass: &Pass) -> Result<Done, Blocked> {
         // Never closed, so always granted.
         let _turn = self.turn.acquire().await;
-        if let Some(blocked) = self.blocked() {
-            return Err(blocked);
-        }
-        self.interlock.begin(&*self.host);
+        let _active = self.begin()?;
         // The copy waits for the disk, and nothing waits for the copy.
         let ((), done) = tokio::join!(self.record(pass), self.run(pass));
-        self.interlock.end(&*self.host);
         Ok(done)
     }
 
@@ -173,13 +185,14 @@ impl Applier {
                         tracing::error!("[{label}]: saveOutput needs a name; its output is not reported");
                     } else {
                         done.outputs.insert(instruction.name.clone(), ran.combined);
-                        output::share(&mut done.outputs, output::KEPT_TOGETHER);
+                        output::share(done.outputs.values_mut(), output::KEPT_TOGETHER);
                     }
                 }
                 if let Some(error) = ran.error {
-                    let total = pass.plan.instructions.len();
+                    let (number, total) = (index + 1, pass.plan.instructions.len());
+                    let said = ran.last_line.map(|line| format!("\n{line}")).unwrap_or_default();
                     done.error =
-                        Some(format!("instruction {} of {total}{}: {error}", index + 1, one.quoted_name()));
+                        Some(format!("instruction {number} of {total}{}: {error}{said}", one.quoted_name()));
                     break;
                 }
             }
@@ -204,6 +217,7 @@ impl Applier {
             let output =
                 periodic::record(last, &instruction.name, ran.exit_code, ran.stdout, stderr, self.host.now());
             done.periodic.insert(instruction.name.clone(), output);
+            share_periodic(&mut done.periodic);
         }
         done
     }
@@ -238,5 +252,98 @@ impl Applier {
             }
         });
         prepared.await.unwrap_or_else(|| Err("writing the plan's files broke off".into()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{io, path::Path};
+
+    use super::*;
+    use crate::host::{Attr, BoxFuture, Exec, Exit, MemoryHost, Program, Sink, Source};
+
+    const ACTIVE: &str = "/i/applyinator-active";
+
+    /// `hang` never ends; everything else prints much at once.
+    struct Shell;
+
+    impl Program for Shell {
+        fn run<'a>(
+            &'a self,
+            _: &'a MemoryHost,
+            exec: &'a Exec,
+            sink: &'a mut dyn Sink,
+        ) -> BoxFuture<'a, io::Result<Exit>> {
+            let hangs = exec.program == "hang";
+            for source in [Source::Stdout, Source::Stderr] {
+                sink.write(source, &[b'x'; 100_000]);
+            }
+            Box::pin(async move {
+                if hangs {
+                    std::future::pending::<()>().await;
+                }
+                Ok(Exit::Code(0))
+            })
+        }
+    }
+
+    fn applier() -> (Arc<MemoryHost>, Applier) {
+        let host = Arc::new(MemoryHost::new("2026-01-01T00:00:00Z".parse().unwrap(), 1, Shell));
+        let config = Config {
+            work_directory: "/v/work".into(),
+            interlock_directory: "/i".into(),
+            ..Config::default()
+        };
+        host.make_dirs(Path::new("/i"), 0o700).unwrap();
+        let applier = Applier::new(host.clone(), &config);
+        (host, applier)
+    }
+
+    fn pass(plan: &str, attempt: Option<i64>) -> Pass {
+        let plan = Arc::new(drover_plan::from_slice(plan.as_bytes()).unwrap());
+        Pass { plan, checksum: "c".into(), attempt, periodic: PeriodicOutputs::new() }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pass_that_is_broken_off_takes_its_mark_along() {
+        let (host, applier) = applier();
+        let hanging = pass(r#"{"instructions": [{"command": "hang"}]}"#, Some(1));
+        let broken_off = tokio::time::timeout(Duration::from_secs(1), applier.pass(&hanging)).await;
+        assert!(broken_off.is_err());
+        assert!(host.stat(Path::new(ACTIVE)).is_err(), "no installer waits for nobody");
+        let hold = applier.hold().unwrap();
+        assert!(host.stat(Path::new(ACTIVE)).is_ok());
+        drop(hold);
+        assert!(host.stat(Path::new(ACTIVE)).is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_mark_is_there_before_the_installers_is_looked_for() {
+        let (host, applier) = applier();
+        let now = unix_date::format(host.now());
+        let pending = Path::new("/i/restart-pending");
+        host.replace(pending, now.as_bytes(), Attr { mode: 0o600, owner: None }).unwrap();
+        let blocked = || async { applier.pass(&pass("{}", Some(1))).await.is_err() };
+        let before = host.writes();
+        assert!(blocked().await && applier.hold().is_none());
+        assert!(host.stat(Path::new(ACTIVE)).is_err(), "who is blocked blocks nobody");
+        // Power fails when it would go: then it was there, while the other file was looked for.
+        host.crash_after_writes((host.writes() - before) / 2 - 1);
+        assert!(blocked().await);
+        assert!(host.stat(Path::new(ACTIVE)).is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn periodic_outputs_are_small_together() {
+        let (_, applier) = applier();
+        let many: Vec<_> = (0..20)
+            .map(|index| serde_json::json!({"name": format!("p{index}"), "command": "x", "saveStderrOutput": true}))
+            .collect();
+        let plan = serde_json::json!({"periodicInstructions": many}).to_string();
+        let done = applier.pass(&pass(&plan, None)).await.unwrap();
+        assert_eq!(done.periodic.len(), 20);
+        let kept: usize = done.periodic.values().map(|run| run.stdout.len() + run.stderr.len()).sum();
+        let told = 40 * 64;
+        assert!((output::KEPT_TOGETHER / 2..output::KEPT_TOGETHER + told).contains(&kept), "{kept}");
     }
 }

@@ -1,14 +1,13 @@
 //! What instructions print: kept up to a limit, tail first, and logged line by line without secrets.
 
-use super::Outputs;
 use crate::{
     host::{Sink, Source},
     redact::Redactor,
 };
 
-/// How much of one instruction's output is kept for the report. A secret holds 1 MiB in all.
-pub(super) const KEPT: usize = 64 * 1024;
-/// How much all saved outputs of one pass are together: whatever it is, it fits into the secret and into little memory.
+/// How much of each stream of a periodic instruction is kept for the report. A secret holds 1 MiB in all.
+const KEPT: usize = 64 * 1024;
+/// How much all saved outputs of one pass are together, and how much one of them is if it is alone: whatever it is, it fits into the secret and into little memory.
 pub(super) const KEPT_TOGETHER: usize = 512 * 1024;
 /// Of a line longer than this only the beginning is logged.
 const LOG_LINE: usize = 8 * 1024;
@@ -18,20 +17,26 @@ const LOGGED: usize = 256 * 1024;
 const LOG_PREFIX: usize = 128;
 /// How much of the end is logged when not all is.
 const LOGGED_END: usize = 8 * 1024;
+/// How much of the last line of an instruction that failed stands in the reason.
+const LAST_LINE: usize = 512;
 
 /// The last bytes of a stream.
-#[derive(Clone, Default)]
 pub(super) struct Tail {
     bytes: Vec<u8>,
+    limit: usize,
     dropped: u64,
 }
 
 impl Tail {
+    fn new(limit: usize) -> Self {
+        Self { bytes: Vec::new(), limit, dropped: 0 }
+    }
+
     fn push(&mut self, chunk: &[u8]) {
         self.bytes.extend_from_slice(chunk);
         // Trimmed in large steps, so that a chatty program costs linear time.
-        if self.bytes.len() > 2 * KEPT {
-            let excess = self.bytes.len() - KEPT;
+        if self.bytes.len() > self.limit + self.limit / 4 {
+            let excess = self.bytes.len() - self.limit;
             self.bytes.drain(..excess);
             self.dropped += excess as u64;
         }
@@ -39,7 +44,7 @@ impl Tail {
 
     /// The kept bytes, with a first line that says how much is missing.
     pub(super) fn into_bytes(self) -> Vec<u8> {
-        truncate(self.bytes, KEPT, self.dropped)
+        truncate(self.bytes, self.limit, self.dropped)
     }
 }
 
@@ -69,8 +74,9 @@ fn dropped(bytes: &[u8]) -> (u64, &[u8]) {
 }
 
 /// Shortens the longest outputs until all together are no more than `together` bytes, but for the lines that say so.
-pub(super) fn share(outputs: &mut Outputs, together: usize) {
-    let mut lengths: Vec<usize> = outputs.values().map(|bytes| dropped(bytes).1.len()).collect();
+pub(super) fn share<'a>(outputs: impl Iterator<Item = &'a mut Vec<u8>>, together: usize) {
+    let outputs: Vec<&mut Vec<u8>> = outputs.collect();
+    let mut lengths: Vec<usize> = outputs.iter().map(|bytes| dropped(bytes).1.len()).collect();
     if lengths.iter().sum::<usize>() <= together {
         return;
     }
@@ -84,7 +90,7 @@ pub(super) fn share(outputs: &mut Outputs, together: usize) {
         }
         left -= length;
     }
-    for bytes in outputs.values_mut() {
+    for bytes in outputs {
         *bytes = truncate(std::mem::take(bytes), limit, 0);
     }
 }
@@ -112,7 +118,7 @@ impl Line {
 pub(super) struct Capture<'a> {
     label: &'a str,
     redactor: &'a Redactor,
-    lines: [Line; 2],
+    lines: [Line; SOURCES.len()],
     logged: usize,
     unlogged: u64,
     /// Standard output alone.
@@ -124,23 +130,32 @@ pub(super) struct Capture<'a> {
 }
 
 impl<'a> Capture<'a> {
-    /// `label` marks the log lines.
-    pub(super) fn new(label: &'a str, redactor: &'a Redactor) -> Self {
+    /// Of both streams together. `label` marks the log lines.
+    pub(super) fn together(label: &'a str, redactor: &'a Redactor) -> Self {
+        Self::new(label, redactor, 0, KEPT_TOGETHER)
+    }
+
+    /// Of each stream for itself.
+    pub(super) fn apart(label: &'a str, redactor: &'a Redactor) -> Self {
+        Self::new(label, redactor, KEPT, KEPT)
+    }
+
+    fn new(label: &'a str, redactor: &'a Redactor, each: usize, both: usize) -> Self {
         Self {
             label,
             redactor,
             lines: Default::default(),
             logged: 0,
             unlogged: 0,
-            stdout: Tail::default(),
-            stderr: Tail::default(),
-            combined: Tail::default(),
+            stdout: Tail::new(each),
+            stderr: Tail::new(each),
+            combined: Tail::new(both),
         }
     }
 
     /// Logs what is left of unfinished lines, and the end of what was too much.
     pub(super) fn finish(&mut self) {
-        for source in [Source::Stdout, Source::Stderr] {
+        for source in SOURCES {
             let rest = std::mem::take(&mut self.lines[index(source)]);
             if rest.len() > 0 {
                 self.log(source, &rest);
@@ -170,13 +185,24 @@ impl<'a> Capture<'a> {
         }
     }
 
+    /// The last line that says something, without secrets.
+    pub(super) fn last_line(&self) -> Option<String> {
+        let text = String::from_utf8_lossy(&self.combined.bytes);
+        let line = text.lines().map(str::trim).rfind(|line| !line.is_empty())?;
+        Some(self.redactor.clean_start(line, LAST_LINE).0)
+    }
+
     fn log(&mut self, source: Source, line: &Line) {
         if self.logged >= LOGGED {
             self.unlogged += line.len() as u64 + 1;
             return;
         }
         let text = String::from_utf8_lossy(&line.start);
-        let stream = if source == Source::Stdout { "stdout" } else { "stderr" };
+        let stream = match source {
+            Source::Stdout => "stdout",
+            Source::Stderr => "stderr",
+            Source::Both => "output",
+        };
         let text = if line.more == 0 { text.trim_end_matches('\r') } else { &text };
         let (mut shown, length) = self.redactor.clean_start(text, LOG_LINE);
         let rest = text.len() - length + line.more;
@@ -193,6 +219,7 @@ impl Sink for Capture<'_> {
         match source {
             Source::Stdout => self.stdout.push(chunk),
             Source::Stderr => self.stderr.push(chunk),
+            Source::Both => {}
         }
         self.combined.push(chunk);
         let limit = LOG_LINE + self.redactor.reach();
@@ -217,16 +244,20 @@ fn cost(text: &str) -> usize {
     LOG_PREFIX + text.chars().flat_map(char::escape_debug).map(char::len_utf8).sum::<usize>()
 }
 
+const SOURCES: [Source; 3] = [Source::Stdout, Source::Stderr, Source::Both];
+
 fn index(source: Source) -> usize {
     match source {
         Source::Stdout => 0,
         Source::Stderr => 1,
+        Source::Both => 2,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    #![allow(clippy::unwrap_used)]
+    use super::{super::Outputs, *};
 
     #[test]
     fn what_is_dropped_in_several_steps_is_told_as_one() {
@@ -245,9 +276,9 @@ mod tests {
         let output = |index: usize, length: usize| (format!("i{index}"), vec![b'a'; length]);
         let mut outputs: Outputs = (0..40).map(|index| output(index, index * 1000)).collect();
         let before = outputs.clone();
-        share(&mut outputs, 1_000_000);
+        share(outputs.values_mut(), 1_000_000);
         assert_eq!(outputs, before);
-        share(&mut outputs, 400_000);
+        share(outputs.values_mut(), 400_000);
         let kept: usize = outputs.values().map(|bytes| dropped(bytes).1.len()).sum();
         assert!((399_900..=400_000).contains(&kept), "{kept}");
         assert_eq!(outputs["i5"], before["i5"]);
@@ -260,15 +291,34 @@ mod tests {
     #[test]
     fn the_tail_is_kept_and_the_loss_is_told() {
         let redactor = Redactor::default();
-        let mut capture = Capture::new("x_0", &redactor);
-        for _ in 0..80 {
-            capture.write(Source::Stdout, &[b'a'; 65536]);
+        for (mut capture, limit) in
+            [(Capture::apart("x_0", &redactor), KEPT), (Capture::together("x_0", &redactor), KEPT_TOGETHER)]
+        {
+            for _ in 0..80 {
+                capture.write(Source::Stdout, &[b'a'; 65536]);
+            }
+            capture.write(Source::Stderr, b"the end");
+            let combined = capture.combined.into_bytes();
+            assert!((limit..limit + 100).contains(&combined.len()));
+            assert!(combined.ends_with(b"the end"));
+            let told = format!("[{} bytes", 80 * 65536 + 7 - limit);
+            assert!(combined.starts_with(told.as_bytes()), "{}", String::from_utf8_lossy(&combined[..60]));
+            if limit == KEPT {
+                assert_eq!(capture.stderr.into_bytes(), b"the end");
+            }
         }
-        capture.write(Source::Stderr, b"the end");
-        let combined = capture.combined.into_bytes();
-        assert!(combined.len() < KEPT + 100);
-        assert!(combined.ends_with(b"the end"));
-        assert!(combined.starts_with(b"[51"), "{}", String::from_utf8_lossy(&combined[..60]));
-        assert_eq!(capture.stderr.into_bytes(), b"the end");
+    }
+
+    #[test]
+    fn the_last_line_says_something_and_no_secret() {
+        let mut redactor = Redactor::default();
+        redactor.env(["DB_PASSWORD=hunter22"]);
+        let mut capture = Capture::together("x_0", &redactor);
+        assert_eq!(capture.last_line(), None);
+        capture.write(Source::Stdout, b"fine\n");
+        capture.write(Source::Stderr, b"login with hunter22 failed\r\n \n\n");
+        assert_eq!(capture.last_line().unwrap(), "login with [redacted] failed");
+        capture.write(Source::Stdout, &[b'z'; 5000]);
+        assert_eq!(capture.last_line().unwrap().len(), LAST_LINE);
     }
 }

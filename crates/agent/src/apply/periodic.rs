@@ -5,6 +5,7 @@ use std::time::Duration;
 use drover_plan::{PeriodicInstruction, PeriodicInstructionOutput};
 use jiff::Timestamp;
 
+use super::PeriodicOutputs;
 use crate::{span, unix_date};
 
 const DEFAULT_PERIOD: Duration = Duration::from_secs(600);
@@ -27,6 +28,20 @@ pub fn next_run(
     let failure =
         after(&last.last_failed_run_time, RETRY * u32::try_from(last.failures.clamp(1, 6)).unwrap_or(6));
     success.max(failure).unwrap_or(now)
+}
+
+/// What the next runs depend on. The outputs, which can be large, are only for the report.
+pub fn without_outputs(runs: &PeriodicOutputs) -> PeriodicOutputs {
+    let without = |run: &PeriodicInstructionOutput| PeriodicInstructionOutput {
+        name: run.name.clone(),
+        stdout: Vec::new(),
+        stderr: Vec::new(),
+        exit_code: run.exit_code,
+        last_successful_run_time: run.last_successful_run_time.clone(),
+        failures: run.failures,
+        last_failed_run_time: run.last_failed_run_time.clone(),
+    };
+    runs.iter().map(|(name, run)| (name.clone(), without(run))).collect()
 }
 
 /// What is reported after a run.

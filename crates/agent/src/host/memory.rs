@@ -1,11 +1,17 @@
 //! A machine without a machine: files in a map, programs and connections as functions of the test or simulation.
 //!
 //! Time is tokio's, so a paused runtime plays hours in milliseconds. [`MemoryHost::crash_after_writes`] makes the
-//! machine lose power: from then on every write fails, until [`MemoryHost::restart`]. Programs that know only real files
-//! share a directory with the machine: [`MemoryHost::with_volume`].
+//! machine lose power: from then on every write fails, nothing starts and nothing is said or heard, until
+//! [`MemoryHost::restart`]; and what was not waited for is not on its disk then. Programs that know only real files share
+//! a directory with the machine: [`MemoryHost::with_volume`].
+//!
+//! The disk is one with a journal: a write that is waited for brings all earlier changes of names with it, but not the
+//! content of other files.
+
+mod disk;
+mod line;
 
 use std::{
-    collections::BTreeMap,
     io::{self, Cursor, Read, Write},
     path::{Component, Path, PathBuf},
     sync::{
@@ -18,6 +24,8 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
 use super::{Attr, BoxFuture, BoxIo, Exec, Exit, Host, Kind, Sink, Stat, volume::Volume};
+use disk::{Disk, Entry, Node};
+use line::{Line, is_off, power_lost};
 
 /// What happens when an instruction runs a program.
 pub trait Program: Send + Sync + 'static {
@@ -37,24 +45,9 @@ pub trait Program: Send + Sync + 'static {
     }
 }
 
-#[derive(Clone)]
-enum Node {
-    Directory,
-    // A hard link shares the bytes.
-    File(Arc<Mutex<Vec<u8>>>),
-    Symlink(PathBuf),
-}
-
-#[derive(Clone)]
-struct Entry {
-    node: Node,
-    mode: u32,
-    owner: (u32, u32),
-}
-
 /// See the module.
 pub struct MemoryHost {
-    files: Arc<Mutex<BTreeMap<PathBuf, Entry>>>,
+    files: Mutex<Disk>,
     volumes: Vec<Volume>,
     program: Box<dyn Program>,
     start: Instant,
@@ -63,8 +56,9 @@ pub struct MemoryHost {
     ahead: AtomicI64,
     random: AtomicU64,
     /// Writes left before the power fails; `u64::MAX` for never.
-    power: AtomicU64,
+    power: Arc<AtomicU64>,
     writes: AtomicU64,
+    env: Vec<(String, String)>,
     executable: Option<PathBuf>,
     became: AtomicU64,
 }
@@ -76,18 +70,25 @@ impl MemoryHost {
     /// A machine with an empty disk whose clock starts at `epoch`. Call it inside a tokio runtime.
     pub fn new(epoch: Timestamp, seed: u64, program: impl Program) -> Self {
         Self {
-            files: Arc::default(),
+            files: Mutex::default(),
             volumes: Vec::new(),
             program: Box::new(program),
             start: Instant::now(),
             epoch,
             ahead: AtomicI64::new(0),
             random: AtomicU64::new(seed),
-            power: AtomicU64::new(u64::MAX),
+            power: Arc::new(AtomicU64::new(u64::MAX)),
             writes: AtomicU64::new(0),
+            env: vec![("PATH".into(), "/usr/bin:/bin".into())],
             executable: None,
             became: AtomicU64::new(0),
         }
+    }
+
+    /// A variable of the agent's own environment.
+    pub fn with_env(mut self, name: &str, value: &str) -> Self {
+        self.env.push((name.to_owned(), value.to_owned()));
+        self
     }
 
     /// The agent's own program lies at `path`, and the agent may replace it. Starting the agent anew after it became
@@ -97,9 +98,18 @@ impl MemoryHost {
         self.make_dirs(path.parent().unwrap_or(Path::new("/")), 0o755)?;
         self.replace(&path, content, Attr { mode: 0o755, owner: None })?;
         self.make_dirs(Path::new(RUNNING).parent().unwrap_or(Path::new("/")), 0o755)?;
-        self.replace(Path::new(RUNNING), content, Attr { mode: 0o755, owner: None })?;
         self.executable = Some(path);
+        self.load_executable()?;
         Ok(self)
+    }
+
+    /// The process runs what lies at the agent's path; that is no write.
+    fn load_executable(&self) -> io::Result<()> {
+        if let Some(path) = &self.executable {
+            let node = Node::File(Arc::new(Mutex::new(self.read(path)?)));
+            self.files().seen.insert(RUNNING.into(), Entry { node, mode: 0o755, owner: (0, 0) });
+        }
+        Ok(())
     }
 
     /// How often the agent became another program.
@@ -127,14 +137,19 @@ impl MemoryHost {
         self.power.store(n, Ordering::SeqCst);
     }
 
-    /// Power is back; the disk holds what was written before.
+    /// Power is back. If it was gone, the disk holds what was waited for, and the agent's program is the one on it.
     pub fn restart(&self) {
+        if self.is_dead() {
+            self.files().forget();
+            // Where it is gone, nobody starts it either.
+            let _ = self.load_executable();
+        }
         self.power.store(u64::MAX, Ordering::SeqCst);
     }
 
     /// Whether the power has failed, or will before the next write.
     pub fn is_dead(&self) -> bool {
-        self.power.load(Ordering::SeqCst) == 0
+        is_off(&self.power)
     }
 
     /// How many writes there were.
@@ -142,7 +157,7 @@ impl MemoryHost {
         self.writes.load(Ordering::SeqCst)
     }
 
-    fn files(&self) -> MutexGuard<'_, BTreeMap<PathBuf, Entry>> {
+    fn files(&self) -> MutexGuard<'_, Disk> {
         // Nothing panics while it is held.
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -153,7 +168,7 @@ impl MemoryHost {
             left => left.checked_sub(1),
         });
         if spent.is_err() {
-            return Err(io::Error::other("power lost"));
+            return Err(power_lost());
         }
         self.writes.fetch_add(1, Ordering::SeqCst);
         Ok(())
@@ -163,7 +178,7 @@ impl MemoryHost {
     fn target(&self, path: &Path) -> io::Result<PathBuf> {
         let mut at = clean(path);
         for _ in 0..8 {
-            match self.files().get(&at).map(|entry| entry.node.clone()) {
+            match self.files().seen.get(&at).map(|entry| entry.node.clone()) {
                 Some(Node::Symlink(target)) => {
                     at = clean(&at.parent().unwrap_or(Path::new("/")).join(target));
                 }
@@ -178,12 +193,20 @@ impl MemoryHost {
         let mut files = self.files();
         if let Some(parent) = path.parent()
             && parent != Path::new("/")
-            && !matches!(files.get(parent), Some(Entry { node: Node::Directory, .. }))
+            && !matches!(files.seen.get(parent), Some(Entry { node: Node::Directory, .. }))
         {
             return Err(io::ErrorKind::NotFound.into());
         }
-        files.insert(path, entry);
+        files.change(&path, Some(entry));
         Ok(())
+    }
+
+    fn put_file(&self, path: &Path, content: &[u8], attr: Attr) -> io::Result<()> {
+        if self.stat(path).is_ok_and(|stat| stat.kind == Kind::Directory) {
+            return Err(io::ErrorKind::IsADirectory.into());
+        }
+        let node = Node::File(Arc::new(Mutex::new(content.to_vec())));
+        self.put(path, Entry { node, mode: attr.mode, owner: attr.owner.unwrap_or((0, 0)) })
     }
 }
 
@@ -232,7 +255,7 @@ impl Host for MemoryHost {
     }
 
     fn env(&self) -> Vec<(String, String)> {
-        vec![("PATH".into(), "/usr/bin:/bin".into())]
+        self.env.clone()
     }
 
     fn identity(&self) -> (u32, u32) {
@@ -244,7 +267,7 @@ impl Host for MemoryHost {
         if let Some(volume) = self.volume(&at) {
             return volume.files().read(&at);
         }
-        match self.files().get(&at).map(|entry| entry.node.clone()) {
+        match self.files().seen.get(&at).map(|entry| entry.node.clone()) {
             Some(Node::File(bytes)) => Ok(bytes.lock().unwrap_or_else(PoisonError::into_inner).clone()),
             Some(_) => Err(io::ErrorKind::IsADirectory.into()),
             None => Err(io::ErrorKind::NotFound.into()),
@@ -281,7 +304,7 @@ impl Host for MemoryHost {
             return volume.stat(&path);
         }
         let files = self.files();
-        let entry = files.get(&path).ok_or(io::ErrorKind::NotFound)?;
+        let entry = files.seen.get(&path).ok_or(io::ErrorKind::NotFound)?;
         let (kind, len) = match &entry.node {
             Node::Directory => (Kind::Directory, 0),
             Node::File(bytes) => {
@@ -302,6 +325,7 @@ impl Host for MemoryHost {
         }
         let files = self.files();
         Ok(files
+            .seen
             .range(path.clone()..)
             .take_while(|(at, _)| at.starts_with(&path))
             .filter(|(at, _)| at.parent() == Some(&path))
@@ -335,11 +359,17 @@ impl Host for MemoryHost {
         if let Some(volume) = self.volume(&clean(path)) {
             return volume.files().replace(&clean(path), content, Volume::attr(attr));
         }
-        if self.stat(path).is_ok_and(|stat| stat.kind == Kind::Directory) {
-            return Err(io::ErrorKind::IsADirectory.into());
+        self.put_file(path, content, attr)?;
+        self.files().sync(&clean(path));
+        Ok(())
+    }
+
+    fn refresh(&self, path: &Path, content: &[u8], attr: Attr) -> io::Result<()> {
+        self.write()?;
+        match self.volume(&clean(path)) {
+            Some(volume) => volume.files().refresh(&clean(path), content, Volume::attr(attr)),
+            None => self.put_file(path, content, attr),
         }
-        let node = Node::File(Arc::new(Mutex::new(content.to_vec())));
-        self.put(path, Entry { node, mode: attr.mode, owner: attr.owner.unwrap_or((0, 0)) })
     }
 
     fn set_attr(&self, path: &Path, attr: Attr) -> io::Result<()> {
@@ -348,9 +378,10 @@ impl Host for MemoryHost {
             return volume.files().set_attr(&clean(path), Volume::attr(attr));
         }
         let mut files = self.files();
-        let entry = files.get_mut(&clean(path)).ok_or(io::ErrorKind::NotFound)?;
+        let mut entry = files.seen.get(&clean(path)).cloned().ok_or(io::ErrorKind::NotFound)?;
         entry.mode = attr.mode;
         entry.owner = attr.owner.unwrap_or(entry.owner);
+        files.change(&clean(path), Some(entry));
         Ok(())
     }
 
@@ -362,7 +393,7 @@ impl Host for MemoryHost {
         if self.stat(path)?.kind == Kind::Directory {
             return Err(io::ErrorKind::IsADirectory.into());
         }
-        self.files().remove(&clean(path));
+        self.files().change(&clean(path), None);
         Ok(())
     }
 
@@ -375,7 +406,11 @@ impl Host for MemoryHost {
             return Err(io::ErrorKind::NotADirectory.into());
         }
         let path = clean(path);
-        self.files().retain(|at, _| !at.starts_with(&path));
+        let mut files = self.files();
+        let gone: Vec<PathBuf> = files.seen.keys().filter(|at| at.starts_with(&path)).cloned().collect();
+        for path in gone {
+            files.change(&path, None);
+        }
         Ok(())
     }
 
@@ -392,7 +427,7 @@ impl Host for MemoryHost {
         if let Some(volume) = self.volume(&clean(path)) {
             return volume.files().hard_link(&clean(existing), &clean(path));
         }
-        let entry = self.files().get(&clean(existing)).cloned().ok_or(io::ErrorKind::NotFound)?;
+        let entry = self.files().seen.get(&clean(existing)).cloned().ok_or(io::ErrorKind::NotFound)?;
         self.put(path, entry)
     }
 
@@ -401,20 +436,24 @@ impl Host for MemoryHost {
         if let Some(volume) = self.volume(&clean(to)) {
             return volume.files().rename(&clean(from), &clean(to));
         }
-        let entry = self.files().remove(&clean(from)).ok_or(io::ErrorKind::NotFound)?;
-        self.put(to, entry)
+        let entry = self.files().seen.get(&clean(from)).cloned().ok_or(io::ErrorKind::NotFound)?;
+        self.put(to, entry)?;
+        let mut files = self.files();
+        files.change(&clean(from), None);
+        files.sync(&clean(to));
+        Ok(())
     }
 
     fn executable(&self) -> Option<PathBuf> {
         self.executable.clone()
     }
 
-    fn become_program<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, io::Error> {
+    fn become_program<'a>(&'a self, _: &'a Path) -> BoxFuture<'a, io::Error> {
         Box::pin(async move {
-            let program = self.read(path).and_then(|program| {
-                self.replace(Path::new(RUNNING), &program, Attr { mode: 0o755, owner: None })
-            });
-            if let Err(error) = program {
+            if self.is_dead() {
+                return power_lost();
+            }
+            if let Err(error) = self.load_executable() {
                 return error;
             }
             self.became.fetch_add(1, Ordering::SeqCst);
@@ -424,15 +463,78 @@ impl Host for MemoryHost {
     }
 
     fn run<'a>(&'a self, exec: &'a Exec, sink: &'a mut dyn Sink) -> BoxFuture<'a, io::Result<Exit>> {
+        if self.is_dead() {
+            return Box::pin(async { Err(power_lost()) });
+        }
         self.program.run(self, exec, sink)
     }
 
     fn dial<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, io::Result<BoxIo>> {
-        self.program.dial(host, port)
+        Box::pin(async move {
+            let io = self.program.dial(host, port).await?;
+            Ok(Box::new(Line { io, power: self.power.clone() }) as BoxIo)
+        })
     }
 
     fn blocking<'a>(&'a self, job: Box<dyn FnOnce() + Send + 'static>) -> BoxFuture<'a, ()> {
         // In place: another thread would let paused time run away.
         Box::pin(async move { job() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::testing::NoProgram;
+
+    const PRIVATE: Attr = Attr { mode: 0o600, owner: None };
+
+    fn host() -> MemoryHost {
+        let host = MemoryHost::new(Timestamp::UNIX_EPOCH, 1, NoProgram);
+        host.make_dirs(Path::new("/v"), 0o700).unwrap();
+        host.replace(Path::new("/v/old"), b"old", PRIVATE).unwrap();
+        host
+    }
+
+    fn lose_power(host: &MemoryHost) {
+        host.crash_after_writes(0);
+        host.restart();
+    }
+
+    #[tokio::test]
+    async fn a_power_loss_takes_what_was_not_waited_for() {
+        let host = host();
+        let read = |path: &str| host.read(Path::new(path)).ok();
+        host.refresh(Path::new("/v/old"), b"new", PRIVATE).unwrap();
+        host.refresh(Path::new("/v/status"), b"shown", PRIVATE).unwrap();
+        host.create(Path::new("/v/half"), 0o600).unwrap().write_all(b"ha").unwrap();
+        host.make_dirs(Path::new("/w/deep"), 0o700).unwrap();
+        assert_eq!(read("/v/old").unwrap(), b"new", "whoever reads now sees it");
+        lose_power(&host);
+        assert_eq!(host.list(Path::new("/v")).unwrap(), ["old"]);
+        assert_eq!(read("/v/old").unwrap(), b"old");
+        assert!(host.stat(Path::new("/w")).is_err());
+        // A removal that was not waited for is none.
+        host.remove_tree(Path::new("/v")).unwrap();
+        lose_power(&host);
+        assert_eq!(read("/v/old").unwrap(), b"old");
+        // Without a power loss, everything stays.
+        host.refresh(Path::new("/v/old"), b"new", PRIVATE).unwrap();
+        host.restart();
+        assert_eq!(read("/v/old").unwrap(), b"new");
+    }
+
+    #[tokio::test]
+    async fn a_write_that_is_waited_for_stays_with_its_directories_and_earlier_removals() {
+        let host = host();
+        host.remove_file(Path::new("/v/old")).unwrap();
+        host.refresh(Path::new("/v/status"), b"shown", PRIVATE).unwrap();
+        host.make_dirs(Path::new("/w/deep"), 0o700).unwrap();
+        host.create(Path::new("/w/deep/beside"), 0o600).unwrap().write_all(b"whole").unwrap();
+        host.rename(Path::new("/w/deep/beside"), Path::new("/w/deep/file")).unwrap();
+        lose_power(&host);
+        assert_eq!(host.read(Path::new("/w/deep/file")).unwrap(), b"whole");
+        assert_eq!(host.list(Path::new("/w/deep")).unwrap(), ["file"]);
+        assert!(host.list(Path::new("/v")).unwrap().is_empty(), "another file's content is not waited for");
     }
 }

@@ -9,6 +9,7 @@ mod access_list;
 mod alive;
 #[cfg(unix)]
 mod left;
+mod lookup;
 mod memory;
 mod process;
 mod put;
@@ -92,6 +93,8 @@ pub struct Exec {
     pub env: Vec<(String, String)>,
     /// Working directory.
     pub dir: PathBuf,
+    /// Both streams come through one pipe, so in the order in which they were printed, where the system can do that.
+    pub together: bool,
     /// Kill the process group after this long.
     pub timeout: Option<Duration>,
     /// A file that names the process group as long as it runs, for [`Host::end_left`]. Its directory must exist.
@@ -105,6 +108,8 @@ pub enum Source {
     Stdout,
     /// Standard error.
     Stderr,
+    /// That of both ([`Exec::together`]).
+    Both,
 }
 
 /// How a program ended.

@@ -1,6 +1,14 @@
 //! Running one program: own process group, chunked output, an end that a stray grandchild cannot delay.
 
-use std::{io, path::PathBuf, process::Stdio, time::Duration};
+use std::{
+    future::{Future, poll_fn},
+    io,
+    path::PathBuf,
+    pin::pin,
+    process::Stdio,
+    task::Poll,
+    time::Duration,
+};
 
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _},
@@ -13,8 +21,12 @@ use super::{Exec, Exit, Sink, Source, sys};
 /// How long output is still collected after the program itself ended. What it printed is in the pipe by then; only a
 /// process that it left behind can still hold the pipe open. Nobody waits for that, but it must be able to print.
 const DRAIN: Duration = Duration::from_millis(250);
+/// The most that a pipe can hold, unless root raised the system's limit.
+const HELD: usize = 1024 * 1024;
 /// Between the polite and the final signal.
 const GRACE: Duration = Duration::from_secs(2);
+
+type Pipe = Box<dyn AsyncRead + Send + Unpin>;
 
 /// Runs it in a real directory, with its record in a real file.
 pub(super) async fn run(
@@ -33,6 +45,7 @@ pub(super) async fn run(
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     sys::prepare(&mut command);
+    let joined = if exec.together { sys::join_streams(&mut command)? } else { None };
     // Dropped after the group, which is then dead or no longer ours.
     #[cfg(unix)]
     let _record = record.and_then(|path| {
@@ -50,9 +63,14 @@ pub(super) async fn run(
     drop(record);
     let mut child = command.spawn()?;
     let mut group = sys::Group::of(&child);
-    let (Some(mut stdout), Some(mut stderr)) = (child.stdout.take(), child.stderr.take()) else {
-        return Err(io::Error::other("pipes of the program are missing"));
-    };
+    // With our copies of its ends of the pipes: they would never be closed.
+    drop(command);
+    let (mut stdout, mut stderr, first): (Pipe, Pipe, Source) =
+        match (joined, child.stdout.take(), child.stderr.take()) {
+            (Some(both), ..) => (Box::new(both), Box::new(tokio::io::empty()), Source::Both),
+            (None, Some(stdout), Some(stderr)) => (Box::new(stdout), Box::new(stderr), Source::Stdout),
+            _ => return Err(io::Error::other("pipes of the program are missing")),
+        };
 
     let mut out = vec![0; 16 * 1024];
     let mut err = vec![0; 16 * 1024];
@@ -65,7 +83,7 @@ pub(super) async fn run(
     while exit.is_none() || out_open || err_open {
         tokio::select! {
             read = stdout.read(&mut out), if out_open => match read {
-                Ok(n) if n > 0 => sink.write(Source::Stdout, &out[..n]),
+                Ok(n) if n > 0 => sink.write(first, &out[..n]),
                 _ => out_open = false,
             },
             read = stderr.read(&mut err), if err_open => match read {
@@ -82,6 +100,9 @@ pub(super) async fn run(
             }
             () = &mut deadline => {
                 if exit.is_some() {
+                    // On a machine that is slow to read, what it printed last, the reason, is still there.
+                    out_open = out_open && drain(&mut stdout, &mut out, first, sink).await;
+                    err_open = err_open && drain(&mut stderr, &mut err, Source::Stderr, sink).await;
                     break;
                 }
                 if timed_out {
@@ -106,6 +127,38 @@ pub(super) async fn run(
     Ok(Exit::Code(exit.map_or(-1, sys::exit_code)))
 }
 
+/// Reads what a pipe holds, and waits for nothing; whoever fills it faster is not followed. False once it is closed.
+async fn drain(
+    pipe: &mut (impl AsyncRead + Unpin),
+    buffer: &mut [u8],
+    source: Source,
+    sink: &mut dyn Sink,
+) -> bool {
+    let mut left = HELD;
+    while left > 0 {
+        match at_once(pipe.read(buffer)).await {
+            None => return true,
+            Some(Ok(n)) if n > 0 => {
+                sink.write(source, &buffer[..n]);
+                left = left.saturating_sub(n);
+            }
+            Some(_) => return false,
+        }
+    }
+    true
+}
+
+/// What the future gives without waiting.
+async fn at_once<T>(future: impl Future<Output = T>) -> Option<T> {
+    // A task that has read much is otherwise told to wait although there is more.
+    let mut future = pin!(tokio::task::unconstrained(future));
+    poll_fn(|context| match future.as_mut().poll(context) {
+        Poll::Ready(value) => Poll::Ready(Some(value)),
+        Poll::Pending => Poll::Ready(None),
+    })
+    .await
+}
+
 /// Reads what nobody asks for any more: a closed pipe would end whoever prints into it.
 async fn swallow(mut pipe: impl AsyncRead + Unpin) {
     let mut chunk = [0; 1024];
@@ -126,7 +179,16 @@ mod tests {
     }
 
     async fn shell(script: &str, timeout: Option<Duration>) -> (io::Result<Exit>, String) {
+        shell_with(script, timeout, false).await
+    }
+
+    async fn shell_with(
+        script: &str,
+        timeout: Option<Duration>,
+        together: bool,
+    ) -> (io::Result<Exit>, String) {
         let exec = Exec {
+            together,
             program: "sh".into(),
             args: vec!["-c".into(), script.into()],
             env: vec![("PATH".into(), std::env::var("PATH").unwrap())],
@@ -136,6 +198,22 @@ mod tests {
         let mut sink = Collect::default();
         let exit = run(&exec, "/".into(), None, &mut sink).await;
         (exit, String::from_utf8(sink.0).unwrap())
+    }
+
+    #[tokio::test]
+    async fn both_streams_together_come_as_they_were_printed() {
+        let script = "for i in 1 2 3 4 5 6 7 8; do echo o$i; echo e$i >&2; done; exit 3";
+        let started = time::Instant::now();
+        let (exit, output) = shell_with(script, None, true).await;
+        assert_eq!(exit.unwrap(), Exit::Code(3));
+        let printed: String = (1..=8).map(|i| format!("o{i}\ne{i}\n")).collect();
+        assert_eq!(output, printed);
+        assert!(started.elapsed() < Duration::from_secs(60));
+        let (exit, output) = shell_with("sleep 600 & echo $!", None, true).await;
+        assert_eq!(exit.unwrap(), Exit::Code(0));
+        assert!(alive(&output), "what it left behind lives on");
+        let pid = nix::unistd::Pid::from_raw(output.trim().parse().unwrap());
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap();
     }
 
     fn alive(pid: &str) -> bool {
@@ -154,12 +232,66 @@ mod tests {
     #[tokio::test]
     async fn when_the_time_is_up_the_whole_group_ends_even_if_it_ignores_the_polite_signal() {
         let script = "trap '' TERM; (trap '' TERM; sleep 600) & echo $!; wait; sleep 600";
-        let (exit, output) = shell(script, Some(Duration::from_millis(300))).await;
+        let (exit, output) = shell(script, Some(Duration::from_secs(2))).await;
         assert_eq!(exit.unwrap(), Exit::TimedOut);
+        assert!(output.trim().parse::<u32>().is_ok(), "it said who it is: {output:?}");
         let deadline = time::Instant::now() + Duration::from_secs(10);
         while alive(&output) {
             assert!(time::Instant::now() < deadline, "process {output} lives on");
             time::sleep(Duration::from_millis(10)).await;
         }
+    }
+
+    /// Like a log on a disk that is busy.
+    #[derive(Default)]
+    struct Slow(Vec<u8>);
+
+    impl Sink for Slow {
+        fn write(&mut self, _: Source, chunk: &[u8]) {
+            std::thread::sleep(DRAIN + Duration::from_millis(10));
+            self.0.extend_from_slice(chunk);
+        }
+    }
+
+    #[test]
+    fn the_last_line_is_read_however_slow_the_reader_is() {
+        // Chance decides what is looked at first, so several times.
+        let runs: Vec<_> = (0..8)
+            .map(|_| {
+                std::thread::spawn(|| {
+                    // Time goes on while the reader is busy.
+                    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+                    let runtime = runtime.worker_threads(1).enable_all().build().unwrap();
+                    let exec = Exec {
+                        program: "sh".into(),
+                        args: vec!["-c".into(), "head -c 60000 /dev/zero; echo the reason; exit 3".into()],
+                        env: vec![("PATH".into(), std::env::var("PATH").unwrap())],
+                        ..Exec::default()
+                    };
+                    let mut sink = Slow::default();
+                    let exit = runtime.block_on(run(&exec, "/".into(), None, &mut sink)).unwrap();
+                    (exit, sink.0)
+                })
+            })
+            .collect();
+        for run in runs {
+            let (exit, output) = run.join().unwrap();
+            assert_eq!(exit, Exit::Code(3));
+            assert!(output.ends_with(b"the reason\n"), "only {} bytes came", output.len());
+        }
+    }
+
+    #[tokio::test]
+    async fn a_process_left_behind_neither_delays_nor_floods() {
+        let started = time::Instant::now();
+        let (exit, output) = shell("echo said; sleep 600 & echo $!", None).await;
+        assert_eq!(exit.unwrap(), Exit::Code(0));
+        assert!(started.elapsed() < Duration::from_secs(60), "nobody waits for it");
+        let pid = output.strip_prefix("said\n").unwrap().trim().parse().unwrap();
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL).unwrap();
+        let mut endless = tokio::io::repeat(b'y');
+        let mut sink = Collect::default();
+        assert!(drain(&mut endless, &mut [0; 16 * 1024], Source::Stdout, &mut sink).await);
+        assert_eq!(sink.0.len(), HELD);
     }
 }

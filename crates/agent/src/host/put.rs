@@ -59,10 +59,10 @@ pub(super) fn put(
         sys::set_mode(&temporary, attr.mode)?;
         blow();
         if durable {
-            file.sync_all()?;
+            sync_file(&file, &temporary)?;
         }
         blow();
-        match fs::rename(&temporary, path) {
+        match rename(&temporary, path) {
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
                 overwrite(path, content, attr)?;
                 fs::remove_file(&temporary)?;
@@ -70,7 +70,7 @@ pub(super) fn put(
             renamed => renamed?,
         }
         blow();
-        if durable { sys::sync_directory(parent) } else { Ok(()) }
+        if durable { sync_directory(parent) } else { Ok(()) }
     })();
     if written.is_err() {
         let _ = fs::remove_file(&temporary);
@@ -89,7 +89,25 @@ fn overwrite(path: &Path, content: &[u8], attr: Attr) -> io::Result<()> {
     sys::set_mode(path, attr.mode)?;
     file.write_all(content)?;
     file.set_len(content.len() as u64)?;
-    file.sync_all()
+    sync_file(&file, path)
+}
+
+pub(super) fn sync_file(file: &fs::File, path: &Path) -> io::Result<()> {
+    file.sync_all()?;
+    note("content", path);
+    Ok(())
+}
+
+pub(super) fn rename(from: &Path, to: &Path) -> io::Result<()> {
+    fs::rename(from, to)?;
+    note("name", to);
+    Ok(())
+}
+
+pub(super) fn sync_directory(path: &Path) -> io::Result<()> {
+    sys::sync_directory(path)?;
+    note("directory", path);
+    Ok(())
 }
 
 /// A file of our own, locked. No name is used twice, so what a predecessor with the same process id left is in nobody's
@@ -167,13 +185,21 @@ fn is_of(name: &OsStr, prefix: &str) -> bool {
 #[cfg(not(test))]
 fn blow() {}
 
+/// What a power loss cannot undo any more, for a test to see.
+#[cfg(not(test))]
+fn note(_: &'static str, _: &Path) {}
+
 #[cfg(test)]
-use tests::blow;
+use tests::{blow, note};
 
 #[cfg(test)]
 mod tests {
     use std::{
-        os::unix::{fs::PermissionsExt as _, process::ExitStatusExt as _},
+        cell::RefCell,
+        os::unix::{
+            fs::{MetadataExt as _, PermissionsExt as _},
+            process::ExitStatusExt as _,
+        },
         process::{Command, Stdio},
         sync::atomic::{AtomicU64, Ordering},
     };
@@ -195,6 +221,16 @@ mod tests {
             nix::sys::signal::kill(nix::unistd::Pid::this(), nix::sys::signal::Signal::SIGKILL).unwrap();
         }
         BLOWS.store(left - 1, Ordering::SeqCst);
+    }
+
+    thread_local! {
+        static NOTES: RefCell<Vec<(&'static str, u64)>> = const { RefCell::new(Vec::new()) };
+    }
+
+    /// By inode: the content is written under another name than it is found.
+    pub(super) fn note(what: &'static str, path: &Path) {
+        let inode = fs::symlink_metadata(path).unwrap().ino();
+        NOTES.with_borrow_mut(|notes| notes.push((what, inode)));
     }
 
     const PRIVATE: Attr = Attr { mode: 0o640, owner: None };
@@ -248,6 +284,33 @@ mod tests {
             assert_eq!(names(dir.path()), ["file"], "blow {blows}");
         }
         assert!(old >= 6 && new >= 1 && leftovers == old, "{old} old, {new} new, {leftovers} leftovers");
+    }
+
+    /// Else a power loss soon after could leave a name without its content, or neither.
+    #[test]
+    fn agent_check_22_the_content_is_on_disk_before_the_name_and_the_name_before_it_returns() {
+        let dir = tempfile::tempdir().unwrap();
+        let host = RealHost::at(dir.path());
+        let inode = |path: &Path| fs::symlink_metadata(path).unwrap().ino();
+        let at_once = |write: &dyn Fn(&Path)| {
+            NOTES.take();
+            write(Path::new("/file"));
+            let (file, parent) = (inode(&dir.path().join("file")), inode(dir.path()));
+            let (noted, durable) = (NOTES.take(), [("content", file), ("name", file), ("directory", parent)]);
+            (noted == durable, noted)
+        };
+        let (durable, noted) = at_once(&|path| host.replace(path, &new_content(), PRIVATE).unwrap());
+        assert!(durable, "{noted:?}");
+        let (durable, noted) = at_once(&|path| {
+            let mut file = host.create(Path::new("/beside"), 0o600).unwrap();
+            file.write_all(b"offered").unwrap();
+            drop(file);
+            host.rename(Path::new("/beside"), path).unwrap();
+        });
+        assert!(durable, "{noted:?}");
+        // What nobody needs after a power loss is not waited for.
+        let (_, noted) = at_once(&|path| host.refresh(path, b"shown", PRIVATE).unwrap());
+        assert!(noted.iter().map(|(what, _)| *what).eq(["name"]), "{noted:?}");
     }
 
     #[test]

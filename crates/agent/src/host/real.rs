@@ -4,7 +4,7 @@ use std::{
     fs,
     hash::{BuildHasher as _, Hasher as _},
     io::{self, Read, Write},
-    net::{Ipv4Addr, Ipv6Addr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -12,7 +12,9 @@ use std::{
 use jiff::Timestamp;
 use tokio::net::TcpStream;
 
-use super::{Attr, BoxFuture, BoxIo, Exec, Exit, Host, Kind, Sink, Stat, Watcher, process, put, sys};
+use super::{
+    Attr, BoxFuture, BoxIo, Exec, Exit, Host, Kind, Sink, Stat, Watcher, lookup::Lookups, process, put, sys,
+};
 
 /// How long a TCP connection may take to open.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -22,6 +24,7 @@ pub struct RealHost {
     root: PathBuf,
     executable: Option<PathBuf>,
     leftovers: put::Leftovers,
+    lookups: Lookups,
 }
 
 impl RealHost {
@@ -33,7 +36,12 @@ impl RealHost {
     /// A machine whose `/` is a directory. Programs still run as ordinary processes, with paths as the machine sees
     /// them, so this suits tests and simulations that do not name absolute paths in commands.
     pub fn at(root: impl Into<PathBuf>) -> Self {
-        Self { root: root.into(), executable: None, leftovers: put::Leftovers::default() }
+        Self {
+            root: root.into(),
+            executable: None,
+            leftovers: put::Leftovers::default(),
+            lookups: Lookups::default(),
+        }
     }
 
     /// Lets the agent replace the program that this process runs. Not by default: whoever has an agent inside runs
@@ -180,9 +188,9 @@ impl Host for RealHost {
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         let (from, to) = (self.path(from), self.path(to));
-        fs::File::open(&from)?.sync_all()?;
-        fs::rename(&from, &to)?;
-        sys::sync_directory(to.parent().ok_or(io::ErrorKind::InvalidInput)?)
+        put::sync_file(&fs::File::open(&from)?, &from)?;
+        put::rename(&from, &to)?;
+        put::sync_directory(to.parent().ok_or(io::ErrorKind::InvalidInput)?)
     }
 
     fn executable(&self) -> Option<PathBuf> {
@@ -214,7 +222,7 @@ impl Host for RealHost {
     fn dial<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, io::Result<BoxIo>> {
         Box::pin(async move {
             let host = host.trim_start_matches('[').trim_end_matches(']');
-            let stream = tokio::time::timeout(DIAL_TIMEOUT, connect(host, port))
+            let stream = tokio::time::timeout(DIAL_TIMEOUT, connect(&self.lookups, host, port))
                 .await
                 .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "connection attempt timed out"))??;
             stream.set_nodelay(true)?;
@@ -248,13 +256,15 @@ fn stat(found: &fs::Metadata) -> Stat {
     Stat { kind, mode, uid, gid, len: found.len() }
 }
 
-async fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
-    if host == "localhost" {
+async fn connect(lookups: &Lookups, host: &str, port: u16) -> io::Result<TcpStream> {
+    let addresses = if host == "localhost" {
         // Most probes ask this name every few seconds; the resolver would start a thread each time.
-        return match TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await {
-            Ok(stream) => Ok(stream),
-            Err(_) => TcpStream::connect((Ipv6Addr::LOCALHOST, port)).await,
-        };
-    }
-    TcpStream::connect((host, port)).await
+        vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()]
+    } else if let Ok(address) = host.parse::<IpAddr>() {
+        vec![address]
+    } else {
+        lookups.find(host).await?
+    };
+    let addresses: Vec<SocketAddr> = addresses.into_iter().map(|address| (address, port).into()).collect();
+    TcpStream::connect(&addresses[..]).await
 }

@@ -12,17 +12,24 @@ use std::{
 
 use bytes::Bytes;
 use http::{Request, Response, header};
-use http_body_util::{BodyExt as _, Full, Limited};
-use hyper::{body::Incoming, client::conn::http1};
+use http_body_util::{BodyExt as _, Full};
+use hyper::{
+    body::{Body as _, Incoming},
+    client::conn::http1,
+};
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
 
+pub(crate) use proxy::basic;
 pub use url::{Url, UrlError};
 
 use crate::host::{BoxIo, Host};
+use proxy::Proxy;
 
-/// How long until the head of an answer must be there.
+/// How long until the head of an answer must be there, besides the time that the request takes on a slow line.
 pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// Bytes a second, on the slowest line that is put up with.
+const SLOWEST: u64 = 16 * 1024;
 /// How long TLS and proxy may take once TCP is up.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(15);
 
@@ -118,21 +125,22 @@ impl Client {
     pub async fn send(&self, mut request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Error> {
         let authority = self.url.authority().parse().map_err(http::Error::from)?;
         request.headers_mut().insert(header::HOST, authority);
+        let within = answer_timeout(&request);
         let kept = self.idle.lock().unwrap_or_else(PoisonError::into_inner).take();
         let mut sender = match kept {
             Some(sender) if sender.is_ready() => sender,
             _ => self.connect().await?,
         };
-        let answer = match tokio::time::timeout(ANSWER_TIMEOUT, sender.try_send_request(request)).await {
-            Err(_) => return Err(Error::Timeout(ANSWER_TIMEOUT)),
+        let answer = match tokio::time::timeout(within, sender.try_send_request(request)).await {
+            Err(_) => return Err(Error::Timeout(within)),
             Ok(Ok(answer)) => answer,
             Ok(Err(mut failed)) => match failed.take_message() {
                 None => return Err(failed.into_error().into()),
                 Some(request) => {
                     sender = self.connect().await?;
-                    tokio::time::timeout(ANSWER_TIMEOUT, sender.send_request(request))
+                    tokio::time::timeout(within, sender.send_request(request))
                         .await
-                        .map_err(|_| Error::Timeout(ANSWER_TIMEOUT))??
+                        .map_err(|_| Error::Timeout(within))??
                 }
             },
         };
@@ -144,10 +152,11 @@ impl Client {
     pub async fn send_alone(&self, mut request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Error> {
         let authority = self.url.authority().parse().map_err(http::Error::from)?;
         request.headers_mut().insert(header::HOST, authority);
+        let within = answer_timeout(&request);
         let mut sender = self.connect().await?;
-        tokio::time::timeout(ANSWER_TIMEOUT, sender.send_request(request))
+        tokio::time::timeout(within, sender.send_request(request))
             .await
-            .map_err(|_| Error::Timeout(ANSWER_TIMEOUT))?
+            .map_err(|_| Error::Timeout(within))?
             .map_err(Error::Http)
     }
 
@@ -171,25 +180,13 @@ impl Client {
 
     async fn dial(&self) -> Result<BoxIo, Error> {
         let to = self.url.authority();
-        let proxy = if self.use_proxy { proxy::pick(&self.host.env(), &self.url) } else { None };
-        let tcp = match proxy {
+        let tcp = match self.proxy()? {
             None => self
                 .host
                 .dial(&self.url.host, self.url.port)
                 .await
                 .map_err(|source| Error::Dial { to: to.clone(), source })?,
-            Some(proxy) => {
-                let name = format!("{}:{}", proxy.url.host, proxy.url.port);
-                let mut tcp = self
-                    .host
-                    .dial(&proxy.url.host, proxy.url.port)
-                    .await
-                    .map_err(|source| Error::Dial { to: name.clone(), source })?;
-                proxy::connect(&mut tcp, &proxy, &format!("{}:{}", self.url.host, self.url.port))
-                    .await
-                    .map_err(|message| Error::Proxy { proxy: name, message })?;
-                tcp
-            }
+            Some(proxy) => self.through(&proxy).await?,
         };
         let Some((config, name)) = &self.tls else { return Ok(tcp) };
         let tls = tokio_rustls::TlsConnector::from(config.clone())
@@ -198,13 +195,64 @@ impl Client {
             .map_err(|source| Error::Tls { to, source })?;
         Ok(Box::new(tls))
     }
+
+    fn proxy(&self) -> Result<Option<Proxy>, Error> {
+        if !self.use_proxy {
+            return Ok(None);
+        }
+        proxy::pick(&self.host.env(), &self.url)
+            .map_err(|proxy::Unusable { place, message }| Error::Proxy { proxy: place, message })
+    }
+
+    /// A byte stream to the origin's port, opened by the proxy.
+    async fn through(&self, proxy: &Proxy) -> Result<BoxIo, Error> {
+        let name = format!("{}:{}", proxy.url.host, proxy.url.port);
+        let refused = |message: String| Error::Proxy { proxy: name.clone(), message };
+        let dialled = self.host.dial(&proxy.url.host, proxy.url.port).await;
+        let mut io = dialled.map_err(|source| Error::Dial { to: name.clone(), source })?;
+        if proxy.url.https {
+            // The origin's authority says nothing about the proxy; whoever runs it has made this system trust it.
+            let trust = tls::client_config(tls::Trust::System(&[]), None);
+            let config = trust.map_err(|error| refused(error.to_string()))?;
+            let server = ServerName::try_from(proxy.url.bare_host().to_owned());
+            let server = server.map_err(|error| refused(error.to_string()))?;
+            let secured = tokio_rustls::TlsConnector::from(config).connect(server, io).await;
+            io = Box::new(secured.map_err(|error| refused(format!("TLS: {error}")))?);
+        }
+        let to = format!("{}:{}", self.url.host, self.url.port);
+        proxy::connect(&mut io, proxy, &to).await.map_err(refused)?;
+        Ok(io)
+    }
 }
 
-/// Reads a whole body of at most `limit` bytes.
-pub async fn read_body(body: Incoming, limit: usize, within: Duration) -> Result<Bytes, Error> {
-    tokio::time::timeout(within, Limited::new(body, limit).collect())
-        .await
-        .map_err(|_| Error::Timeout(within))?
-        .map(|collected| collected.to_bytes())
-        .map_err(|_| Error::Body(limit))
+fn answer_timeout(request: &Request<Full<Bytes>>) -> Duration {
+    ANSWER_TIMEOUT + on_the_way(request.body().size_hint().lower())
 }
+
+/// How long so many bytes take on the slowest line.
+fn on_the_way(bytes: u64) -> Duration {
+    Duration::from_secs(bytes / SLOWEST)
+}
+
+/// Reads a whole body of at most `limit` bytes. Each byte that comes gives it more time than `within`, as much as it takes
+/// on a slow line.
+pub async fn read_body(mut body: Incoming, limit: usize, within: Duration) -> Result<Bytes, Error> {
+    let started = tokio::time::Instant::now();
+    let announced = usize::try_from(body.size_hint().lower()).unwrap_or(limit);
+    let mut read = Vec::with_capacity(announced.min(limit));
+    loop {
+        let allowed = within + on_the_way(read.len() as u64);
+        let frame = tokio::time::timeout_at(started + allowed, body.frame())
+            .await
+            .map_err(|_| Error::Timeout(allowed))?;
+        let Some(frame) = frame else { return Ok(read.into()) };
+        let Ok(chunk) = frame.map_err(|_| Error::Body(limit))?.into_data() else { continue };
+        if chunk.len() > limit - read.len() {
+            return Err(Error::Body(limit));
+        }
+        read.extend_from_slice(&chunk);
+    }
+}
+
+#[cfg(test)]
+mod tests;

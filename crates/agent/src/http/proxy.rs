@@ -13,8 +13,9 @@ pub(super) struct Proxy {
     authorization: Option<String>,
 }
 
-/// The proxy for a URL, if any.
-pub(super) fn pick(env: &[(String, String)], url: &Url) -> Option<Proxy> {
+/// The proxy for a URL, if any. The error is a variable that cannot be followed: to go past the proxy that it means would
+/// be worse than not to go at all.
+pub(super) fn pick(env: &[(String, String)], url: &Url) -> Result<Option<Proxy>, Unusable> {
     let get = |name: &str| {
         let found = |wanted: &str| {
             env.iter()
@@ -24,17 +25,55 @@ pub(super) fn pick(env: &[(String, String)], url: &Url) -> Option<Proxy> {
         };
         found(name).or_else(|| found(&name.to_ascii_lowercase()))
     };
-    let text = get(if url.https { "HTTPS_PROXY" } else { "HTTP_PROXY" })?;
+    let Some(text) = get(if url.https { "HTTPS_PROXY" } else { "HTTP_PROXY" }) else { return Ok(None) };
     if bypassed(get("NO_PROXY").unwrap_or_default(), url) {
-        return None;
+        return Ok(None);
     }
-    let text = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
-    let (scheme, rest) = text.split_once("://")?;
-    let (authorization, rest) = match rest.rsplit_once('@') {
-        Some((credential, rest)) => (Some(format!("Basic {}", STANDARD.encode(credential))), rest),
+    let (scheme, rest) = text.split_once("://").unwrap_or(("http", text));
+    let (credential, rest) = match rest.rsplit_once('@') {
+        Some((credential, rest)) => (Some(credential), rest),
         None => (None, rest),
     };
-    Some(Proxy { url: Url::parse(&format!("{scheme}://{rest}")).ok()?, authorization })
+    let place = format!("{}://{rest}", scheme.to_ascii_lowercase());
+    match Url::parse(&place) {
+        Ok(url) => Ok(Some(Proxy { url, authorization: credential.map(basic) })),
+        Err(_) => Err(Unusable { place, message: "is neither an http:// nor an https:// proxy".into() }),
+    }
+}
+
+/// A proxy that is configured but cannot be used, without its credential.
+#[derive(Debug)]
+pub(super) struct Unusable {
+    pub(super) place: String,
+    pub(super) message: String,
+}
+
+/// User and password as they are meant: in a URL, some of their characters must be escaped.
+pub(crate) fn basic(credential: &str) -> String {
+    let (user, password) = credential.split_once(':').unwrap_or((credential, ""));
+    let plain = [&unescaped(user)[..], b":", &unescaped(password)].concat();
+    format!("Basic {}", STANDARD.encode(plain))
+}
+
+fn unescaped(text: &str) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&byte, after)) = rest.split_first() {
+        let escaped = after.get(..2).filter(|_| byte == b'%');
+        let escaped = escaped.and_then(|digits| hex::decode(digits).ok());
+        match escaped {
+            Some(bytes) => {
+                out.extend(bytes);
+                rest = &after[2..];
+            }
+            // A bare percent sign means itself, as people write it.
+            None => {
+                out.push(byte);
+                rest = after;
+            }
+        }
+    }
+    out
 }
 
 fn bypassed(no_proxy: &str, url: &Url) -> bool {
@@ -114,6 +153,7 @@ mod tests {
     #[test]
     fn variables_are_read_as_go_does() {
         let url = |text: &str| Url::parse(text).unwrap();
+        let pick = |env: &[_], url: &Url| pick(env, url).unwrap();
         let proxy = pick(&env(""), &url("https://a.example.com")).unwrap();
         assert_eq!((proxy.url.host.as_str(), proxy.url.port), ("px", 3128));
         assert_eq!(proxy.authorization.as_deref(), Some("Basic dTpw"));
@@ -139,6 +179,28 @@ mod tests {
                 bypassed,
                 "{no_proxy} {host}"
             );
+        }
+    }
+
+    #[test]
+    fn credentials_are_unescaped_and_unknown_proxies_refused() {
+        let proxy = |text: &str| {
+            let env = [("HTTPS_PROXY".to_owned(), text.to_owned())];
+            pick(&env, &Url::parse("https://a.example.com").unwrap())
+        };
+        for (text, plain) in [
+            ("http://u:p%40ss%3a%2F@px", "u:p@ss:/"),
+            (r"http://corp%5Cme:100%@px", r"corp\me:100%"),
+            ("http://alone@px", "alone:"),
+        ] {
+            let found = proxy(text).unwrap().unwrap();
+            assert_eq!(found.authorization, Some(format!("Basic {}", STANDARD.encode(plain))), "{text}");
+        }
+        let found = proxy("HTTPS://px").unwrap().unwrap();
+        assert!(found.url.https && found.url.port == 443);
+        for text in ["socks5://u:secret@px:1080", "ftp://px", "http://"] {
+            let refused = proxy(text).err().unwrap();
+            assert!(!refused.place.contains("secret"), "{refused:?}");
         }
     }
 }

@@ -138,7 +138,8 @@ pub(super) fn unpack(host: &dyn Host, path: &Path, layers: &[PathBuf], into: &Pa
             {
                 let target = name.parent().unwrap_or(Path::new("")).join(target);
                 if let Some(target) = clean_up(&target) {
-                    links.insert(name, target);
+                    // The first one counts: a link that changes on the way would be followed for ever.
+                    links.entry(name).or_insert(target);
                 }
                 continue;
             }

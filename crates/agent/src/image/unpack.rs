@@ -1,6 +1,7 @@
 //! One layer on top of what is there: whiteouts applied, nothing written outside.
 
 use std::{
+    cell::Cell,
     collections::HashSet,
     io::{self, Read},
     path::{Path, PathBuf},
@@ -21,6 +22,9 @@ pub struct Budget {
 /// The content of all layers, unpacked.
 const BYTES: u64 = 16 << 30;
 const ENTRIES: u64 = 1_000_000;
+/// What one entry may have before its content: names that do not fit into a header, and attributes. They are read into
+/// memory as a whole.
+const HEADERS: u64 = 1 << 20;
 
 impl Default for Budget {
     fn default() -> Self {
@@ -39,6 +43,8 @@ impl Budget {
 struct Counted<'a, R> {
     inner: R,
     left: &'a mut u64,
+    /// What may be read of the headers that are being read.
+    headers: &'a Cell<u64>,
 }
 
 impl<R: Read> Read for Counted<'_, R> {
@@ -50,6 +56,9 @@ impl<R: Read> Read for Counted<'_, R> {
                 format!("the image unpacks to more than {BYTES} bytes"),
             )
         })?;
+        self.headers.set(self.headers.get().checked_sub(n as u64).ok_or_else(|| {
+            io::Error::new(io::ErrorKind::FileTooLarge, "the image has a name or attributes without end")
+        })?);
         Ok(n)
     }
 }
@@ -92,68 +101,83 @@ impl Own {
 
 /// Unpacks one layer, a plain tar stream.
 pub fn layer(host: &dyn Host, reader: impl Read, into: &Path, budget: &mut Budget) -> Result<(), Error> {
-    let root = crate::platform::CURRENT.image_root();
-    let mut archive = tar::Archive::new(Counted { inner: reader, left: &mut budget.bytes });
+    let headers = Cell::new(HEADERS);
+    let mut archive =
+        tar::Archive::new(Counted { inner: reader, left: &mut budget.bytes, headers: &headers });
     let broken = |source| Error::Unpack { path: into.to_owned(), source };
     let mut own = Own::default();
     for entry in archive.entries().map_err(broken)? {
         let mut entry = entry.map_err(broken)?;
+        headers.set(u64::MAX);
         budget.entries = budget.entries.checked_sub(1).ok_or_else(|| {
             broken(io::Error::new(io::ErrorKind::FileTooLarge, "the image has too many files"))
         })?;
-        let raw = entry.path().map_err(broken)?.into_owned();
-        let mut relative = clean(&raw).ok_or_else(|| Error::Escape(raw.clone()))?;
-        if let Some(root) = root {
-            let Ok(inside) = relative.strip_prefix(root) else { continue };
-            relative = inside.to_owned();
+        put(host, &mut entry, into, &mut own)?;
+        // To its end, so that only headers are read until the next.
+        io::copy(&mut entry, &mut io::sink()).map_err(broken)?;
+        headers.set(HEADERS);
+    }
+    Ok(())
+}
+
+fn put(
+    host: &dyn Host,
+    entry: &mut tar::Entry<'_, impl Read>,
+    into: &Path,
+    own: &mut Own,
+) -> Result<(), Error> {
+    let broken = |source| Error::Unpack { path: into.to_owned(), source };
+    let root = crate::platform::CURRENT.image_root();
+    let raw = entry.path().map_err(broken)?.into_owned();
+    let mut relative = clean(&raw).ok_or_else(|| Error::Escape(raw.clone()))?;
+    if let Some(root) = root {
+        let Ok(inside) = relative.strip_prefix(root) else { return Ok(()) };
+        relative = inside.to_owned();
+    }
+    let failed = |source| Error::Unpack { path: raw.clone(), source };
+    let Some(name) = relative.file_name().and_then(|name| name.to_str()) else { return Ok(()) };
+    let parent = relative.parent().unwrap_or(Path::new(""));
+    folders(host, into, parent, &raw)?;
+    let path = into.join(&relative);
+    if name == OPAQUE {
+        return own.empty(host, into, parent).map_err(failed);
+    }
+    if let Some(hidden) = name.strip_prefix(WHITEOUT) {
+        if matches!(hidden, "" | "." | "..") {
+            return Err(Error::Escape(raw));
         }
-        let failed = |source| Error::Unpack { path: raw.clone(), source };
-        let Some(name) = relative.file_name().and_then(|name| name.to_str()) else { continue };
-        let parent = relative.parent().unwrap_or(Path::new(""));
-        folders(host, into, parent, &raw)?;
-        let path = into.join(&relative);
-        if name == OPAQUE {
-            own.empty(host, into, parent).map_err(failed)?;
-            continue;
-        }
-        if let Some(hidden) = name.strip_prefix(WHITEOUT) {
-            if matches!(hidden, "" | "." | "..") {
-                return Err(Error::Escape(raw));
-            }
-            own.hide(host, into, &parent.join(hidden)).map_err(failed)?;
-            continue;
-        }
-        own.add(&relative);
-        let kind = entry.header().entry_type();
-        if kind.is_dir() {
-            if host.stat(&path).is_ok_and(|stat| stat.kind != Kind::Directory) {
-                remove(host, &path).map_err(failed)?;
-            }
-            host.make_dirs(&path, 0o755).map_err(failed)?;
-        } else if kind.is_file() || kind.is_contiguous() {
+        return own.hide(host, into, &parent.join(hidden)).map_err(failed);
+    }
+    own.add(&relative);
+    let kind = entry.header().entry_type();
+    if kind.is_dir() {
+        if host.stat(&path).is_ok_and(|stat| stat.kind != Kind::Directory) {
             remove(host, &path).map_err(failed)?;
-            // Ownership is ignored and writing is for the owner alone; a mode of zero means that nobody set one.
-            let mode = match entry.header().mode().map_err(failed)? & 0o755 {
-                0 => 0o755,
-                mode => mode,
-            };
-            let mut writer = host.create(&path, mode).map_err(failed)?;
-            io::copy(&mut entry, &mut writer).map_err(failed)?;
-            io::Write::flush(&mut writer).map_err(failed)?;
-        } else if kind.is_symlink() {
-            let target = link(&entry).map_err(failed)?;
-            remove(host, &path).map_err(failed)?;
-            host.symlink(&target, &path).map_err(failed)?;
-        } else if kind.is_hard_link() {
-            let target = link(&entry).map_err(failed)?;
-            let mut target = clean(&target).ok_or_else(|| Error::Escape(target.clone()))?;
-            if let Some(inside) = root.and_then(|root| target.strip_prefix(root).ok()) {
-                target = inside.to_owned();
-            }
-            folders(host, into, target.parent().unwrap_or(Path::new("")), &raw)?;
-            remove(host, &path).map_err(failed)?;
-            host.hard_link(&into.join(target), &path).map_err(failed)?;
         }
+        host.make_dirs(&path, 0o755).map_err(failed)?;
+    } else if kind.is_file() || kind.is_contiguous() {
+        remove(host, &path).map_err(failed)?;
+        // Ownership is ignored and writing is for the owner alone; a mode of zero means that nobody set one.
+        let mode = match entry.header().mode().map_err(failed)? & 0o755 {
+            0 => 0o755,
+            mode => mode,
+        };
+        let mut writer = host.create(&path, mode).map_err(failed)?;
+        io::copy(entry, &mut writer).map_err(failed)?;
+        io::Write::flush(&mut writer).map_err(failed)?;
+    } else if kind.is_symlink() {
+        let target = link(entry).map_err(failed)?;
+        remove(host, &path).map_err(failed)?;
+        host.symlink(&target, &path).map_err(failed)?;
+    } else if kind.is_hard_link() {
+        let target = link(entry).map_err(failed)?;
+        let mut target = clean(&target).ok_or_else(|| Error::Escape(target.clone()))?;
+        if let Some(inside) = root.and_then(|root| target.strip_prefix(root).ok()) {
+            target = inside.to_owned();
+        }
+        folders(host, into, target.parent().unwrap_or(Path::new("")), &raw)?;
+        remove(host, &path).map_err(failed)?;
+        host.hard_link(&into.join(target), &path).map_err(failed)?;
     }
     Ok(())
 }
@@ -186,5 +210,59 @@ fn remove(host: &dyn Host, path: &Path) -> io::Result<()> {
         Ok(Kind::Directory) => host.remove_tree(path),
         Ok(_) => host.remove_file(path),
         Err(_) => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::{MemoryHost, testing::NoProgram};
+
+    fn header(kind: tar::EntryType, size: u64) -> tar::Header {
+        let mut header = tar::Header::new_gnu();
+        header.set_entry_type(kind);
+        header.set_size(size);
+        header.set_mode(0o644);
+        header.set_cksum();
+        header
+    }
+
+    /// As much as somebody asks for, and a note of how much that was.
+    struct Endless<'a>(&'a Cell<u64>);
+
+    impl Read for Endless<'_> {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            buffer.fill(b'n');
+            self.0.set(self.0.get() + buffer.len() as u64);
+            Ok(buffer.len())
+        }
+    }
+
+    #[tokio::test]
+    async fn a_name_without_end_is_not_read_into_memory() {
+        let host = MemoryHost::new(jiff::Timestamp::UNIX_EPOCH, 1, NoProgram);
+        for kind in [tar::EntryType::GNULongName, tar::EntryType::GNULongLink, tar::EntryType::XHeader] {
+            let read = Cell::new(0);
+            let start = header(kind, 8 << 30);
+            let reader = start.as_bytes().chain(Endless(&read));
+            let error = layer(&host, reader, Path::new("/i"), &mut Budget::default()).unwrap_err();
+            assert!(error.to_string().contains("/i"), "{error}");
+            assert!(read.get() <= 4 << 20, "{kind:?}: {} bytes were read", read.get());
+        }
+    }
+
+    #[tokio::test]
+    async fn large_content_that_is_passed_over_is_no_header() {
+        let host = MemoryHost::new(jiff::Timestamp::UNIX_EPOCH, 1, NoProgram);
+        host.make_dirs(Path::new("/i"), 0o755).unwrap();
+        let mut out = tar::Builder::new(Vec::new());
+        let long = format!("{}/f", "d".repeat(150));
+        for (name, size) in [(".wh.gone", 3 << 20), ("large", 3 << 20), (long.as_str(), 1)] {
+            let mut header = header(tar::EntryType::Regular, size);
+            out.append_data(&mut header, name, io::repeat(b'x').take(size)).unwrap();
+        }
+        let archive = out.into_inner().unwrap();
+        layer(&host, &archive[..], Path::new("/i"), &mut Budget::default()).unwrap();
+        assert_eq!(host.read(&Path::new("/i").join(long)).unwrap(), b"x");
     }
 }

@@ -1,17 +1,18 @@
 //! One question of one probe.
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{error::Error as _, io, path::Path, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use drover_plan::HttpGetAction;
-use http::{Request, header};
+use http::{Request, Response, header};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use tokio::time::{Instant, timeout_at};
 
+use super::go_url;
 use crate::{
     host::Host,
-    http::{Client, Error, Url, tls},
+    http::{Client, Error, Url, basic, tls},
     span,
 };
 
@@ -25,7 +26,7 @@ const UNWANTED: Duration = Duration::from_secs(1);
 pub(super) enum Outcome {
     Healthy,
     Unhealthy(String),
-    /// The question makes no sense, or the answer was good and broke off: the status stays as it is.
+    /// The question cannot be read, or the answer was good and broke off: the status stays as it is.
     Unusable(String),
 }
 
@@ -51,42 +52,49 @@ impl<'a> Check<'a> {
         let timeout = span::positive(timeout_seconds).unwrap_or(DEFAULT_TIMEOUT);
         let url = match Url::parse(&self.action.url) {
             Ok(url) => url,
-            Err(error) => return Outcome::Unusable(error.to_string()),
+            Err(_) if self.action.url.is_empty() => return Outcome::Unhealthy("it has no URL".into()),
+            Err(error) if go_url::is_malformed(&self.action.url) => {
+                return Outcome::Unusable(error.to_string());
+            }
+            Err(error) => return Outcome::Unhealthy(error.to_string()),
         };
         let deadline = Instant::now() + timeout;
-        let body = match timeout_at(deadline, self.ask(url)).await {
+        let answer = match timeout_at(deadline, self.ask(url, credential(&self.action.url))).await {
             Err(_) => return Outcome::Unhealthy(format!("no answer within {} s", timeout.as_secs())),
             Ok(Err(error)) => return Outcome::Unhealthy(error),
-            Ok(Ok(body)) => body,
+            Ok(Ok(answer)) => answer,
         };
-        match timeout_at(deadline, read(body)).await {
+        match timeout_at(deadline, read(answer)).await {
             Err(_) => Outcome::Unusable(format!("no whole answer within {} s", timeout.as_secs())),
             Ok(Err(error)) => Outcome::Unusable(format!("the answer broke off: {error}")),
             Ok(Ok(())) => Outcome::Healthy,
         }
     }
 
-    /// The body of the answer that says that all is well.
-    async fn ask(&mut self, mut url: Url) -> Result<Incoming, String> {
+    /// The answer that says that all is well.
+    async fn ask(&mut self, mut url: Url, mut basic: Option<String>) -> Result<Response<Incoming>, String> {
         for _ in 0..=REDIRECTS {
-            let answer = match self.get(&url, false).await {
+            let answer = match self.get(&url, basic.as_deref(), false).await {
                 // Trusting the system's roots too means to load them all; most nodes never need that.
-                Err(error) if error.is_unknown_issuer() => self.get(&url, true).await,
+                Err(error) if error.is_unknown_issuer() => self.get(&url, basic.as_deref(), true).await,
                 other => other,
             };
-            let (head, body) = answer.map_err(|error| error.to_string())?.into_parts();
-            let status = head.status;
+            let answer = answer.map_err(|error| error.to_string())?;
+            let status = answer.status();
             if status.is_success() {
-                return Ok(body);
+                return Ok(answer);
             }
+            let location = answer.headers().get(header::LOCATION).cloned();
             // What a handler may want to get rid of.
-            let _ = tokio::time::timeout(UNWANTED, read(body)).await;
-            let location = head.headers.get(header::LOCATION).and_then(|value| value.to_str().ok());
-            match location {
+            let _ = tokio::time::timeout(UNWANTED, read(answer)).await;
+            match location.as_ref().and_then(|value| value.to_str().ok()) {
                 Some(location) if status.is_redirection() => {
                     let next = resolve(&url, location).ok_or_else(|| format!("redirect to {location}"))?;
                     if next.host != url.host {
                         return Err(format!("redirect to another host, {}", next.host));
+                    }
+                    if location.contains("://") {
+                        basic = credential(location);
                     }
                     url = next;
                 }
@@ -96,7 +104,12 @@ impl<'a> Check<'a> {
         Err(format!("more than {REDIRECTS} redirects"))
     }
 
-    async fn get(&mut self, url: &Url, system: bool) -> Result<http::Response<Incoming>, Error> {
+    async fn get(
+        &mut self,
+        url: &Url,
+        basic: Option<&str>,
+        system: bool,
+    ) -> Result<Response<Incoming>, Error> {
         let failed = |source| Error::Tls { to: url.authority(), source };
         let tls = if url.https {
             Some(self.config(system).map_err(|error| failed(std::io::Error::other(error)))?)
@@ -106,12 +119,14 @@ impl<'a> Check<'a> {
         let client = Client::new(self.host.clone(), url.clone(), None, tls)
             .map_err(|error| failed(std::io::Error::other(error)))?
             .without_proxy();
-        let request = Request::get(&url.path)
+        let mut request = Request::get(&url.path)
             .header(header::USER_AGENT, "kube-probe/1.36")
             .header(header::ACCEPT, "*/*")
-            .header(header::CONNECTION, "close")
-            .body(Full::new(Bytes::new()))?;
-        client.send_alone(request).await
+            .header(header::CONNECTION, "close");
+        if let Some(basic) = basic {
+            request = request.header(header::AUTHORIZATION, basic);
+        }
+        client.send_alone(request.body(Full::new(Bytes::new()))?).await
     }
 
     fn config(&mut self, system: bool) -> Result<Arc<rustls::ClientConfig>, tls::Error> {
@@ -153,14 +168,34 @@ impl<'a> Check<'a> {
 }
 
 /// Reads a body as far as the original does: a longer one is nobody's failure.
-async fn read(mut body: Incoming) -> Result<(), hyper::Error> {
+async fn read(answer: Response<Incoming>) -> Result<(), hyper::Error> {
+    let (head, mut body) = answer.into_parts();
+    let announced = [header::CONTENT_LENGTH, header::TRANSFER_ENCODING];
+    let ends_with_connection = !announced.iter().any(|name| head.headers.contains_key(name));
     let mut left = BODY;
     while left > 0
         && let Some(frame) = body.frame().await
     {
-        left = left.saturating_sub(frame?.data_ref().map_or(0, Bytes::len));
+        match frame {
+            Ok(frame) => left = left.saturating_sub(frame.data_ref().map_or(0, Bytes::len)),
+            // Small servers close the connection without a goodbye in TLS; where that is the end, Go takes it for one.
+            Err(error) if ends_with_connection && is_eof(&error) => break,
+            Err(error) => return Err(error),
+        }
     }
     Ok(())
+}
+
+fn is_eof(error: &hyper::Error) -> bool {
+    let source = error.source().and_then(|source| source.downcast_ref::<io::Error>());
+    source.is_some_and(|source| source.kind() == io::ErrorKind::UnexpectedEof)
+}
+
+/// What the user and password before the host become in the request.
+fn credential(url: &str) -> Option<String> {
+    let (_, rest) = url.split_once("://")?;
+    let authority = rest.split(['/', '?', '#']).next()?;
+    authority.rsplit_once('@').map(|(credential, _)| basic(credential))
 }
 
 fn resolve(from: &Url, location: &str) -> Option<Url> {

@@ -1,6 +1,7 @@
 //! Probes on their own schedule: no instruction and no other probe delays one.
 
 mod check;
+mod go_url;
 mod status;
 
 use std::{

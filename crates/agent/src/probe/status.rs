@@ -2,17 +2,21 @@
 
 use drover_plan::{Probe, ProbeStatus};
 
-/// Counts saturate at the thresholds, so a steady state writes nothing.
+/// Counts saturate at the thresholds, so a steady state writes nothing. A negative threshold is never reached: the
+/// original counts nothing towards it either.
 pub(super) fn next(status: ProbeStatus, probe: &Probe, success: bool) -> ProbeStatus {
-    let threshold = |value: i64, default| if value > 0 { value } else { default };
+    let threshold = |value: i64, default| if value == 0 { default } else { value };
+    let count = |count: i64, enough: i64| count.max(0).saturating_add(1).min(enough.max(0));
     if success {
         let enough = threshold(probe.success_threshold, 1);
-        let count = status.success_count.saturating_add(1).min(enough);
-        ProbeStatus { healthy: status.healthy || count >= enough, success_count: count, failure_count: 0 }
+        let count = count(status.success_count, enough);
+        let reached = enough > 0 && count >= enough;
+        ProbeStatus { healthy: status.healthy || reached, success_count: count, failure_count: 0 }
     } else {
         let enough = threshold(probe.failure_threshold, 3);
-        let count = status.failure_count.saturating_add(1).min(enough);
-        ProbeStatus { healthy: status.healthy && count < enough, success_count: 0, failure_count: count }
+        let count = count(status.failure_count, enough);
+        let reached = enough > 0 && count >= enough;
+        ProbeStatus { healthy: status.healthy && !reached, success_count: 0, failure_count: count }
     }
 }
 
@@ -31,6 +35,16 @@ mod tests {
         let probe = Probe { success_threshold: i64::MAX, ..Probe::default() };
         let status = ProbeStatus { success_count: i64::MAX, ..ProbeStatus::default() };
         assert!(next(status, &probe, true).healthy);
+    }
+
+    #[test]
+    fn a_negative_threshold_is_never_reached() {
+        let probe = Probe { success_threshold: -1, failure_threshold: -1, ..Probe::default() };
+        for healthy in [true, false] {
+            let status = ProbeStatus { healthy, ..ProbeStatus::default() };
+            assert_eq!(next(status, &probe, true), status);
+            assert_eq!(next(status, &probe, false), status);
+        }
     }
 
     #[test]

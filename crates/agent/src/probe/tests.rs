@@ -17,6 +17,7 @@ struct Net {
     status: Arc<AtomicU16>,
     asked: Arc<AtomicUsize>,
     targets: Arc<Mutex<Vec<String>>>,
+    heads: Arc<Mutex<Vec<String>>>,
 }
 
 impl Program for Net {
@@ -40,6 +41,7 @@ impl Program for Net {
                 let text = String::from_utf8_lossy(&head[..n]).into_owned();
                 net.targets.lock().unwrap().push(text.split(' ').nth(1).unwrap_or_default().to_owned());
                 assert!(text.to_ascii_lowercase().contains("user-agent: kube-probe/"), "{text}");
+                net.heads.lock().unwrap().push(text.clone());
                 let answer = match port {
                     2 => {
                         std::future::pending::<()>().await;
@@ -160,15 +162,37 @@ async fn a_url_may_lack_a_path_or_hold_spaces() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_url_that_makes_no_sense_leaves_the_status() {
+async fn user_and_password_of_the_url_are_sent_also_after_a_redirect() {
     let net = Net::default();
-    let host = Arc::new(MemoryHost::new(jiff::Timestamp::UNIX_EPOCH, 1, net.clone()));
-    let mut prober = Prober::new(host);
-    let mut bad = probe(1);
-    bad.http_get.url = "no url".into();
-    prober.follow(&BTreeMap::from([("bad".to_owned(), bad)]), &Statuses::new());
+    let mut prober = Prober::new(Arc::new(MemoryHost::new(jiff::Timestamp::UNIX_EPOCH, 1, net.clone())));
+    let mut question = probe(4);
+    question.http_get.url = "http://u:p%40w@127.0.0.1:4/".into();
+    prober.follow(&BTreeMap::from([("4".to_owned(), question)]), &Statuses::new());
+    until(&prober, 4, |status| status.healthy).await;
+    let heads = net.heads.lock().unwrap();
+    assert_eq!(heads.len(), 2);
+    for head in &*heads {
+        assert!(head.contains("authorization: Basic dTpwQHc=\r\n"), "{head}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_url_that_leads_nowhere_fails_and_one_that_cannot_be_read_leaves_the_status() {
+    let net = Net::default();
+    let mut prober = Prober::new(Arc::new(MemoryHost::new(jiff::Timestamp::UNIX_EPOCH, 1, net.clone())));
+    let urls = [("empty", ""), ("ftp", "ftp://h/"), ("words", "no url"), ("bad", "127.0.0.1:80/x")];
+    let probes = urls.map(|(name, url)| {
+        let mut probe = probe(1);
+        probe.http_get.url = url.into();
+        (name.to_owned(), probe)
+    });
+    prober.follow(&probes.into(), &Statuses::new());
     time::sleep(Duration::from_secs(60)).await;
-    assert_eq!(prober.statuses()["bad"], ProbeStatus::default());
+    let statuses = prober.statuses();
+    for name in ["empty", "ftp", "words"] {
+        assert_eq!(statuses[name].failure_count, 3, "{name}");
+    }
+    assert_eq!(statuses["bad"], ProbeStatus::default());
     assert_eq!(net.asked.load(Ordering::SeqCst), 0);
 }
 
@@ -195,5 +219,60 @@ async fn spans_may_be_any_number_and_a_shorter_period_counts_at_once() {
             if extreme == i64::MAX { asked == 4 } else { (14..=18).contains(&asked) },
             "{extreme}: {asked}"
         );
+    }
+}
+
+/// An https server that gives one answer and hangs up without saying goodbye in TLS.
+#[derive(Clone)]
+struct Curt(tokio_rustls::TlsAcceptor, &'static str);
+
+impl Curt {
+    fn new(answer: &'static str) -> Self {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let certificate = rcgen::CertificateParams::new(vec![]).unwrap().self_signed(&key).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let key = rustls::pki_types::PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+        let config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![certificate.der().clone()], key)
+            .unwrap();
+        Self(Arc::new(config).into(), answer)
+    }
+}
+
+impl Program for Curt {
+    fn dial<'a>(&'a self, _: &'a str, _: u16) -> BoxFuture<'a, io::Result<BoxIo>> {
+        let Self(acceptor, answer) = self.clone();
+        Box::pin(async move {
+            let (client, server) = tokio::io::duplex(4096);
+            tokio::spawn(async move {
+                let mut server = acceptor.accept(server).await.unwrap();
+                server.read_buf(&mut Vec::with_capacity(4096)).await.unwrap();
+                server.write_all(answer.as_bytes()).await.unwrap();
+                server.flush().await.unwrap();
+            });
+            Ok(Box::new(client) as BoxIo)
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_the_connection_ends_the_answer_no_goodbye_is_needed() {
+    for (answer, good) in [
+        ("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nok", true),
+        ("HTTP/1.0 200 OK\r\n\r\n", true),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", true),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nok", false),
+        ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n", false),
+    ] {
+        let host = Arc::new(MemoryHost::new(jiff::Timestamp::UNIX_EPOCH, 1, Curt::new(answer)));
+        let action = HttpGetAction { url: "https://h/".into(), insecure: true, ..HttpGetAction::default() };
+        match check::Check::new(host, &action).run(5).await {
+            check::Outcome::Healthy => assert!(good, "{answer}"),
+            check::Outcome::Unusable(why) => assert!(!good, "{answer}: {why}"),
+            check::Outcome::Unhealthy(why) => panic!("{answer}: {why}"),
+        }
     }
 }

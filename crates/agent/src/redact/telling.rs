@@ -12,10 +12,16 @@ const TRIVIAL: &[&str] =
 /// What stands before the secret itself in a header.
 const SCHEMES: &[&str] = &["bearer", "basic", "token", "negotiate", "digest"];
 
+/// The same as whole words of a name only: they are part of too many others.
+const TELLING_WORDS: &[&str] = &["PW", "PSK", "OTP", "CRED"];
+
 /// Whether a value under this name is a secret.
 pub(super) fn is_telling(name: &str) -> bool {
     let name = name.to_ascii_uppercase();
-    TELLING.iter().any(|word| name.contains(word)) && !HARMLESS_ENDS.iter().any(|end| name.ends_with(end))
+    let mut words = name.split(|c: char| !c.is_ascii_alphanumeric());
+    let telling =
+        TELLING.iter().any(|word| name.contains(word)) || words.any(|word| TELLING_WORDS.contains(&word));
+    telling && !HARMLESS_ENDS.iter().any(|end| name.ends_with(end))
 }
 
 /// Whether hiding the value would hide nothing but sense.
@@ -103,6 +109,9 @@ mod tests {
     #[test]
     fn paths_and_switches_are_no_secrets() {
         assert!(is_telling("KUBE_API_KEY") && !is_telling("KUBE_API_KEY_FILE"));
+        assert!(
+            is_telling("PW") && is_telling("db-pw") && is_telling("WIFI_PSK") && !is_telling("PWR_STATE")
+        );
         assert!(
             is_trivial("/etc/ssl/x.key")
                 && is_trivial("True")

@@ -28,11 +28,13 @@ fn values_under_telling_names_do_not_show() {
         "DATASTORE_ENDPOINT=postgres://u:DsPassS3cr3t@h/db",
         "TLS_KEY=/etc/ssl/tls.key",
         "USE_AUTH=true",
+        "PW=shortpw",
     ]);
     for (text, shown) in [
         ("t=abc123def s=fffffff yes", "t=[redacted] s=fffffff yes"),
         ("+ psql --password DbPassS3cr3t 5char", "+ psql --password [redacted] [redacted]"),
         ("  second line", "  [redacted]"),
+        ("my shortpw", "my [redacted]"),
         ("postgres://u:DsPassS3cr3t@h/db or DsPassS3cr3t", "postgres://u:[redacted]@h/db or [redacted]"),
         ("true /etc/ssl/tls.key", "true /etc/ssl/tls.key"),
     ] {

@@ -10,7 +10,7 @@ use super::{
     gzip_json,
     secret::{Data, Secret},
 };
-use crate::apply::PeriodicOutputs;
+use crate::apply::{PeriodicOutputs, periodic};
 
 /// The secret as last seen, with unpublished results laid onto it.
 pub(super) struct Seen {
@@ -58,22 +58,25 @@ impl Remote {
                 tracing::info!("the plan secret was deleted; waiting for it to be made again");
             }
             self.first = true;
+            self.doubt = false;
             self.prober.follow(&Default::default(), &Default::default());
             return;
         };
         if let Some(seen) = &self.seen
             && seen.uid == secret.uid
-            && !authoritative
             && let (Some(old), Some(new)) = (seen.revision, secret.revision())
-            && new <= old
+            && (new < old || (new == old && !authoritative))
         {
-            // The watch lags behind what this process read or wrote itself.
+            // A watch lags behind what this process read or wrote itself. A list was asked for before that, or the server
+            // went back to a backup: only another look tells.
+            self.doubt |= authoritative;
             return;
         }
         self.see(*secret);
     }
 
     pub(super) fn see(&mut self, mut secret: Secret) {
+        self.doubt = false;
         let anew = self.seen.as_ref().is_none_or(|seen| seen.uid != secret.uid);
         if anew {
             if self.seen.is_some() {
@@ -81,7 +84,6 @@ impl Remote {
             }
             self.first = self.continues.take().is_none_or(|uid| uid != secret.uid);
             self.failed = None;
-            self.periodic.clear();
         }
         self.upgrade.hear(secret.annotation(drover_plan::AGENT_OFFER));
         let checksum = secret.plan_checksum();
@@ -109,9 +111,10 @@ impl Remote {
         if let Ok(seconds) = decide::text(&secret.data, keys::PROBE_PERIOD_SECONDS).parse() {
             self.prober.set_period(seconds);
         }
-        self.periodic.extend(gzip_json::decode::<PeriodicOutputs>(
-            secret.data.get(keys::APPLIED_PERIODIC_OUTPUT).filter(|_| anew),
-        ));
+        if anew {
+            let ran: PeriodicOutputs = gzip_json::decode(secret.data.get(keys::APPLIED_PERIODIC_OUTPUT));
+            self.periodic = periodic::without_outputs(&ran);
+        }
         let probes = plan.as_ref().map(|held| held.plan.probes.clone()).unwrap_or_default();
         let known =
             secret.data.get(keys::PROBE_STATUSES).and_then(|bytes| drover_plan::from_slice(bytes).ok());

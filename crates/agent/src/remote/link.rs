@@ -100,8 +100,16 @@ impl Link {
         }
     }
 
-    fn tell(&self, word: Word) {
-        self.shared().word = Some(word);
+    fn tell(&self, mut word: Word) {
+        let mut shared = self.shared();
+        if let Word::Secret { authoritative, .. } = &mut word {
+            // An event that follows a list nobody has heard of yet stands for that list too: dropped as a late one, it
+            // would take the list with it.
+            *authoritative |=
+                matches!(shared.word, Some(Word::Gone | Word::Secret { authoritative: true, .. }));
+        }
+        shared.word = Some(word);
+        drop(shared);
         self.news.notify_one();
     }
 
@@ -228,4 +236,44 @@ pub enum LinkError {
     /// A request of somebody else on this connection.
     #[error("the API server answers 401: the credential is not accepted")]
     Refused,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::{Attr, MemoryHost, testing::NoProgram};
+
+    fn link() -> Link {
+        let host = Arc::new(MemoryHost::new(jiff::Timestamp::UNIX_EPOCH, 1, NoProgram));
+        let kubeconfig = "clusters: [{name: c, cluster: {server: 'http://m'}}]\nusers: [{name: u, user: {}}]\n\
+                          contexts: [{name: x, context: {cluster: c, user: u}}]\ncurrent-context: x\n";
+        let file =
+            serde_json::json!({"kubeConfig": kubeconfig, "namespace": "n", "secretName": "s"}).to_string();
+        let attr = Attr { mode: 0o600, owner: Some(host.identity()) };
+        host.replace(std::path::Path::new("/c.json"), file.as_bytes(), attr).unwrap();
+        Link::new(host, "/c.json".into(), false).unwrap()
+    }
+
+    fn word(revision: &str, authoritative: bool) -> Word {
+        let object = serde_json::json!({"metadata": {"uid": "u", "resourceVersion": revision}});
+        Word::Secret { secret: Box::new(Secret::from_value(object).unwrap()), authoritative }
+    }
+
+    #[test]
+    fn an_event_after_a_list_that_nobody_heard_stands_for_the_list() {
+        let link = link();
+        let heard = |link: &Link| match link.take() {
+            Some(Word::Secret { secret, authoritative }) => Some((secret.resource_version, authoritative)),
+            _ => None,
+        };
+        link.tell(word("7", true));
+        link.tell(word("8", false));
+        link.tell(word("9", false));
+        assert_eq!(heard(&link), Some(("9".into(), true)));
+        link.tell(word("10", false));
+        assert_eq!(heard(&link), Some(("10".into(), false)), "the list was heard");
+        link.tell(Word::Gone);
+        link.tell(word("1", false));
+        assert_eq!(heard(&link), Some(("1".into(), true)));
+    }
 }

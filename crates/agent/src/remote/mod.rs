@@ -60,6 +60,8 @@ pub struct Remote {
     prober: Prober,
     /// The secret as last seen, with unpublished results laid onto it; without the plans themselves.
     seen: Option<Seen>,
+    /// A list tells of an older secret than this process knows, which may be stale or the truth.
+    doubt: bool,
     /// Results that the secret does not hold yet.
     pending: Report,
     /// Nothing was decided yet for this secret by this process.
@@ -120,6 +122,7 @@ impl Remote {
             board,
             outbox,
             seen: None,
+            doubt: false,
             pending,
             first: true,
             failed: None,
@@ -169,6 +172,9 @@ impl Remote {
     /// Starts what is due, publishes what is unsaid, and tells when to look again.
     async fn step(&mut self) -> Duration {
         let mut wake = IDLE;
+        if let Some(pause) = self.settle_doubt().await {
+            wake = wake.min(pause);
+        }
         if self.running.is_none()
             && let Some(pause) = self.start().await
         {
@@ -204,6 +210,18 @@ impl Remote {
             wake = wake.min(pause);
         }
         wake
+    }
+
+    /// Believes what the secret is now, however old it calls itself. Until then this process goes on with what it knows.
+    async fn settle_doubt(&mut self) -> Option<Duration> {
+        if !self.doubt {
+            return None;
+        }
+        let left = self.retry.at.saturating_duration_since(Instant::now());
+        if left > Duration::ZERO {
+            return Some(left);
+        }
+        self.reread().await
     }
 
     fn heed(&mut self, error: &api::Error) {

@@ -94,8 +94,10 @@ impl Remote {
                     return Some(self.retry.at.saturating_duration_since(Instant::now()));
                 }
                 Err(error) => {
+                    if self.refused.as_ref().is_none_or(|refused| refused.why != error.to_string()) {
+                        tracing::warn!("cannot mark the plan as in progress, so it is not started: {error}");
+                    }
                     self.heed(&error);
-                    tracing::warn!("cannot mark the plan as in progress, so it is not started: {error}");
                     self.retry.later();
                     return Some(self.retry.at.saturating_duration_since(Instant::now()));
                 }
@@ -155,7 +157,7 @@ impl Remote {
                 return;
             }
         };
-        self.periodic.extend(done.periodic.clone());
+        self.periodic.extend(periodic::without_outputs(&done.periodic));
         if running.attempt.is_some() {
             match &done.error {
                 None => tracing::info!("plan {} is applied", running.checksum),
@@ -196,7 +198,7 @@ impl Remote {
         self.outbox.save(&self.pending);
     }
 
-    async fn reread(&mut self) -> Option<Duration> {
+    pub(super) async fn reread(&mut self) -> Option<Duration> {
         match self.link.api()?.get().await {
             Ok(secret) => {
                 self.see(secret);

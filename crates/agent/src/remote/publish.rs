@@ -23,7 +23,7 @@ impl Remote {
             seen.data.get(keys::PROBE_STATUSES).map(|value| (keys::PROBE_STATUSES.to_owned(), value.clone())),
         );
         let before = data.clone();
-        report::lay_probes(&mut data, &self.prober.statuses());
+        report::lay_probes(&mut data, &self.prober.statuses(), self.awaits_probes());
         data != before
     }
 
@@ -44,7 +44,7 @@ impl Remote {
                 self.pending.lay_onto(&mut secret.data, checksum.as_deref());
             }
             if checksum.is_some() && checksum == self.seen.as_ref().and_then(|seen| seen.checksum.clone()) {
-                report::lay_probes(&mut secret.data, &self.prober.statuses());
+                report::lay_probes(&mut secret.data, &self.prober.statuses(), self.awaits_probes());
             }
             let written = if secret.data == before { Ok(secret) } else { api.put(&secret).await };
             match written {
@@ -57,6 +57,12 @@ impl Remote {
                 }
             }
         }
+    }
+
+    /// Whether there is something to ask, or may be.
+    fn awaits_probes(&self) -> bool {
+        let plan = self.seen.as_ref().and_then(|seen| seen.plan.as_ref());
+        plan.is_none_or(|held| !held.plan.probes.is_empty())
     }
 
     fn forget_pending(&mut self) {
@@ -101,7 +107,7 @@ impl Remote {
             self.pending.lay_onto(&mut secret.data, Some(checksum));
         }
         Report::commit(&secret.uid, checksum, &secret.data).lay_onto(&mut secret.data, Some(checksum));
-        report::lay_probes(&mut secret.data, &self.prober.statuses());
+        report::lay_probes(&mut secret.data, &self.prober.statuses(), self.awaits_probes());
         secret
     }
 }

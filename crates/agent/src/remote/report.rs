@@ -16,7 +16,7 @@ use super::{
     secret::Data,
 };
 use crate::{
-    apply::{Done, Outputs, PeriodicOutputs, truncate},
+    apply::{Done, Outputs, PeriodicOutputs, share_periodic, truncate},
     unix_date,
 };
 
@@ -31,6 +31,8 @@ pub struct Report {
     pub uid: String,
     /// The plan it is about.
     pub checksum: String,
+    /// The `plan-revision` of the run it is about; `None` where runs are not counted.
+    pub revision: Option<String>,
     /// Keys to set.
     pub set: BTreeMap<String, String>,
     /// Saved outputs of a success, by instruction; base64.
@@ -65,7 +67,9 @@ impl Report {
         data: &Data,
         now: Timestamp,
     ) -> Self {
-        let mut report = Self { uid: uid.into(), checksum: checksum.into(), ..Self::default() };
+        let revision =
+            Some(text(data, keys::PLAN_REVISION).to_owned()).filter(|revision| !revision.is_empty());
+        let mut report = Self { uid: uid.into(), checksum: checksum.into(), revision, ..Self::default() };
         report.periodic = done.periodic;
         let Some(attempt) = attempt else { return report };
         let by_state = state_bytes(data).is_some();
@@ -130,10 +134,11 @@ impl Report {
 
     /// Adds a later report. What an earlier plan set is superseded; what was printed is kept.
     pub fn absorb(&mut self, later: Self) {
-        if self.uid != later.uid {
+        if self.uid != later.uid || (self.revision.is_some() && self.revision != later.revision) {
             *self = later;
             return;
         }
+        self.revision = later.revision;
         if self.checksum != later.checksum {
             self.set.clear();
             self.failed_output = None;
@@ -150,14 +155,20 @@ impl Report {
         self.set.extend(later.set);
         self.applied_output.extend(later.applied_output);
         self.periodic.extend(later.periodic);
+        // Without the API, results of many passes come together.
+        share_periodic(&mut self.periodic);
     }
 
     /// Lays the report onto data whose plan has the given checksum.
     ///
     /// If the server replaced the plan meanwhile, only what stays true is written: what was printed, and that the other
     /// plan was applied. If it asks for the same plan again (`pending`), that request is left standing, unless the answer
-    /// is known.
+    /// is known. If another run began since, the report was left behind by a disk that forgot its removal, and nothing of
+    /// it is written: it would claim that this run ended.
     pub fn lay_onto(&self, data: &mut Data, checksum: Option<&str>) {
+        if self.revision.as_deref().is_some_and(|revision| revision != text(data, keys::PLAN_REVISION)) {
+            return;
+        }
         let same = checksum == Some(self.checksum.as_str());
         let asked_again = !self.refused
             && data.get(keys::PLAN_STATE).is_some_and(|state| state == b"pending")
@@ -198,9 +209,10 @@ impl Report {
     }
 }
 
-/// Lays probe statuses onto the data, if they changed. No probes need no key.
-pub fn lay_probes(data: &mut Data, statuses: &BTreeMap<String, ProbeStatus>) {
-    if statuses.is_empty() && !data.contains_key(keys::PROBE_STATUSES) {
+/// Lays probe statuses onto the data, if they changed. A key without any says that all probes pass, so a plan whose first
+/// answers are `awaited` has none yet; a plan without probes has one at once.
+pub fn lay_probes(data: &mut Data, statuses: &BTreeMap<String, ProbeStatus>, awaited: bool) {
+    if awaited && statuses.is_empty() && !data.contains_key(keys::PROBE_STATUSES) {
         return;
     }
     let known = data.get(keys::PROBE_STATUSES).map(|bytes| drover_plan::from_slice(bytes).ok());
@@ -241,7 +253,7 @@ fn fit(data: &mut Data) {
         let others = data.iter().filter(|(key, _)| copy == 0 || *key != keys::APPLIED_PLAN);
         copy + others.map(|(key, value)| key.len() + value.len()).sum::<usize>()
     };
-    let mut limit = 32 * 1024;
+    let mut limit = 256 * 1024;
     while size(data) > SECRET_LIMIT && limit >= 64 {
         for key in [keys::APPLIED_OUTPUT, keys::FAILED_OUTPUT] {
             let mut map: BTreeMap<String, String> = gzip_json::decode(data.get(key));
@@ -444,10 +456,15 @@ mod tests {
         )]);
         let mut secret = data(&[("probe-statuses", r#"{"a":{"successCount":1,"healthy":true}}"#)]);
         let before = secret.clone();
-        lay_probes(&mut secret, &statuses);
+        lay_probes(&mut secret, &statuses, true);
         assert_eq!(secret, before, "another order of keys is no change");
-        lay_probes(&mut secret, &BTreeMap::new());
+        lay_probes(&mut secret, &BTreeMap::new(), true);
         assert_eq!(text(&secret, "probe-statuses"), "{}");
+        let mut fresh = data(&[]);
+        lay_probes(&mut fresh, &BTreeMap::new(), true);
+        assert_eq!(fresh, data(&[]), "nothing was asked yet");
+        lay_probes(&mut fresh, &BTreeMap::new(), false);
+        assert_eq!(text(&fresh, "probe-statuses"), "{}", "there is nothing to ask");
     }
 
     #[test]
@@ -461,5 +478,25 @@ mod tests {
         assert_eq!(text(&target, "applied-checksum"), "c");
         report.absorb(Report::outcome("u", "d", None, Done::default(), &secret, now()));
         assert!(report.set.is_empty() && !report.applied_output.is_empty());
+    }
+
+    #[test]
+    fn what_is_left_of_an_earlier_run_says_nothing_about_a_later_one() {
+        let mut secret = data(&[("plan-state", "in-progress"), ("plan-revision", "5")]);
+        let left = Report::outcome("u", "c", Some(1), done(None), &secret, now());
+        left.lay_onto(&mut secret, Some("c"));
+        assert_eq!(text(&secret, "plan-state"), "succeeded");
+        // Asked for again, begun, and power failed; the disk still has the file.
+        secret.insert("plan-state".into(), b"pending".to_vec());
+        Report::commit("u", "c", &secret).lay_onto(&mut secret, Some("c"));
+        let under_way = secret.clone();
+        left.lay_onto(&mut secret, Some("c"));
+        assert_eq!(secret, under_way);
+        left.lay_onto(&mut secret, Some("another plan"));
+        assert_eq!(secret, under_way);
+        let mut pending = left;
+        pending.absorb(Report::outcome("u", "c", Some(1), done(Some("boom")), &secret, now()));
+        pending.lay_onto(&mut secret, Some("c"));
+        assert_eq!((text(&secret, "failure-count"), text(&secret, "applied-checksum")), ("1", ""));
     }
 }

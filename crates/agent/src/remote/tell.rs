@@ -65,6 +65,9 @@ impl Remote {
                 Some("applying the plan".into())
             } else if self.blocked {
                 Some("waiting for the installer to restart the agent".into())
+            } else if self.seen.as_ref().is_some_and(Seen::is_pending) {
+                // What was said last is about the plan before.
+                Some("waiting to start the plan, which the API server must first take as in progress".into())
             } else {
                 self.said.clone()
             };
@@ -126,5 +129,29 @@ fn why(outputs: &BTreeMap<String, String>) -> Option<String> {
     let error = STANDARD.decode(outputs.get(keys::AGENT_REASON)?).ok()?;
     let error = String::from_utf8_lossy(&error);
     // One line for people; all of it is in the plan secret.
-    Some(error.lines().next()?.chars().take(REASON).collect())
+    let lines: Vec<&str> = error.lines().take(2).collect();
+    Some(cut(&lines.join(": "))).filter(|why| !why.is_empty())
+}
+
+/// No more than the first words of it.
+fn cut(text: &str) -> String {
+    let Some((end, _)) = text.char_indices().nth(REASON) else { return text.to_owned() };
+    let start = &text[..end];
+    // One long word is cut all the same.
+    let at = start.rfind(char::is_whitespace).filter(|at| *at > end / 2).unwrap_or(end);
+    format!("{} …", start[..at].trim_end())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_reason_ends_with_a_whole_word() {
+        assert_eq!(cut("short and whole"), "short and whole");
+        let words = "wörd ".repeat(200);
+        let shown = cut(&words);
+        assert!(shown.ends_with("wörd …") && shown.chars().count() <= REASON + 2, "{shown}");
+        assert_eq!(cut(&"x".repeat(600)), format!("{} …", "x".repeat(REASON)));
+    }
 }

@@ -35,6 +35,12 @@ pub(super) enum Fetched {
     Beside(PathBuf),
 }
 
+/// Where the agent that is to follow this one lies until then.
+pub(crate) fn beside(executable: &Path) -> PathBuf {
+    let name = executable.file_name().and_then(|name| name.to_str()).unwrap_or("agent");
+    executable.with_file_name(format!(".{name}.drover-new"))
+}
+
 /// Makes sure that the agent with this checksum is at hand.
 pub(super) async fn fetch(
     host: &Arc<dyn Host>,
@@ -48,8 +54,7 @@ pub(super) async fn fetch(
     if sum(host, executable).await.as_deref() == Ok(wanted) {
         return Ok(Fetched::InPlace);
     }
-    let name = executable.file_name().and_then(|name| name.to_str()).unwrap_or("agent");
-    let beside = executable.with_file_name(format!(".{name}.drover-new"));
+    let beside = beside(executable);
     let fetched = async {
         // First the file: a place that cannot be written to is no reason to bother the network.
         let (inner, path) = (host.clone(), beside.clone());

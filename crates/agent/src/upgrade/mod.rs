@@ -22,6 +22,7 @@ use crate::{
     host::{Attr, Host, offload},
     remote::api::Api,
 };
+pub(crate) use fetch::beside;
 use fetch::{Fetched, fetch};
 
 /// A new manager is heard by all its agents at once; they come one after the other within this.
@@ -65,8 +66,11 @@ impl Drop for Upgrade {
 }
 
 impl Upgrade {
-    /// `pinned` ignores all offers.
+    /// `pinned` ignores all offers. Takes away what a predecessor that was killed had fetched.
     pub fn new(host: Arc<dyn Host>, var: &Path, pinned: bool) -> Self {
+        if let Some(executable) = host.executable() {
+            forget_fetched(&*host, &executable);
+        }
         let executable = host.executable().filter(|_| !pinned);
         Self {
             host,
@@ -101,6 +105,10 @@ impl Upgrade {
         }
         if let State::Fetching(task) = &self.state {
             task.abort();
+        }
+        if let (None, Some(executable)) = (&wanted, &self.executable) {
+            // No other takes its place.
+            forget_fetched(&*self.host, executable);
         }
         let spread = SPREAD.mul_f64(self.host.random() as f64 / u64::MAX as f64);
         self.state = if wanted.is_some() { State::Due(Instant::now() + spread) } else { State::Content };
@@ -208,11 +216,43 @@ impl Upgrade {
     }
 }
 
+fn forget_fetched(host: &dyn Host, executable: &Path) {
+    let path = beside(executable);
+    if let Err(error) = host.remove_file(&path)
+        && error.kind() != std::io::ErrorKind::NotFound
+    {
+        tracing::warn!("cannot remove {}: {error}", path.display());
+    }
+}
+
 /// This machine's architecture as Go names it.
 fn arch() -> Option<&'static str> {
     match std::env::consts::ARCH {
         "x86_64" => Some("amd64"),
         "aarch64" => Some("arm64"),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::{MemoryHost, testing::NoProgram};
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_fetched_by_half_does_not_stay() {
+        let (agent, left) = ("/usr/bin/agent", Path::new("/usr/bin/.agent.drover-new"));
+        let host = MemoryHost::new(jiff::Timestamp::UNIX_EPOCH, 1, NoProgram);
+        let host = Arc::new(host.with_executable(agent, b"old").unwrap());
+        let fetch = || host.replace(left, b"ne", Attr { mode: 0o700, owner: None }).unwrap();
+        fetch();
+        let mut upgrade = Upgrade::new(host.clone(), Path::new("/v"), false);
+        assert!(host.stat(left).is_err(), "of a predecessor");
+        let offer = AgentOffer { sha256: [(arch().unwrap().to_owned(), "0".repeat(64))].into() };
+        upgrade.hear(Some(&offer.to_text()));
+        fetch();
+        upgrade.hear(None);
+        assert!(host.stat(left).is_err(), "of an offer that was taken back");
+        assert!(host.stat(Path::new(agent)).is_ok());
     }
 }

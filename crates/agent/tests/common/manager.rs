@@ -22,6 +22,8 @@ pub struct Server {
     ca: String,
     /// Answers what is not about registration.
     api: Api,
+    /// What the next calls get instead, by path.
+    instead: Arc<Mutex<Vec<(String, u16, String)>>>,
     pub requests: Arc<Mutex<Vec<(String, Headers)>>>,
 }
 
@@ -55,7 +57,7 @@ impl Server {
                 )
                 .unwrap();
         let url = format!("https://{}", listener.local_addr().unwrap());
-        let server = Self { url, ca: ca.pem(), api, requests: Arc::default() };
+        let server = Self { url, ca: ca.pem(), api, instead: Arc::default(), requests: Arc::default() };
         let (handle, acceptor) = (server.clone(), tokio_rustls::TlsAcceptor::from(Arc::new(config)));
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
@@ -83,10 +85,14 @@ impl Server {
             .collect();
         let path = request.uri().path().to_owned();
         self.requests.lock().unwrap().push((path.clone(), headers));
+        if let Some((code, text)) = self.instead(&path) {
+            let body = Full::new(Bytes::from(text)).map_err(|never| match never {}).boxed_unsync();
+            return Ok(Response::builder().status(code).body(body).unwrap());
+        }
         let body: Bytes = match path.as_str() {
             "/cacerts" => self.ca.clone().into(),
             "/healthz" => "ok".into(),
-            "/assets/rancher-system-agent-amd64" | "/assets/rancher-system-agent-arm64" => {
+            "/assets/rancher-system-agent-amd64" | "/assets/rancher-system-agent-arm64" | "/mirror/agent" => {
                 std::fs::read(env!("CARGO_BIN_EXE_drover-agent")).unwrap().into()
             }
             "/v3/connect/agent"
@@ -101,6 +107,34 @@ impl Server {
             _ => return self.api.answer(request).await,
         };
         Ok(Response::new(Full::new(body).map_err(|never| match never {}).boxed_unsync()))
+    }
+
+    /// The next `times` calls of the path get this.
+    pub fn answer_instead(&self, path: &str, times: usize, code: u16, text: &str) {
+        let answer = (path.to_owned(), code, text.to_owned());
+        self.instead.lock().unwrap().extend(std::iter::repeat_n(answer, times));
+    }
+
+    fn instead(&self, path: &str) -> Option<(u16, String)> {
+        let mut instead = self.instead.lock().unwrap();
+        let at = instead.iter().position(|(of, ..)| of == path)?;
+        let (_, code, text) = instead.remove(at);
+        Some((code, text))
+    }
+
+    /// How often a path was asked for.
+    pub fn count(&self, path: &str) -> usize {
+        self.paths().iter().filter(|asked| *asked == path).count()
+    }
+
+    /// The headers of the first call of a path.
+    pub fn headers(&self, path: &str) -> Headers {
+        let requests = self.requests.lock().unwrap();
+        requests
+            .iter()
+            .find(|(asked, _)| asked == path)
+            .map(|(_, headers)| headers.clone())
+            .unwrap_or_default()
     }
 
     pub fn checksum(&self) -> String {

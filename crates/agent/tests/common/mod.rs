@@ -9,6 +9,26 @@ pub mod manager;
 pub mod node;
 pub mod nspawn;
 pub mod patient;
+pub mod root;
 pub mod wine;
 
 pub use api::*;
+
+use std::time::Duration;
+
+use serde_json::json;
+
+/// Waits for something that should be quick; machines are noisy.
+pub async fn until(what: &str, condition: impl Fn() -> bool) {
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(120);
+    while !condition() {
+        assert!(tokio::time::Instant::now() < deadline, "waited in vain: {what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// A plan with one instruction, a line of shell.
+pub fn shell(script: &str) -> String {
+    json!({"instructions": [{"name": "i", "command": "sh", "args": ["-c", script], "saveOutput": true}]})
+        .to_string()
+}

@@ -133,6 +133,20 @@ impl Node {
         }
     }
 
+    /// Waits until the machine has lost its power, or nothing was written for a minute; tells whether it has.
+    pub async fn until_dark_or_quiet(&self) -> bool {
+        let (mut writes, mut since) = (self.host.writes(), Instant::now());
+        while !self.host.is_dead() {
+            if self.host.writes() != writes {
+                (writes, since) = (self.host.writes(), Instant::now());
+            } else if since.elapsed() > Duration::from_secs(60) {
+                return false;
+            }
+            sleep(Duration::from_millis(10)).await;
+        }
+        true
+    }
+
     pub fn api(&self) -> &Api {
         &self.world.api
     }

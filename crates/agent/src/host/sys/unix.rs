@@ -12,7 +12,10 @@ use std::{
 };
 
 use nix::{sys::signal, unistd::Pid};
-use tokio::process::{Child, Command};
+use tokio::{
+    net::unix::pipe,
+    process::{Child, Command},
+};
 
 use crate::host::Watcher;
 
@@ -106,6 +109,13 @@ pub(in crate::host) fn prepare(command: &mut Command) {
     if is_spared() {
         not_spared(command);
     }
+}
+
+/// One pipe for both streams, if there can be one. Its other end stays open as long as the command is there.
+pub(in crate::host) fn join_streams(command: &mut Command) -> io::Result<Option<pipe::Receiver>> {
+    let (reader, writer) = io::pipe()?;
+    command.stdout(writer.try_clone()?).stderr(writer);
+    pipe::Receiver::from_owned_fd(reader.into()).map(Some)
 }
 
 /// As a shell says it.

@@ -79,6 +79,11 @@ pub(in crate::host) fn prepare(command: &mut Command) {
     command.creation_flags(CREATE_NEW_PROCESS_GROUP).kill_on_drop(true);
 }
 
+/// There are no pipes of this kind that can be read without a thread of their own.
+pub(in crate::host) fn join_streams(_: &mut Command) -> io::Result<Option<tokio::io::Empty>> {
+    Ok(None)
+}
+
 pub(in crate::host) fn exit_code(status: ExitStatus) -> i32 {
     status.code().unwrap_or(-1)
 }

@@ -43,6 +43,12 @@ impl Api {
             Fault::Garbage => Ok(whole(StatusCode::OK, "<html>log in</html>")),
             Fault::Empty => Ok(whole(StatusCode::OK, "")),
             Fault::OtherKind => Ok(whole(StatusCode::OK, r#"{"kind":"Status","apiVersion":"v1"}"#)),
+            Fault::Redirect => {
+                let mut answer = whole(StatusCode::TEMPORARY_REDIRECT, "");
+                answer.headers_mut().insert(http::header::LOCATION, "/elsewhere".parse().unwrap());
+                Ok(answer)
+            }
+            Fault::EndlessLine => Ok(pieces(vec![Bytes::from_static(EVENT)], End::Again)),
             Fault::WatchEnds => Ok(pieces(vec![], End::Good)),
             Fault::WatchError(code) => {
                 let object =
@@ -147,6 +153,8 @@ enum End {
     Good,
     Break,
     Never,
+    /// More of the same.
+    Again,
 }
 
 fn pieces(pieces: Vec<Bytes>, end: End) -> Response<Body> {
@@ -174,6 +182,7 @@ impl futures_core::Stream for Pieces {
             }
             (None, End::Break) => Poll::Ready(Some(Err(io::ErrorKind::ConnectionReset.into()))),
             (None, End::Never) => Poll::Pending,
+            (None, End::Again) => Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(&[b'x'; 64 * 1024]))))),
         }
     }
 }

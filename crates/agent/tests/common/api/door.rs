@@ -5,7 +5,7 @@ use std::{
     net::SocketAddr,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
 
@@ -27,6 +27,7 @@ pub(super) struct Doors {
     down: AtomicBool,
     /// Connections end when it changes.
     cut: watch::Sender<u64>,
+    knocks: AtomicUsize,
 }
 
 struct Door {
@@ -39,7 +40,12 @@ struct Door {
 
 impl Default for Doors {
     fn default() -> Self {
-        Self { doors: Mutex::default(), down: AtomicBool::new(false), cut: watch::Sender::new(0) }
+        Self {
+            doors: Mutex::default(),
+            down: AtomicBool::new(false),
+            cut: watch::Sender::new(0),
+            knocks: AtomicUsize::new(0),
+        }
     }
 }
 
@@ -69,6 +75,7 @@ impl Door {
 
 async fn accept(listener: TcpListener, tls: Arc<ServerConfig>, api: Api) {
     while let Ok((stream, _)) = listener.accept().await {
+        api.inner.doors.knocks.fetch_add(1, Ordering::SeqCst);
         let _ = stream.set_nodelay(true);
         let (api, acceptor) = (api.clone(), tokio_rustls::TlsAcceptor::from(tls.clone()));
         tokio::spawn(async move {
@@ -132,6 +139,11 @@ impl Api {
         door.open(self);
         self.inner.doors.doors.lock().unwrap().push(door);
         address
+    }
+
+    /// How many connections were opened to its ports, whatever became of them.
+    pub fn knocks(&self) -> usize {
+        self.inner.doors.knocks.load(Ordering::SeqCst)
     }
 
     /// Serves one connection. An error means that it broke.

@@ -47,21 +47,26 @@ pub enum Fault {
     Empty,
     /// 200 with JSON of another kind.
     OtherKind,
+    /// The server, or who took its place, sends the caller elsewhere.
+    Redirect,
     /// A watch that ends as soon as it began.
     WatchEnds,
     /// A watch that says only this ERROR.
     WatchError(u16),
+    /// A watch whose line has no end.
+    EndlessLine,
 }
 
 impl Fault {
     /// What can happen to any call.
-    pub const ANY: [Self; 25] = [
+    pub const ANY: [Self; 27] = [
         Self::Status(400),
         Self::Status(401),
         Self::Status(403),
         Self::Status(404),
         Self::Status(409),
         Self::Status(410),
+        Self::Status(413),
         Self::Status(422),
         Self::Status(429),
         Self::Status(500),
@@ -81,10 +86,16 @@ impl Fault {
         Self::Garbage,
         Self::Empty,
         Self::OtherKind,
+        Self::Redirect,
     ];
     /// What can happen to a watch beside that.
-    pub const WATCH: [Self; 4] =
-        [Self::WatchEnds, Self::WatchError(410), Self::WatchError(500), Self::WatchError(429)];
+    pub const WATCH: [Self; 5] = [
+        Self::WatchEnds,
+        Self::WatchError(410),
+        Self::WatchError(500),
+        Self::WatchError(429),
+        Self::EndlessLine,
+    ];
 
     /// Everything that can happen to a call.
     pub fn of(call: Call) -> Vec<Self> {

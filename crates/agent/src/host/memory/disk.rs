@@ -1,0 +1,59 @@
+//! What a machine in memory sees of its disk, and what of it would still be there if its power failed now.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex},
+};
+
+#[derive(Clone)]
+pub(super) enum Node {
+    Directory,
+    // A hard link shares the bytes.
+    File(Arc<Mutex<Vec<u8>>>),
+    Symlink(PathBuf),
+}
+
+#[derive(Clone)]
+pub(super) struct Entry {
+    pub(super) node: Node,
+    pub(super) mode: u32,
+    pub(super) owner: (u32, u32),
+}
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Disk {
+    /// What the machine sees.
+    pub(super) seen: BTreeMap<PathBuf, Entry>,
+    /// What the disk still has where that differs.
+    behind: BTreeMap<PathBuf, Option<Entry>>,
+}
+
+impl Disk {
+    /// A change that is not waited for.
+    pub(super) fn change(&mut self, path: &Path, entry: Option<Entry>) {
+        let before = match entry {
+            Some(entry) => self.seen.insert(path.to_owned(), entry),
+            None => self.seen.remove(path),
+        };
+        self.behind.entry(path.to_owned()).or_insert(before);
+    }
+
+    /// A change of the path is waited for.
+    pub(super) fn sync(&mut self, path: &Path) {
+        let seen = &self.seen;
+        self.behind
+            .retain(|at, _| at != path && matches!(seen.get(at), Some(Entry { node: Node::File(_), .. })));
+    }
+
+    /// What was not waited for never was.
+    pub(super) fn forget(&mut self) {
+        for (path, entry) in std::mem::take(&mut self.behind) {
+            match entry {
+                Some(entry) => self.seen.insert(path, entry),
+                None => self.seen.remove(&path),
+            };
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! A list that tells of the past: because it was asked for before the agent wrote, or because the server went back to a
+//! backup. The first must not run a plan twice, the second must be believed.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)] // helpers outside #[test] functions
+
+mod common;
+
+use std::{
+    io,
+    path::Path,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use common::{Api, Body, node::plan, status};
+use drover_agent::{
+    config::Config,
+    host::{Attr, BoxFuture, BoxIo, Exec, Exit, Host as _, MemoryHost, Program, Sink},
+    sentinel::Sentinel,
+};
+use http::{Method, Request, Response};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+use tokio::{sync::Notify, time::sleep};
+
+/// Between the agent and the API: ends the watch, holds an update back, and goes back in time, on command.
+#[derive(Clone)]
+struct Between(Arc<State>);
+
+struct State {
+    api: Api,
+    end_watch: Notify,
+    listed: Notify,
+    /// Which update waits until the watch ended and a list was answered.
+    overtaken: usize,
+    puts: AtomicUsize,
+    lists: AtomicUsize,
+    gets: AtomicUsize,
+    runs: AtomicUsize,
+    /// What the first list said.
+    backup: Mutex<Option<Bytes>>,
+    restored: Mutex<bool>,
+}
+
+impl Between {
+    fn new(overtaken: usize) -> Self {
+        Self(Arc::new(State {
+            api: Api::new(),
+            end_watch: Notify::new(),
+            listed: Notify::new(),
+            overtaken,
+            puts: AtomicUsize::new(0),
+            lists: AtomicUsize::new(0),
+            gets: AtomicUsize::new(0),
+            runs: AtomicUsize::new(0),
+            backup: Mutex::default(),
+            restored: Mutex::default(),
+        }))
+    }
+
+    async fn answer(&self, request: Request<Incoming>) -> io::Result<Response<Body>> {
+        let state = &*self.0;
+        let path = request.uri().path().to_owned();
+        let query = request.uri().query().unwrap_or_default().to_owned();
+        if *request.method() == Method::PUT {
+            if state.puts.fetch_add(1, SeqCst) + 1 == state.overtaken {
+                state.end_watch.notify_one();
+                state.listed.notified().await;
+                // The agent's other task has it by then.
+                sleep(Duration::from_secs(1)).await;
+            }
+            return state.api.answer(request).await;
+        }
+        if query.contains("watch=true") {
+            state.end_watch.notified().await;
+            return Ok(status(410, "too old"));
+        }
+        if path.ends_with("/secrets") {
+            let body = self.backed_up(state.api.answer(request).await?).await;
+            state.lists.fetch_add(1, SeqCst);
+            if state.lists.load(SeqCst) > 1 {
+                state.listed.notify_one();
+            }
+            return Ok(whole(body));
+        }
+        if path.contains("/secrets/") {
+            state.gets.fetch_add(1, SeqCst);
+            let backup = state.backup.lock().unwrap().clone().filter(|_| *state.restored.lock().unwrap());
+            if let Some(backup) = backup {
+                let list: Value = serde_json::from_slice(&backup).unwrap();
+                return Ok(whole(list["items"][0].to_string().into()));
+            }
+        }
+        state.api.answer(request).await
+    }
+
+    async fn backed_up(&self, answer: Response<Body>) -> Bytes {
+        let body = answer.into_body().collect().await.unwrap().to_bytes();
+        let first = self.0.backup.lock().unwrap().get_or_insert_with(|| body.clone()).clone();
+        if *self.0.restored.lock().unwrap() { first } else { body }
+    }
+
+    fn start(&self) -> tokio::task::JoinHandle<()> {
+        let host = MemoryHost::new("2026-01-01T00:00:00Z".parse().unwrap(), 1, self.clone());
+        host.make_dirs(Path::new("/v"), 0o700).unwrap();
+        let text = self.0.api.connection("http://manager:8080");
+        let file = Path::new("/v/connection.json");
+        host.replace(file, text.as_bytes(), Attr { mode: 0o600, owner: None }).unwrap();
+        let config = Config {
+            work_directory: "/v/work".into(),
+            connection_info_file: file.into(),
+            remote_enabled: true,
+            ..Config::default()
+        };
+        let sentinel = Sentinel::start(Arc::new(host), config, false).unwrap();
+        tokio::spawn(async move { sentinel.run(std::future::pending()).await })
+    }
+}
+
+fn whole(body: Bytes) -> Response<Body> {
+    Response::new(Full::new(body).map_err(|never| match never {}).boxed_unsync())
+}
+
+impl Program for Between {
+    fn run<'a>(
+        &'a self,
+        _: &'a MemoryHost,
+        _: &'a Exec,
+        _: &'a mut dyn Sink,
+    ) -> BoxFuture<'a, io::Result<Exit>> {
+        self.0.runs.fetch_add(1, SeqCst);
+        Box::pin(async { Ok(Exit::Code(0)) })
+    }
+
+    fn dial<'a>(&'a self, _: &'a str, _: u16) -> BoxFuture<'a, io::Result<BoxIo>> {
+        let (here, there) = tokio::io::duplex(64 * 1024);
+        let between = self.clone();
+        tokio::spawn(async move {
+            let service = hyper::service::service_fn(move |request| {
+                let between = between.clone();
+                async move { between.answer(request).await }
+            });
+            let http = hyper::server::conn::http1::Builder::new();
+            let _ = http.serve_connection(TokioIo::new(there), service).await;
+        });
+        Box::pin(async { Ok(Box::new(here) as BoxIo) })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_the_agents_own_update_overtook_runs_no_plan_again() {
+    // The first update says in-progress, the second tells the result.
+    let between = Between::new(2);
+    let api = between.0.api.clone();
+    api.create(&[("plan", &plan(&["i"])), ("plan-state", "pending")]);
+    let agent = between.start();
+    api.until_text("plan-state", "succeeded").await;
+    // The list was of the time before; another look tells what is.
+    api.until("another look", |_| between.0.gets.load(SeqCst) >= 2).await;
+    sleep(Duration::from_secs(20)).await;
+    assert!(between.0.lists.load(SeqCst) >= 2);
+    assert_eq!(between.0.runs.load(SeqCst), 1, "what was done is never done again");
+    assert_eq!(api.text("plan-state"), "succeeded");
+    assert_eq!(api.text("success-count"), "1");
+    agent.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_went_back_to_a_backup_is_believed() {
+    let between = Between::new(usize::MAX);
+    let api = between.0.api.clone();
+    api.create(&[("plan", &plan(&["i"])), ("plan-state", "pending")]);
+    let agent = between.start();
+    api.until_text("plan-state", "succeeded").await;
+    assert_eq!(between.0.puts.load(SeqCst), 2);
+    *between.0.restored.lock().unwrap() = true;
+    between.0.end_watch.notify_one();
+    // The plan is pending as it was in the backup, and of a lower revision than the agent wrote.
+    api.until("it is asked to apply the plan, and says so", |_| between.0.puts.load(SeqCst) > 2).await;
+    agent.abort();
+}
