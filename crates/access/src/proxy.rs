@@ -8,7 +8,7 @@ use drover_api::management::v3::Cluster;
 use drover_apiserver::identity::{Attributes, Authorizer, UserInfo};
 use drover_apiserver::status::{GroupName, Status};
 use drover_runtime::{Cache, ObjectKey};
-use http::{HeaderMap, Request, Response, StatusCode, header};
+use http::{HeaderMap, HeaderName, Request, Response, StatusCode, header};
 use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::Incoming;
@@ -87,6 +87,11 @@ impl Proxy {
             let why = format!("User {:?} cannot reach cluster {id:?}", user.name);
             return Err(Status::forbidden(CLUSTERS, &id, &why));
         }
+        if request.headers().keys().any(is_impersonation) {
+            // Answering with the caller's own rights would be worse than not answering.
+            let why = "acting as somebody else (Impersonate-User, kubectl --as) does not reach clusters yet";
+            return Err(Status::forbidden(CLUSTERS, &id, why));
+        }
         let downstream = self.downstreams.get(&id).map_err(unavailable)?;
 
         let target = match request.uri().query() {
@@ -147,11 +152,14 @@ pub fn root(error: &(dyn std::error::Error + 'static)) -> String {
 /// What concerns one hop only, and the caller's own credentials, do not travel on.
 fn clean(headers: &mut HeaderMap, upgrade: bool) {
     hop::strip(headers, upgrade);
-    let impersonation: Vec<_> =
-        headers.keys().filter(|name| name.as_str().starts_with("impersonate-")).cloned().collect();
+    let impersonation: Vec<_> = headers.keys().filter(|name| is_impersonation(name)).cloned().collect();
     for name in impersonation {
         headers.remove(name);
     }
+}
+
+fn is_impersonation(name: &HeaderName) -> bool {
+    name.as_str().starts_with("impersonate-")
 }
 
 /// A Status as the answer it stands for.
@@ -166,7 +174,6 @@ pub fn error_response(status: &Status) -> Response<RequestBody> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http::HeaderName;
 
     #[test]
     fn paths_are_split_into_cluster_and_rest() {

@@ -15,11 +15,12 @@ use hyper::body::{Bytes, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use rustls::ServerConfig;
 use rustls_pki_types::CertificateDer;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tower::BoxError;
 
@@ -51,7 +52,7 @@ pub async fn serve<H, F, B>(
     B::Error: Into<BoxError>,
 {
     let acceptor = TlsAcceptor::from(tls);
-    let graceful = Arc::new(GracefulShutdown::new());
+    let graceful = GracefulShutdown::new();
     loop {
         let accepted = tokio::select! {
             () = stop.cancelled() => break,
@@ -59,12 +60,12 @@ pub async fn serve<H, F, B>(
         };
         match accepted {
             Ok((stream, address)) => {
-                let connection =
-                    connection(stream, address, acceptor.clone(), handler.clone(), graceful.clone());
-                let stop = stop.clone();
+                let (acceptor, handler) = (acceptor.clone(), handler.clone());
+                let (watcher, stop) = (graceful.watcher(), stop.clone());
                 tokio::spawn(async move {
+                    let Some(tls) = shake_hands(stream, address, acceptor, &stop).await else { return };
                     tokio::select! {
-                        () = connection => {}
+                        () = connection(tls, address, handler, watcher) => {}
                         // Watches and tunnels never end by themselves.
                         () = async { stop.cancelled().await; tokio::time::sleep(DRAIN_LIMIT).await } => {}
                     }
@@ -77,31 +78,36 @@ pub async fn serve<H, F, B>(
         }
     }
     drop(listener);
-    if let Some(graceful) = Arc::into_inner(graceful) {
-        let _ = tokio::time::timeout(DRAIN_LIMIT, graceful.shutdown()).await;
-    } else {
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    let _ = tokio::time::timeout(DRAIN_LIMIT, graceful.shutdown()).await;
 }
 
-async fn connection<H, F, B>(
+/// Nothing was asked yet of a connection in its handshake: a stop does not wait for it.
+async fn shake_hands(
     stream: TcpStream,
     address: SocketAddr,
     acceptor: TlsAcceptor,
-    handler: H,
-    graceful: Arc<GracefulShutdown>,
-) where
+    stop: &CancellationToken,
+) -> Option<TlsStream<TcpStream>> {
+    let _ = stream.set_nodelay(true);
+    let shaken = tokio::select! {
+        shaken = tokio::time::timeout(HANDSHAKE_LIMIT, acceptor.accept(stream)) => shaken,
+        () = stop.cancelled() => return None,
+    };
+    match shaken {
+        Ok(Ok(tls)) => return Some(tls),
+        Ok(Err(error)) => tracing::debug!(%address, %error, "TLS handshake failed"),
+        Err(_) => tracing::debug!(%address, "TLS handshake took too long"),
+    }
+    None
+}
+
+async fn connection<H, F, B>(tls: TlsStream<TcpStream>, address: SocketAddr, handler: H, watcher: Watcher)
+where
     H: Fn(Request<Incoming>) -> F + Clone + Send + 'static,
     F: Future<Output = Response<B>> + Send + 'static,
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    let _ = stream.set_nodelay(true);
-    let tls = match tokio::time::timeout(HANDSHAKE_LIMIT, acceptor.accept(stream)).await {
-        Ok(Ok(tls)) => tls,
-        Ok(Err(error)) => return tracing::debug!(%address, %error, "TLS handshake failed"),
-        Err(_) => return tracing::debug!(%address, "TLS handshake took too long"),
-    };
     let chain = tls.get_ref().1.peer_certificates().unwrap_or_default();
     let certificates = chain.iter().map(|certificate| certificate.clone().into_owned()).collect();
     let peer = Peer { address, certificates };
@@ -118,10 +124,7 @@ async fn connection<H, F, B>(
         .keep_alive_interval(Duration::from_secs(30))
         .max_concurrent_streams(1000);
     let connection = builder.serve_connection_with_upgrades(TokioIo::new(tls), service).into_owned();
-    let connection = graceful.watch(connection);
-    // The watcher holds what it needs; keeping the graceful handle here would keep a stop from seeing its end.
-    drop(graceful);
-    if let Err(error) = connection.await {
+    if let Err(error) = watcher.watch(connection).await {
         tracing::debug!(%address, %error, "connection ended");
     }
 }

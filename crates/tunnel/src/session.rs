@@ -34,6 +34,9 @@ const PING_PERIOD: Duration = Duration::from_secs(5);
 const DIAL_LIMIT: Duration = Duration::from_secs(60);
 /// Frames waiting for the socket. Small, so that a ping or a short answer is never far behind.
 const QUEUE: usize = 16;
+/// Short answers waiting for the socket. Far more than all connections of a busy tunnel can owe at once: a peer that
+/// asks for so many and reads none of them is ended, before it costs the others their memory.
+const CONTROL_QUEUE: usize = 65_536;
 
 /// A byte stream that a dial opened.
 pub trait Io: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
@@ -77,7 +80,7 @@ pub struct Session {
 #[derive(Clone)]
 pub(crate) struct Outbox {
     data: mpsc::Sender<Vec<u8>>,
-    control: mpsc::UnboundedSender<Vec<u8>>,
+    control: mpsc::Sender<Vec<u8>>,
     next_id: Arc<AtomicI64>,
     connections: Arc<Mutex<HashMap<i64, Handle>>>,
     ended: CancellationToken,
@@ -95,8 +98,13 @@ impl Outbox {
     /// Frames that may overtake data: Pause, Resume, and answers about connections that have none.
     pub(crate) fn control(&self, conn: i64, body: Body) {
         let frame = self.encode(conn, body);
-        // Fails only when the session is over, and then nothing is owed.
-        let _ = self.control.send(frame);
+        // Closed only when the session is over, and then nothing is owed.
+        if let Err(mpsc::error::TrySendError::Full(_)) = self.control.try_send(frame)
+            && !self.ended.is_cancelled()
+        {
+            tracing::warn!("a tunnel is ended: its other end reads no answers");
+            self.ended.cancel();
+        }
     }
 
     /// A stream was dropped. `tell` when the peer does not know yet; behind its data, so it may have to wait.
@@ -160,7 +168,7 @@ where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let (data, data_rx) = mpsc::channel(QUEUE);
-    let (control, control_rx) = mpsc::unbounded_channel();
+    let (control, control_rx) = mpsc::channel(CONTROL_QUEUE);
     let outbox = Outbox {
         data,
         control,
@@ -294,7 +302,7 @@ fn refuse(conn: i64, outbox: &Outbox, why: &str) {
 async fn write<K>(
     mut sink: K,
     mut data: mpsc::Receiver<Vec<u8>>,
-    mut control: mpsc::UnboundedReceiver<Vec<u8>>,
+    mut control: mpsc::Receiver<Vec<u8>>,
     role: Role,
 ) -> Error
 where

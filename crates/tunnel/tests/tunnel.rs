@@ -126,6 +126,21 @@ async fn raw(registry: &Registry) -> tokio_tungstenite::WebSocketStream<TcpStrea
     socket
 }
 
+/// A peer that makes us answer and never listens is ended, instead of filling our memory with answers.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_peer_that_reads_no_answers_is_ended() {
+    let registry = Registry::default();
+    let mut socket = raw(&registry).await;
+    // The sockets' own buffers hold some hundred thousand short answers.
+    for id in 0..4_000_000 {
+        let nobodys = Frame { id, conn: 999, body: Body::Data(Default::default()) }.encode();
+        if socket.send(Message::Binary(nobodys.into())).await.is_err() {
+            break;
+        }
+    }
+    wait_until(|| !registry.is_connected("raw")).await;
+}
+
 /// access#4, on the wire.
 #[tokio::test]
 async fn access_check_4_an_unknown_type_is_ignored_and_a_text_ends_the_session() {
