@@ -18,6 +18,7 @@ pub mod crd;
 pub mod embedded;
 pub mod http;
 pub mod identity;
+mod lasting;
 pub mod object;
 pub mod objects;
 pub mod openapi;

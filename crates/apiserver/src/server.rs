@@ -15,6 +15,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::crd::{self, Converter};
 use crate::http::{ApiBody, ApiService};
 use crate::identity::{AllowAll, Authenticator, Authorizer, Impersonation, UserInfo};
+use crate::lasting::lasting;
 use crate::objects::Objects;
 use crate::openapi::OpenApi;
 use crate::patch::{FieldManager, Fields, StrategicMerge};
@@ -182,7 +183,8 @@ impl ApiServer {
         objects.add_admission(Arc::new(ServiceAddresses::new(&objects, service_network)));
         let definitions = crd::Controller::start(observer, objects.clone(), converters).await;
         let mut tasks = JoinSet::new();
-        tasks.spawn(builtin::api_services::run(objects.clone()));
+        let served = objects.clone();
+        tasks.spawn(lasting("api-services", move || builtin::api_services::run(served.clone())));
         let mut plugins = plugins;
         plugins.routes.push(Arc::new(OpenApi::new(&version)));
         let service = ApiService::new(objects.clone(), plugins, version);

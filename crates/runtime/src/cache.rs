@@ -8,6 +8,7 @@
 use std::any::{Any, TypeId};
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Debug;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +23,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::ObjectKey;
+use crate::{ObjectKey, vital};
 
 /// The field managers whose ownership a cache remembers begin with this.
 pub const MANAGER_PREFIX: &str = "drover/";
@@ -206,15 +207,13 @@ impl<K: Cached> Cache<K> {
         if old.as_ref().is_some_and(|old| old.meta().resource_version == object.meta().resource_version) {
             return;
         }
-        let change = Change { key: &key, old: old.as_ref(), new: Some(&object) };
-        subscribers.iter().for_each(|subscriber| subscriber(&change));
+        tell(&subscribers, &Change { key: &key, old: old.as_ref(), new: Some(&object) });
     }
 
     fn remove(&self, key: &ObjectKey) {
         let subscribers = self.inner.subscribers.lock();
         let Some(old) = self.inner.objects.write().remove(key) else { return };
-        let change = Change { key, old: Some(&old), new: None };
-        subscribers.iter().for_each(|subscriber| subscriber(&change));
+        tell(&subscribers, &Change { key, old: Some(&old), new: None });
     }
 
     async fn follow(self, api: Api<K>, config: watcher::Config, stop: CancellationToken) {
@@ -297,6 +296,15 @@ impl<K> Index<K> {
                     self.keys.remove(&value);
                 }
             }
+        }
+    }
+}
+
+/// A subscriber that panics misses one change; the others get it.
+fn tell<K>(subscribers: &[Subscriber<K>], change: &Change<'_, K>) {
+    for subscriber in subscribers {
+        if catch_unwind(AssertUnwindSafe(|| subscriber(change))).is_err() {
+            tracing::error!(key = %change.key, kind = std::any::type_name::<K>(), "a subscriber panicked");
         }
     }
 }
@@ -421,7 +429,8 @@ impl Caches {
         };
         let cache = Cache::<K>::empty();
         let stop = self.stop.child_token();
-        self.tasks.spawn(cache.clone().follow(api(self.client.clone()), config, stop.clone()));
+        let follow = cache.clone().follow(api(self.client.clone()), config, stop.clone());
+        self.tasks.spawn(vital(follow, self.stop.clone()));
         running.insert(id, Running { cache: Box::new(cache.clone()), stop });
         cache
     }
@@ -431,6 +440,7 @@ impl Caches {
 mod tests {
     use super::*;
     use k8s_openapi::api::core::v1::ConfigMap;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, OwnerReference};
     use kube::api::ObjectMeta;
 
     fn config_map(name: &str, revision: u64, cluster: &str) -> ConfigMap {
@@ -485,5 +495,103 @@ mod tests {
         assert!(!cache.caught_up("8", Duration::from_millis(1)).await);
         cache.on_event(Event::Apply(config_map("a", 9, "one")), &mut vec![]);
         assert!(cache.caught_up("8", Duration::from_millis(1)).await);
+    }
+
+    #[test]
+    fn a_subscriber_that_panics_misses_one_change_and_the_others_none() {
+        let cache = Cache::fixed([]);
+        let seen = Arc::new(Mutex::new(vec![]));
+        for part in ["first", "second"] {
+            let log = seen.clone();
+            cache.subscribe(move |change| {
+                log.lock().push((part, change.key.name.clone(), change.new.is_some()));
+                assert!(part == "second" || change.key.name != "bad", "on purpose");
+            });
+        }
+        cache.replace(vec![config_map("bad", 1, "one")]);
+        cache.upsert(config_map("good", 2, "one"));
+        cache.remove(&ObjectKey::new("ns", "bad"));
+        let expected = [("bad", true), ("good", true), ("bad", false)];
+        let expected =
+            expected.map(|(name, there)| ["first", "second"].map(|part| (part, name.to_owned(), there)));
+        assert_eq!(*seen.lock(), expected.as_flattened());
+    }
+
+    #[test]
+    fn objects_are_found_by_each_of_their_owners_while_they_have_them() {
+        let owned = |name: &str, revision, owners: &[&str]| {
+            let mut object = config_map(name, revision, "one");
+            let owner = |uid: &&str| OwnerReference { uid: uid.to_string(), ..OwnerReference::default() };
+            object.metadata.owner_references = Some(owners.iter().map(owner).collect());
+            object
+        };
+        let cache = Cache::fixed([owned("a", 1, &["x", "y"]), owned("b", 2, &["y"])]);
+        cache.index_by_owner();
+        cache.upsert(owned("c", 3, &["y"]));
+        assert_eq!(names(&cache.by_index("owner", "x")), ["a"]);
+        assert_eq!(names(&cache.by_index("owner", "y")), ["a", "b", "c"]);
+        cache.upsert(owned("a", 4, &["x"]));
+        cache.remove(&ObjectKey::new("ns", "b"));
+        assert_eq!(names(&cache.by_index("owner", "x")), ["a"]);
+        assert_eq!(names(&cache.by_index("owner", "y")), ["c"]);
+        // A fresh list replaces what was known, in the index too.
+        cache.replace(vec![owned("d", 5, &["x"])]);
+        assert_eq!(names(&cache.by_index("owner", "x")), ["d"]);
+        assert!(cache.by_index("owner", "y").is_empty() && cache.by_index("other", "x").is_empty());
+    }
+
+    #[test]
+    fn of_managed_fields_only_our_own_are_kept() {
+        let mut object = config_map("a", 1, "one");
+        let managers = [Some("drover/init/cluster"), Some("kubectl"), None, Some("drover/capi/machine")];
+        let entry = |manager: Option<&str>| ManagedFieldsEntry {
+            manager: manager.map(str::to_owned),
+            ..ManagedFieldsEntry::default()
+        };
+        object.metadata.managed_fields = Some(managers.into_iter().map(entry).collect());
+        let cache = Cache::fixed([object]);
+        let kept = cache.list()[0].metadata.managed_fields.clone().unwrap();
+        let kept: Vec<_> = kept.iter().map(|entry| entry.manager.as_deref().unwrap()).collect();
+        assert_eq!(kept, ["drover/init/cluster", "drover/capi/machine"]);
+    }
+
+    /// Never ends a pass.
+    struct Stuck;
+
+    impl crate::Reconciler for Stuck {
+        const NAME: &'static str = "stuck";
+
+        async fn reconcile(&self, _: ObjectKey) -> Result<crate::Next, crate::Error> {
+            std::future::pending().await
+        }
+    }
+
+    struct Quick(Arc<Mutex<BTreeSet<String>>>);
+
+    impl crate::Reconciler for Quick {
+        const NAME: &'static str = "quick";
+
+        async fn reconcile(&self, key: ObjectKey) -> Result<crate::Next, crate::Error> {
+            self.0.lock().insert(key.name);
+            Ok(crate::Next::EVENT)
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_controller_that_is_stuck_delays_no_other() {
+        let cache = Cache::fixed([config_map("m0", 1, "one")]);
+        let (stop, seen) = (CancellationToken::new(), Arc::new(Mutex::new(BTreeSet::new())));
+        let stuck = crate::Controller::new(Stuck).concurrency(1).reconciles(&cache);
+        let stuck = tokio::spawn(stuck.run(stop.clone()));
+        let quick = crate::Controller::new(Quick(seen.clone())).reconciles(&cache);
+        let quick = tokio::spawn(quick.run(stop.clone()));
+        for number in 1..100 {
+            cache.upsert(config_map(&format!("m{number}"), 1 + number, "one"));
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(seen.lock().len(), 100);
+        stop.cancel();
+        quick.await.unwrap();
+        stuck.abort();
     }
 }

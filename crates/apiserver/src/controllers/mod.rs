@@ -17,8 +17,11 @@ mod token_secrets;
 
 pub use kubernetes_service::{KubernetesService, ensure_service};
 
+use crate::lasting::lasting;
 use crate::objects::Objects;
 use crate::status::Status;
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use jiff::SignedDuration;
 use namespace::NamespaceLifecycle;
 use std::sync::Arc;
@@ -67,30 +70,40 @@ impl Controllers {
     /// Makes sure of what must exist before the first request, then starts the controllers.
     pub async fn start(objects: &Objects, options: ControllerOptions) -> Result<Self, Status> {
         let mut tasks = JoinSet::new();
+        let mut keep = |name, begin: Box<dyn Fn(Objects) -> BoxFuture<'static, ()> + Send>| {
+            let objects = objects.clone();
+            tasks.spawn(lasting(name, move || begin(objects.clone())));
+        };
         if options.namespaces {
             objects.add_admission(Arc::new(NamespaceLifecycle::new(objects.storage().clone())));
             namespace::ensure_system(objects).await?;
         }
         if options.roles {
             roles::ensure_bootstrap(objects).await?;
-            tasks.spawn(roles::run(objects.clone()));
+            keep("roles", Box::new(|objects| roles::run(objects).boxed()));
         }
         if let Some(service) = options.kubernetes_service {
             ensure_service(objects, &service).await?;
-            tasks.spawn(kubernetes_service::run(objects.clone(), service));
+            keep(
+                "kubernetes-service",
+                Box::new(move |objects| kubernetes_service::run(objects, service.clone()).boxed()),
+            );
         }
         if options.service_accounts {
-            tasks.spawn(service_accounts::run(objects.clone(), options.root_ca));
-            tasks.spawn(token_secrets::run(objects.clone()));
+            keep(
+                "service-accounts",
+                Box::new(move |objects| service_accounts::run(objects, options.root_ca.clone()).boxed()),
+            );
+            keep("token-secrets", Box::new(|objects| token_secrets::run(objects).boxed()));
         }
         if options.namespaces {
-            tasks.spawn(namespace::run(objects.clone()));
+            keep("namespaces", Box::new(|objects| namespace::run(objects).boxed()));
         }
         if options.garbage_collection {
-            tasks.spawn(gc::run(objects.clone()));
+            keep("garbage-collection", Box::new(|objects| gc::run(objects).boxed()));
         }
         if let Some(ttl) = options.event_ttl {
-            tasks.spawn(event_ttl::run(objects.clone(), ttl));
+            keep("event-ttl", Box::new(move |objects| event_ttl::run(objects, ttl).boxed()));
         }
         Ok(Self { tasks })
     }

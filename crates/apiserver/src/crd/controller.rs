@@ -5,8 +5,11 @@
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use futures::FutureExt;
 use serde_json::Value;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinHandle;
@@ -15,6 +18,7 @@ use super::observer::{Notice, Observer};
 use super::terminating::RefuseCreates;
 use super::{Converter, GROUP, PLURAL, finalize, kind, names};
 use crate::clock::rfc3339_seconds;
+use crate::lasting::PAUSE;
 use crate::object::{ObjectExt, encode};
 use crate::objects::Objects;
 use crate::registry::Registry;
@@ -44,10 +48,24 @@ impl Controller {
             .filter(|r| !r.def.custom)
             .map(|r| (r.def.group.clone(), r.def.plural.clone()))
             .collect();
-        let mut state =
-            State { storage, objects, registry, converters, built_in, served: HashMap::new(), terminating };
+        let mut state = State {
+            storage,
+            objects,
+            registry,
+            converters,
+            built_in,
+            served: HashMap::new(),
+            unstored: AtomicBool::new(false),
+            terminating,
+        };
         state.sync().await;
-        let task = tokio::spawn(async move { state.run(receive).await });
+        let task = tokio::spawn(async move {
+            let mut receive = receive;
+            while AssertUnwindSafe(state.run(&mut receive)).catch_unwind().await.is_err() {
+                tracing::error!("the controller of custom resources panicked; it begins anew");
+                tokio::time::sleep(PAUSE).await;
+            }
+        });
         Controller { task }
     }
 }
@@ -66,6 +84,8 @@ pub(super) struct State {
     built_in: HashSet<(String, String)>,
     /// What of each CRD is registered, by name.
     served: HashMap<String, Served>,
+    /// Whether the store refused a status: a pass over all CRDs is due.
+    unstored: AtomicBool,
     pub(super) terminating: Arc<parking_lot::RwLock<HashSet<String>>>,
 }
 
@@ -76,11 +96,17 @@ struct Served {
 }
 
 impl State {
-    async fn run(&mut self, mut receive: UnboundedReceiver<Notice>) {
+    async fn run(&mut self, receive: &mut UnboundedReceiver<Notice>) {
         self.finalize().await;
-        while let Some(first) = receive.recv().await {
+        loop {
+            let mut notice = tokio::select! {
+                first = receive.recv() => match first {
+                    Some(first) => Some(first),
+                    None => return,
+                },
+                () = tokio::time::sleep(PAUSE), if self.unstored.load(Relaxed) => None,
+            };
             let mut waiting = Vec::new();
-            let mut notice = Some(first);
             // Everything that is waiting is answered by one pass.
             while let Some(next) = notice {
                 if let Notice::Changed(done) = next {
@@ -88,7 +114,7 @@ impl State {
                 }
                 notice = receive.try_recv().ok();
             }
-            if !waiting.is_empty() {
+            if self.unstored.swap(false, Relaxed) || !waiting.is_empty() {
                 self.sync().await;
                 for done in waiting {
                     let _ = done.send(());
@@ -177,7 +203,8 @@ impl State {
         });
     }
 
-    /// Stores a CRD's new status; false if someone else wrote it meanwhile.
+    /// Stores a CRD's new status; false if someone else wrote it meanwhile. What the store refuses is tried again later:
+    /// clients wait for the status, and there may be no other write of a CRD.
     pub(super) async fn write(&self, version: &Version, crd: &Value) -> bool {
         let gone = crd.is_deleting() && crd.finalizers().is_empty();
         let encoded = encode(crd);
@@ -188,8 +215,8 @@ impl State {
             Ok(_) => true,
             Err(StorageError::Conflict { .. }) => false,
             Err(error) => {
-                // The next write of any CRD tries again; the resource is served either way.
-                tracing::error!(crd = crd.name(), %error, "status of a CRD cannot be stored");
+                self.unstored.store(true, Relaxed);
+                tracing::error!(crd = crd.name(), %error, "status of a CRD cannot be stored; it is tried again");
                 true
             }
         }

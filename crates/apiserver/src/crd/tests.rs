@@ -2,6 +2,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::{Controller, Converter, GROUP, PLURAL, observe, resource};
@@ -10,7 +11,7 @@ use crate::object::ObjectExt;
 use crate::objects::{Context, DeleteOptions, FieldValidation, Objects, UpdateOptions};
 use crate::registry::{Registry, Resource};
 use crate::status::Status;
-use crate::storage::{MemoryStorage, Storage};
+use crate::storage::{Index, MemoryStorage, Storage, StorageError, Version, Write};
 
 struct World {
     objects: Objects,
@@ -330,6 +331,63 @@ async fn versions_are_converted_by_none_or_in_process() {
         assert_eq!(stored.api_version(), "example.com/v1");
         assert_eq!(stored["spec"]["size"], json!(if wanted == 4 { 2 } else { 4 }));
     }
+}
+
+/// A store whose writes fail, one by one, as a script has it.
+struct Scripted {
+    inner: MemoryStorage,
+    /// How many writes succeed, and how many fail after them.
+    script: parking_lot::Mutex<(usize, usize)>,
+}
+
+impl Storage for Scripted {
+    fn write(&self, write: Write) -> BoxFuture<'_, Result<Arc<Version>, StorageError>> {
+        let mut script = self.script.lock();
+        let left = match *script {
+            (0, 0) => None,
+            (0, failing) => Some((0, failing - 1)),
+            (good, failing) => Some((good - 1, failing)),
+        };
+        let fails = script.0 == 0 && left.is_some();
+        *script = left.unwrap_or_default();
+        if fails {
+            return Box::pin(async { Err(StorageError::Full("on purpose".into())) });
+        }
+        self.inner.write(write)
+    }
+
+    fn index(&self) -> &Index {
+        self.inner.index()
+    }
+
+    fn compact(&self, revision: u64) -> BoxFuture<'_, Result<(), StorageError>> {
+        self.inner.compact(revision)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_status_that_the_store_refused_is_stored_later() {
+    // The CRD itself is stored; its status is refused twice.
+    let storage = Scripted { inner: MemoryStorage::new(), script: (1, 2).into() };
+    let world = World::over(Arc::new(storage), HashMap::new()).await;
+    world.create_crd(crd("widgets", "Widget")).await.unwrap();
+    assert!(world.served("v1", "widgets").is_some());
+    world
+        .eventually("Established", async || {
+            condition(&world.crd("widgets.example.com").await, "Established")["status"] == "True"
+        })
+        .await;
+    // So is the end of a CRD that is deleted.
+    let storage = Scripted { inner: MemoryStorage::new(), script: (3, 2).into() };
+    let world = World::over(Arc::new(storage), HashMap::new()).await;
+    world.create_crd(crd("widgets", "Widget")).await.unwrap();
+    let options = DeleteOptions::default();
+    world.objects.delete(&world.context, &world.crds, "", "widgets.example.com", &options).await.unwrap();
+    world
+        .eventually("gone", async || {
+            world.objects.get_value(&world.crds, "", "widgets.example.com").await.is_err()
+        })
+        .await;
 }
 
 /// Stored CRDs are served again by the next server over the same store, and old objects get new defaults when read.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use jiff::SignedDuration;
 use serde_json::json;
@@ -271,6 +271,56 @@ async fn a_failed_commit_leaves_no_trace() {
     let store = SqliteStorage::open(dir.path()).unwrap();
     assert_eq!(store.index().get(&key("a")).unwrap().decode()["n"], 3);
     assert!(store.index().get(&key("b")).is_none());
+}
+
+#[tokio::test]
+async fn queued_writes_are_one_batch_and_each_is_judged_on_those_before_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let commits = Arc::new(AtomicUsize::new(0));
+    let (release, gate) = std::sync::mpsc::channel::<()>();
+    let (count, gate) = (commits.clone(), std::sync::Mutex::new(gate));
+    let options = SqliteOptions {
+        commit_fault: Some(Arc::new(move || {
+            // The second commit waits for the test, and what comes meanwhile is queued.
+            if count.fetch_add(1, Ordering::SeqCst) == 1 {
+                gate.lock().unwrap().recv().unwrap();
+            }
+            Ok(())
+        })),
+        ..SqliteOptions::default()
+    };
+    let store = Arc::new(SqliteStorage::open_with(dir.path(), options).unwrap());
+    let first = store.write(put("x", Expect::Absent, 1)).await.unwrap().revision();
+    let holding = store.clone();
+    let held = tokio::spawn(async move { holding.write(put("y", Expect::Absent, 1)).await });
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    while commits.load(Ordering::SeqCst) < 2 {
+        assert!(std::time::Instant::now() < deadline, "the second commit did not begin");
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+    }
+    let (created, changed) = (first + 2, first + 3);
+    let queued = [
+        put("a", Expect::Absent, 1),
+        put("a", Expect::Revision(created), 2),
+        put("a", Expect::Revision(created), 3),
+        put("a", Expect::Absent, 4),
+        put("b", Expect::Absent, 1),
+    ];
+    // The first look at each puts it into the queue.
+    let mut queued = futures::future::join_all(queued.map(|write| store.write(write)));
+    assert!(futures::poll!(&mut queued).is_pending());
+    assert!(store.index().get(&key("a")).is_none(), "nobody sees what is not committed");
+    release.send(()).unwrap();
+    let answers = queued.await;
+    held.await.unwrap().unwrap();
+    assert_eq!(commits.load(Ordering::SeqCst), 3, "one commit for all that was queued");
+    let revisions: Vec<_> = answers.iter().map(|a| a.as_ref().ok().map(|v| v.revision())).collect();
+    assert_eq!(revisions, [Some(created), Some(changed), None, None, Some(changed + 1)]);
+    assert!(answers.iter().flat_map(|a| a.as_ref().err()).all(|e| !matches!(e, StorageError::Backend(_))));
+    drop(store);
+    let store = SqliteStorage::open(dir.path()).unwrap();
+    assert_eq!(store.index().get(&key("a")).unwrap().decode()["n"], 2);
+    assert_eq!(store.index().revision(), changed + 1);
 }
 
 #[tokio::test]

@@ -175,3 +175,62 @@ fn owned_by<'a, K: Resource>(live: &'a K, manager: &str, subresource: Option<&st
     };
     live.meta().managed_fields.as_ref()?.iter().find(ours)?.fields_v1.as_ref().map(|fields| &fields.0)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use drover_apiserver::auth::pki::Pki;
+    use drover_apiserver::embedded::{Embedded, EmbeddedOptions};
+    use drover_apiserver::identity::UserInfo;
+    use k8s_openapi::api::core::v1::{ConfigMap, Node};
+    use serde_json::json;
+
+    use super::*;
+    use crate::fault::{Fault, Faulty, Plan};
+
+    fn config_map(data: Value) -> ConfigMap {
+        let metadata = json!({"namespace": "default", "name": "a"});
+        serde_json::from_value(json!({"metadata": metadata, "data": data})).unwrap()
+    }
+
+    #[tokio::test]
+    async fn what_is_so_already_is_not_sent() {
+        let pki = Arc::new(Pki::in_memory(jiff::Timestamp::now()).unwrap());
+        let server = Embedded::start(EmbeddedOptions::in_memory(pki)).await.unwrap();
+        // Never strikes, but counts.
+        let plan = Plan::new(Fault::Lost, 0);
+        let service = Faulty::new(server.service(), plan.clone());
+        let client = crate::in_process_client(service, UserInfo::system_masters("test"));
+        let (ours, theirs) = (Applier::new(client.clone(), "a", "x"), Applier::new(client, "b", "x"));
+        let desired = config_map(json!({"k": "v", "l": "w"}));
+
+        let live = ours.apply(&desired, None).await.unwrap().sent().unwrap();
+        assert_eq!(plan.writes(), 1);
+        assert!(ours.apply(&desired, Some(&live)).await.unwrap().sent().is_none());
+        assert_eq!(plan.writes(), 1, "the same again");
+        // Fields of others do not matter.
+        let live =
+            theirs.apply(&config_map(json!({"m": "theirs"})), Some(&live)).await.unwrap().sent().unwrap();
+        assert!(ours.apply(&desired, Some(&live)).await.unwrap().sent().is_none());
+        assert_eq!(plan.writes(), 2);
+        // The right values are not enough: they have to be ours.
+        assert!(theirs.apply(&desired, Some(&live)).await.unwrap().sent().is_some());
+        assert_eq!(plan.writes(), 3);
+        // Nor are values that we no longer want.
+        let less = config_map(json!({"k": "v"}));
+        let live = ours.apply(&less, Some(&live)).await.unwrap().sent().unwrap();
+        let live = ours.apply(&config_map(json!({"k": "other"})), Some(&live)).await.unwrap().sent().unwrap();
+        assert_eq!((plan.writes(), live.data.unwrap()["k"].as_str()), (5, "other"));
+
+        // A status is a matter of its own.
+        let node: Node = serde_json::from_value(json!({"metadata": {"name": "n"}})).unwrap();
+        let live = ours.apply_cluster(&node, None).await.unwrap().sent().unwrap();
+        let status = json!({"metadata": {"name": "n"}, "status": {"phase": "Running"}});
+        let desired: Node = serde_json::from_value(status).unwrap();
+        let live = ours.apply_cluster_status(&desired, Some(&live)).await.unwrap().sent().unwrap();
+        assert_eq!(plan.writes(), 7);
+        assert!(ours.apply_cluster_status(&desired, Some(&live)).await.unwrap().sent().is_none());
+        assert_eq!(plan.writes(), 7);
+    }
+}
