@@ -25,6 +25,8 @@ pub mod annotations {
     pub const PLAN_LAST_UPDATED: &str = "rke.cattle.io/plan-last-updated";
     /// On plan secrets: when the plan's probes first passed; empty until then.
     pub const PLAN_PROBES_PASSED: &str = "rke.cattle.io/plan-probes-passed";
+    /// On plan secrets: the plan that was let try again, and how often it had failed by then.
+    pub const PLAN_REARMED: &str = "drover.io/plan-rearmed";
     /// On Machines of etcd nodes: holds them until etcd let go.
     pub const ETCD_HOOK: &str = "pre-terminate.delete.hook.machine.cluster.x-k8s.io/rke-bootstrap-cleanup";
     /// Value of [`ETCD_HOOK`].

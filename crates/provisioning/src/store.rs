@@ -26,6 +26,8 @@ const LIMIT: Duration = Duration::from_secs(30);
 
 /// Index of Secrets by type.
 pub const BY_TYPE: &str = "provisioning/type";
+/// Finds the RKEControlPlane of a management Cluster.
+pub const BY_MANAGEMENT_CLUSTER: &str = "provisioning/management-cluster";
 
 /// One cache per kind.
 #[derive(Clone)]
@@ -97,6 +99,10 @@ impl Store {
         store.secrets.index(BY_TYPE, |secret| secret.type_.iter().cloned().collect());
         store.accounts.index_by_label(labels::MACHINE_NAME);
         store.secrets.index_by_label(labels::SERVICE_ACCOUNT_NAME);
+        store.pods.index_by_owner();
+        store.control_planes.index(BY_MANAGEMENT_CLUSTER, |control_plane| {
+            vec![control_plane.spec.management_cluster_name.clone()]
+        });
         store
     }
 

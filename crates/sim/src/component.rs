@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -20,6 +21,8 @@ use tokio_util::sync::CancellationToken;
 use crate::Error;
 use crate::config::Config;
 use crate::paths::Paths;
+
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves `/healthz` of a component over TLS with a self-signed certificate at `<cert-dir>/<component>.crt`.
 pub async fn serve_secure(
@@ -54,9 +57,14 @@ pub async fn serve_kubelet(address: IpAddr, stop: CancellationToken) -> Result<(
     let listener = listen(SocketAddr::new(address, 10248)).await?;
     tokio::spawn(async move {
         loop {
-            let stream = tokio::select! {
-                () = stop.clone().cancelled_owned() => return,
-                Ok((stream, _)) = listener.accept() => stream,
+            let accepted = tokio::select! {
+                () = stop.cancelled() => return,
+                accepted = listener.accept() => accepted,
+            };
+            let Ok((stream, _)) = accepted else {
+                // For instance because there are no more descriptors.
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
             };
             let service =
                 service_fn(|request| async move { Ok::<_, std::convert::Infallible>(answer(&request)) });

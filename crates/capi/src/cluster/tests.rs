@@ -61,7 +61,7 @@ fn what_providers_report_is_copied_and_stays() {
         assert!(is_true(&shown.conditions, type_), "{type_}: {:?}", get(&shown.conditions, type_));
     }
 
-    // capi_check_6: flags stay although the providers take them back.
+    // capi#6: flags stay although the providers take them back.
     scope.cluster.status = Some(shown);
     scope.infra = found("RKECluster", json!({}));
     scope.control_plane = found("RKEControlPlane", json!({}));

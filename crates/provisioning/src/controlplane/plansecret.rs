@@ -70,12 +70,11 @@ pub fn decide(secret: &Secret, runtime: Runtime, now: Timestamp) -> Decision {
     }
     prune_periodic_output(&mut next, &node);
 
-    if given_up && (node.max_failures == -1 || node.failure_count < node.max_failures) {
-        let due = retry_at(bytes(keys::LAST_APPLY_TIME), node.failure_count, now);
+    let failures = failures(&node, note(annotations::PLAN_REARMED), &sum);
+    if given_up && (node.max_failures == -1 || failures < node.max_failures) {
+        let due = retry_at(bytes(keys::LAST_APPLY_TIME), failures, now);
         if due <= now {
-            // The failure count stays, so that the agent goes on counting attempts: with attempt 1 again,
-            // actions that run once per attempt would be skipped and called done.
-            put(&mut next, keys::PLAN_STATE, PlanState::Pending.as_str().as_bytes().to_vec());
+            rearm(&mut next, &sum, failures);
         } else {
             decision.look_again = Some(due);
         }
@@ -91,6 +90,27 @@ pub fn decide(secret: &Secret, runtime: Runtime, now: Timestamp) -> Decision {
     });
     decision.secret = (next != *secret).then_some(next);
     decision
+}
+
+/// How often this plan has failed. The original forgets its count soon after a failure; what was noted with the last
+/// re-arming remembers, and the failure since then is one more.
+fn failures(node: &NodeState, rearmed: Option<&str>, sum: &str) -> i64 {
+    let noted = rearmed.and_then(|text| text.split_once(' ')).filter(|(plan, _)| *plan == sum);
+    let before = noted.and_then(|(_, count)| count.parse::<i64>().ok()).unwrap_or(0);
+    node.failure_count.max(before.saturating_add(1))
+}
+
+/// Lets the plan be tried again, as the next attempt: with attempt 1 again, actions that run once per attempt would be
+/// skipped and called done. All agents take that number from the count when they find a plan under way, but the
+/// original begins anew when it finds one pending.
+fn rearm(secret: &mut Secret, sum: &str, failures: i64) {
+    put(secret, keys::PLAN_STATE, PlanState::InProgress.as_str().as_bytes().to_vec());
+    put(secret, keys::FAILED_CHECKSUM, sum.as_bytes().to_vec());
+    put(secret, keys::FAILURE_COUNT, failures.to_string().into_bytes());
+    // The original claims also what failed.
+    put(secret, keys::APPLIED_CHECKSUM, Vec::new());
+    let notes = secret.metadata.annotations.get_or_insert_default();
+    notes.insert(annotations::PLAN_REARMED.to_owned(), format!("{sum} {failures}"));
 }
 
 /// The secret with the offer beside its plan, if it says something else so far. The plan stays as it is: an agent is
@@ -261,8 +281,39 @@ mod tests {
         let with_reason = format!("{message}: cannot write /etc/x: No space left on device");
         assert_eq!(told, Some(PlanApplied::False(with_reason)));
         let armed = decide(&failed, Runtime::K3s, at("2026-01-01T00:01:00Z")).secret.unwrap();
-        assert_eq!(value(&armed, "plan-state"), b"pending");
+        assert_eq!(value(&armed, "plan-state"), b"in-progress");
         assert_eq!(value(&armed, "failure-count"), b"2", "attempts go on counting");
+        assert_eq!(decide(&armed, Runtime::K3s, at("2026-01-01T00:01:01Z")).secret, None, "once");
+    }
+
+    /// The original takes its failure back a moment later: no count, and a checksum of what it has not applied.
+    #[test]
+    fn an_agent_that_forgets_its_failures_is_let_try_as_often_as_any_other() {
+        let sum = checksum(PLAN.as_bytes());
+        let forgetful = |secret: &mut Secret| {
+            for (key, value) in [
+                ("plan-state", "failed"),
+                ("applied-checksum", &sum),
+                ("failed-checksum", ""),
+                ("failure-count", "0"),
+            ] {
+                put(secret, key, value.as_bytes().to_vec());
+            }
+        };
+        let mut now = secret(&[("plan", PLAN), ("max-failures", "3")]);
+        let mut counts = vec![];
+        for _ in 0..5 {
+            forgetful(&mut now);
+            let decision = decide(&now, Runtime::K3s, at("2027-01-01T00:00:00Z"));
+            assert!(matches!(decision.plan_applied, Some(PlanApplied::False(_))));
+            let Some(next) = decision.secret else { break };
+            now = next;
+            counts.push(String::from_utf8_lossy(value(&now, "failure-count")).into_owned());
+            assert_eq!(value(&now, "plan-state"), b"in-progress");
+            assert_eq!(value(&now, "applied-checksum"), b"");
+            assert!(!now.data.as_ref().unwrap().contains_key("appliedPlan"));
+        }
+        assert_eq!(counts, ["1", "2"], "three attempts, then no more");
     }
 
     #[test]

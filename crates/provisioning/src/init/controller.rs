@@ -12,7 +12,7 @@ use super::generate::{GenerateError, Generated, Surroundings, generate, owner_re
 use super::objectset::ObjectSet;
 use super::pools::{APPLIED_QUANTITY, deployment_name, quantity_text, scale, scaled_to};
 use super::template::{CONFIG_API_VERSION, MACHINE_API_VERSION};
-use super::{events, kubeconfig, log, schemas, status, twin};
+use super::{events, kubeconfig, log, schemas, shortfall, status, twin};
 use crate::admission::credential_key;
 use crate::conditions as generic;
 use crate::context::Context;
@@ -340,14 +340,21 @@ impl Init {
         let was_ready = cluster.status.as_ref().is_some_and(|status| status.ready);
         let has_kubeconfig =
             (connected || was_ready) && self.ensure_kubeconfig(cluster, &twin_key.name).await?;
-        let next =
-            status::of_cluster(cluster, generated, control_plane.as_deref(), connected, has_kubeconfig, now);
+        let machines = store.machines.by_label(labels::capi::CLUSTER_NAME, &key.namespace, &key.name);
+        let shortfall = shortfall::of(cluster, &machines, |name| store.deployments.get(&key.sibling(name)));
+        let next = status::of_cluster(
+            cluster,
+            generated,
+            control_plane.as_deref(),
+            shortfall.as_deref(),
+            connected,
+            has_kubeconfig,
+            now,
+        );
         self.status.apply_status(&status_of(provisioning::API_VERSION, "Cluster", &key, json!(next))).await?;
         self.context.events.tell(cluster, &events::of_status(cluster, &next));
         if let Some(twin) = &twin {
-            let machines =
-                store.machines.by_label(labels::capi::CLUSTER_NAME, &key.namespace, &key.name).len();
-            let status = status::of_twin(twin, cluster, control_plane.as_deref(), machines, now);
+            let status = status::of_twin(twin, cluster, control_plane.as_deref(), machines.len(), now);
             self.status
                 .apply_status(&status_of(management::API_VERSION, "Cluster", &twin_key, status))
                 .await?;

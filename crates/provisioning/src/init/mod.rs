@@ -12,6 +12,7 @@ pub mod pools;
 pub(crate) mod removal;
 pub mod remove;
 pub mod schemas;
+pub mod shortfall;
 pub mod status;
 pub mod template;
 pub mod token;

@@ -11,11 +11,13 @@ use super::{kubeconfig, twin};
 use crate::conditions::{self as generic, FALSE, TRUE, UNKNOWN};
 use crate::keys::{annotations, conditions as types};
 
-/// The provisioning Cluster's status after a pass.
+/// The provisioning Cluster's status after a pass. The control plane speaks for the machines that it has seen;
+/// `shortfall` says which it has not, so that a new spec is not called Ready for the old machines.
 pub fn of_cluster(
     cluster: &Cluster,
     generated: &Result<Generated, GenerateError>,
     control_plane: Option<&RKEControlPlane>,
+    shortfall: Option<&str>,
     connected: bool,
     has_kubeconfig: bool,
     now: Timestamp,
@@ -30,10 +32,13 @@ pub fn of_cluster(
             generic::set(list, types::RKE_CLUSTER, UNKNOWN, "Waiting", why, now);
         }
     }
-    if let Some(ready) = control_plane
+    let ready = control_plane
         .and_then(|cp| cp.status.as_ref())
-        .and_then(|s| generic::get(&s.conditions, types::READY))
-    {
+        .and_then(|s| generic::get(&s.conditions, types::READY).cloned());
+    if let Some(mut ready) = ready {
+        if let (TRUE, Some(why), Ok(_)) = (ready.status.as_str(), shortfall, generated) {
+            (ready.status, ready.reason, ready.message) = (UNKNOWN.into(), "Waiting".into(), why.into());
+        }
         for target in [types::UPDATED, types::PROVISIONED, types::READY] {
             match generated {
                 // It runs on as it was, which is not what the spec says.
@@ -44,7 +49,7 @@ pub fn of_cluster(
                 Err(GenerateError::Invalid(why)) if target == types::READY && ready.message.is_empty() => {
                     generic::set(list, target, &ready.status, &ready.reason, why, now);
                 }
-                _ => generic::copy(list, target, ready, now),
+                _ => generic::copy(list, target, &ready, now),
             }
         }
     } else if let Err(error) = generated {

@@ -12,7 +12,7 @@ use super::unmanaged::{self, Request, Target};
 use crate::conditions::{self as generic, TRUE};
 use crate::context::Context;
 use crate::keys::{conditions, labels};
-use crate::store::{Writer, status_of};
+use crate::store::{BY_MANAGEMENT_CLUSTER, Writer, status_of};
 
 /// An answered request is kept this long for a client that asks again.
 const REQUEST_LIFE: SignedDuration = SignedDuration::from_mins(1);
@@ -49,12 +49,8 @@ impl Reconciler for Requests {
         if answered || !key.name.starts_with("custom-") {
             return Ok(self.context.next(Some(due)));
         }
-        let Some(control_plane) = store
-            .control_planes
-            .list()
-            .into_iter()
-            .find(|cp| cp.spec.management_cluster_name == key.namespace)
-        else {
+        let found = store.control_planes.by_index(BY_MANAGEMENT_CLUSTER, &key.namespace);
+        let Some(control_plane) = found.into_iter().next() else {
             return Ok(Next::after(Duration::from_secs(5)));
         };
         let request: Request = secret

@@ -324,17 +324,20 @@ mod tests {
             ]
         );
         for crd in &crds {
-            assert_eq!(crd["metadata"]["labels"]["cluster.x-k8s.io/v1beta2"], "v1");
+            let labels = &crd["metadata"]["labels"];
+            assert_eq!(labels["cluster.x-k8s.io/v1beta1"], "v1");
+            assert_eq!(labels["cluster.x-k8s.io/v1beta2"], "v1");
         }
         let root =
             |crd: &Value| crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"].clone();
         assert_eq!(root(&crds[0])["cpuCount"]["default"], "2");
         let machine = &root(&crds[1])["spec"]["properties"];
         assert!(machine["cpuCount"].get("default").is_none() && machine["common"].is_object());
-        assert!(
-            root(&crds[2])["spec"]["properties"]["template"]["properties"]["spec"]["properties"]["mount"]
-                .is_object()
-        );
+        let template = &root(&crds[2])["spec"]["properties"]["template"]["properties"]["spec"]["properties"];
+        assert!(template["mount"].is_object() && template["cpuCount"].is_object());
+        for kind in &crds[1..] {
+            assert!(!kind.to_string().contains("\"default\""), "{kind:#}");
+        }
     }
 
     #[test]

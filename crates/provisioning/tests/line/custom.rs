@@ -14,8 +14,8 @@ use crate::world::{Manager, World, until};
 
 const CAPI: &str = "cluster.x-k8s.io/v1beta2";
 
-/// A cluster without pools, and a server with every role: the name of its Machine.
-async fn make(world: &World, manager: &Manager) -> String {
+/// A cluster without pools, once servers can register: the name of its twin.
+pub(crate) async fn announced(world: &World) -> String {
     world
         .objects
         .create(json!({
@@ -36,6 +36,12 @@ async fn make(world: &World, manager: &Manager) -> String {
             && world.objects.get("rke.cattle.io/v1", "RKEControlPlane", "default", "demo").await.is_some()
     })
     .await;
+    demo::cluster(&world.objects).await["status"]["clusterName"].as_str().unwrap().to_owned()
+}
+
+/// A cluster without pools, and a server with every role: the name of its Machine.
+async fn make(world: &World, manager: &Manager) -> String {
+    announced(world).await;
     join(world, manager, "server", &["role-etcd", "role-control-plane", "role-worker"]).await
 }
 

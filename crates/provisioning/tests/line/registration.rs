@@ -1,6 +1,6 @@
 //! Machines that register.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use drover_provisioning::registration::connect::Call;
 use drover_testkit::demo;
@@ -10,6 +10,7 @@ use kube::Client;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
 use serde_json::{Value, json};
 
+use crate::custom::announced;
 use crate::players::provisioned;
 use crate::world::{Manager, World, until};
 
@@ -58,13 +59,107 @@ async fn registered(world: &World, manager: &Manager, token: &str, id: &str) -> 
     (body["secretName"].as_str().unwrap().to_owned(), world.client_with(token))
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn provisioning_check_17_18_20_21_tokens_and_custom_machines() {
-    let (world, manager, _players) = provisioned().await;
+/// Every Secret and Machine there is, told apart from successors of the same name.
+async fn uids(world: &World) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for (api_version, kind) in [("v1", "Secret"), ("cluster.x-k8s.io/v1beta2", "Machine")] {
+        for object in world.objects.list(api_version, kind).await {
+            let meta = &object["metadata"];
+            found.insert(format!("{kind} {} {} {}", meta["namespace"], meta["name"], meta["uid"]));
+        }
+    }
+    found
+}
 
-    // No id, wrong token: refused, and nothing is made (check 18).
-    assert_eq!(manager.connect.agent(&call("random", &[])).await.status, 401);
-    assert_eq!(manager.connect.agent(&call("random", &[("id", "x")])).await.status, 401);
+/// Requests of servers that people bring.
+async fn requests(world: &World) -> Vec<Value> {
+    let secrets = world.objects.list("v1", "Secret").await;
+    secrets.into_iter().filter(|secret| secret["type"] == "rke.cattle.io/machine-request").collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn provisioning_check_18_a_call_without_id_or_with_a_wrong_token_leaves_nothing() {
+    let (world, manager, _players) = provisioned().await;
+    let bootstrap = bootstrap_tokens(&world).await.remove(0).1;
+    let registration = registration_token(&world).await;
+    let before = uids(&world).await;
+    let id = [("id", "x"), ("role-worker", "true")];
+    let calls: [(&str, &[(&str, &str)]); 7] = [
+        (&bootstrap, &[]),
+        (&bootstrap, &[("id", "")]),
+        (&registration, &[]),
+        (&registration, &[("id", ""), ("role-worker", "true")]),
+        ("random", &[]),
+        ("random", &id),
+        ("", &id),
+    ];
+    for (token, headers) in calls {
+        let answer = manager.connect.agent(&call(token, headers)).await;
+        assert_eq!(answer.status, 401, "{token:?} {headers:?}: {answer:?}");
+    }
+    // Others may still tidy up: what is new matters.
+    let made: Vec<String> = uids(&world).await.difference(&before).cloned().collect();
+    assert_eq!(made, Vec::<String>::new());
+    // Nor do such calls count as use: past thirty seconds the token is still good.
+    world.clock.advance(60);
+    assert_eq!(manager.connect.agent(&call(&bootstrap, &[("id", "x")])).await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn access_check_16_a_registration_token_is_in_its_secret_and_nowhere_else() {
+    let world = World::start().await;
+    let _manager = world.manager(None);
+    let twin = announced(&world).await;
+    let token = registration_token(&world).await;
+    let kind = ("management.cattle.io/v3", "ClusterRegistrationToken");
+    let object = || async { world.objects.get(kind.0, kind.1, &twin, "default-token").await.unwrap() };
+    until("the commands are there", || async { object().await["status"]["nodeCommand"].is_string() }).await;
+    let object = object().await;
+    let status = &object["status"];
+    assert_eq!(status["token"].as_str().unwrap_or_default(), "", "{object:#}");
+    assert_eq!(status["tokenSecretName"], "crt-token-default-token");
+    for command in ["command", "insecureCommand", "nodeCommand", "insecureNodeCommand", "manifestUrl"] {
+        assert!(
+            status[command].as_str().is_some_and(|text| text.contains("{token}")),
+            "{command}: {status:#}"
+        );
+    }
+    assert!(token.len() > 40 && !object.to_string().contains(&token), "{object:#}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn provisioning_check_20_a_request_that_a_killed_manager_left_goes_after_its_life() {
+    let world = World::start().await;
+    let manager = world.manager(None);
+    let twin = announced(&world).await;
+    manager.stop().await;
+    // Written for a server, whose caller then saw the manager die.
+    let headers = json!({"id": ["x"], "role-worker": ["true"]}).to_string();
+    world
+        .objects
+        .create(json!({
+            "apiVersion": "v1", "kind": "Secret", "type": "rke.cattle.io/machine-request",
+            "metadata": {"namespace": twin, "name": "custom-0123456789ab"}, "stringData": {"data": headers},
+        }))
+        .await;
+    let second = world.manager(None);
+    until("the next manager answers the request", || async {
+        let left = requests(&world).await;
+        left.iter()
+            .any(|secret| secret["metadata"]["labels"]["rke.cattle.io/machine-name"] == "custom-0123456789ab")
+    })
+    .await;
+    second.stop().await;
+    world.clock.advance(61);
+    let _third = world.manager(None);
+    until("the request is gone", || async { requests(&world).await.is_empty() }).await;
+    let machines = demo::machines(&world.objects).await;
+    assert_eq!(machines.len(), 1, "what it asked for stays: {machines:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn provisioning_check_17_20_21_tokens_and_custom_machines() {
+    let (world, manager, _players) = provisioned().await;
 
     // The bootstrap script's token gets the machine's own plan (check 17).
     let (bootstrap_name, token) = bootstrap_tokens(&world).await.remove(0);
@@ -88,6 +183,7 @@ async fn provisioning_check_17_18_20_21_tokens_and_custom_machines() {
     // Installed twice, it is still one Machine (agent#39).
     let again = manager.connect.agent(&call(&token, &headers)).await;
     assert_eq!(again.body, answer.body, "the same server gets the same answer");
+    assert_eq!(requests(&world).await, Vec::<Value>::new(), "answered");
     let custom: Vec<Value> = demo::machines(&world.objects)
         .await
         .into_iter()

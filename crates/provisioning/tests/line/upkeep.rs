@@ -1,14 +1,14 @@
 //! What people and newer drivers do to a cluster that must not harm it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use drover_testkit::demo;
-use drover_testkit::objects::condition;
+use drover_testkit::objects::{Objects, condition};
 use kube::api::PostParams;
 use serde_json::{Value, json};
 
 use crate::cluster::nodes;
-use crate::players::provisioned;
+use crate::players::{play, provisioned};
 use crate::world::{World, until};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -129,30 +129,49 @@ async fn provisioning_check_13_a_health_check_comes_and_goes_and_says_that_nothi
     }
 }
 
+async fn set(objects: &Objects, name: &str, value: &str) {
+    let setting = json!({
+        "apiVersion": "management.cattle.io/v3", "kind": "Setting", "metadata": {"name": name}, "value": value,
+    });
+    objects.create(setting).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_changed_setting_reaches_kubeconfigs_and_plans_without_a_restart() {
     use base64::Engine as _;
     let (world, _manager, _players) = provisioned().await;
     let objects = &world.objects;
     let machines = demo::machine_uids(objects).await;
-    for (name, value) in
-        [("internal-server-url", "https://inside.example"), ("system-default-registry", "registry.example")]
-    {
-        objects
-            .create(json!({
-                "apiVersion": "management.cattle.io/v3", "kind": "Setting", "metadata": {"name": name}, "value": value,
-            }))
-            .await;
-    }
     let decoded = |text: &Value| {
         let text = text.as_str().unwrap_or_default();
         String::from_utf8(base64::engine::general_purpose::STANDARD.decode(text).unwrap()).unwrap()
     };
-    until("the kubeconfig has the new address", || async {
+    let in_kubeconfig = async |address: &str| {
         let secret = objects.get("v1", "Secret", "default", "demo-kubeconfig").await.unwrap();
-        decoded(&secret["data"]["value"]).contains("https://inside.example/k8s/clusters/c-m-")
+        decoded(&secret["data"]["value"]).contains(&format!("{address}/k8s/clusters/c-m-"))
+    };
+    // access#32: the kubeconfig, and the manifest that tells the cluster's agent where to go.
+    let url = "https://drover.example";
+    set(objects, "server-url", url).await;
+    until("the kubeconfig has the new address", || in_kubeconfig(url)).await;
+    until("the agent's manifest has the new address", || async {
+        let secrets = objects.list("v1", "Secret").await;
+        let plans = secrets.iter().filter(|secret| secret["type"] == "rke.cattle.io/machine-plan");
+        let manifests = plans.filter_map(|secret| {
+            let plan: Value = serde_json::from_str(&decoded(&secret["data"]["plan"])).unwrap();
+            let files = plan["files"].as_array().cloned().unwrap_or_default();
+            let own = |file: &&Value| file["path"].as_str().unwrap().ends_with("/cluster-agent.yaml");
+            files.iter().find(own).map(|file| decoded(&file["content"]))
+        });
+        let manifests: Vec<String> = manifests.collect();
+        let address = base64::engine::general_purpose::STANDARD.encode(url);
+        manifests.len() == 1 && manifests[0].contains(&format!("\"url\":\"{address}\""))
     })
     .await;
+
+    set(objects, "internal-server-url", "https://inside.example").await;
+    set(objects, "system-default-registry", "registry.example").await;
+    until("the kubeconfig has the inner address", || in_kubeconfig("https://inside.example")).await;
     until("every machine installs from the new registry", || async {
         let secrets = objects.list("v1", "Secret").await;
         let plans = secrets.iter().filter(|secret| secret["type"] == "rke.cattle.io/machine-plan");
@@ -222,4 +241,256 @@ async fn provisioning_check_6_7_a_newer_driver_replaces_nothing() {
         recorded.as_str().is_some_and(|recorded| recorded.contains("disks"))
     })
     .await;
+}
+
+const MACHINES: &str = "rke-machine.cattle.io/v1";
+
+/// The machine templates: what the driver is told, by name.
+async fn templates(objects: &Objects) -> BTreeMap<String, Value> {
+    let all = objects.list(MACHINES, "LocalMachineTemplate").await;
+    let entry = |template: &Value| {
+        let name = template["metadata"]["name"].as_str().unwrap().to_owned();
+        (name, template["spec"]["template"]["spec"].clone())
+    };
+    all.iter().map(entry).collect()
+}
+
+/// Uids of the Machines of one pool.
+async fn of_pool(objects: &Objects, pool: &str) -> BTreeSet<String> {
+    let prefix = format!("demo-{pool}-");
+    let machines = demo::machines(objects).await;
+    let its = machines.iter().filter(|m| m["metadata"]["name"].as_str().unwrap().starts_with(&prefix));
+    its.map(|machine| machine["metadata"]["uid"].as_str().unwrap().to_owned()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn provisioning_check_22_an_active_driver_has_three_kinds_that_are_served_and_labelled() {
+    let world = World::start().await;
+    let _manager = world.manager(None);
+    let kinds = || async {
+        let crds = world.objects.list("apiextensions.k8s.io/v1", "CustomResourceDefinition").await;
+        let of_driver = |crd: &Value| crd["spec"]["names"]["kind"].as_str().unwrap().starts_with("Local");
+        crds.into_iter().filter(of_driver).collect::<Vec<_>>()
+    };
+    until("three kinds are Established", || async {
+        let kinds = kinds().await;
+        kinds.len() == 3 && kinds.iter().all(|crd| condition(crd, "Established").0 == "True")
+    })
+    .await;
+    for crd in kinds().await {
+        for contract in ["cluster.x-k8s.io/v1beta1", "cluster.x-k8s.io/v1beta2"] {
+            assert_eq!(crd["metadata"]["labels"][contract], "v1", "{crd:#}");
+        }
+    }
+    // Defaults of the driver are those of its Config: numbers are texts, and a template says only what it was told.
+    let metadata = json!({"namespace": "default", "name": "plain"});
+    let create = async |api_version: &str, kind: &str| {
+        let object = json!({
+            "apiVersion": api_version, "kind": kind, "metadata": metadata,
+            "spec": {"clusterName": "demo", "template": {"spec": {}}},
+        });
+        world.objects.create(object).await;
+        world.objects.get(api_version, kind, "default", "plain").await.unwrap()
+    };
+    assert_eq!(create("rke-machine-config.cattle.io/v1", "LocalConfig").await["cpus"], "1");
+    let template = create(MACHINES, "LocalMachineTemplate").await;
+    assert_eq!(template["spec"]["template"]["spec"], json!({}));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn provisioning_check_4_a_changed_driver_field_rolls_its_pool_and_the_old_template_goes() {
+    let (world, _manager, _players) = provisioned().await;
+    let objects = &world.objects;
+    let before = templates(objects).await;
+    let (servers, workers) = (of_pool(objects, "cp").await, of_pool(objects, "w").await);
+    assert!(before.len() == 2 && before.values().all(|spec| spec["cpus"] == "1"), "{before:?}");
+    objects
+        .merge("rke-machine-config.cattle.io/v1", "LocalConfig", "default", "w", json!({"cpus": "2"}))
+        .await;
+    until("other workers have taken over", || async {
+        let now = of_pool(objects, "w").await;
+        now.len() == 2 && now.is_disjoint(&workers)
+    })
+    .await;
+    demo::ready(objects, "rolled").await;
+    // One per pool, although no MachineDeployment changes any more.
+    until("the former template is gone", || async { templates(objects).await.len() == 2 }).await;
+    let after = templates(objects).await;
+    let of = |templates: &BTreeMap<String, Value>, pool: &str| {
+        templates.keys().find(|name| name.starts_with(&format!("demo-{pool}-"))).unwrap().clone()
+    };
+    assert_eq!(of(&after, "cp"), of(&before, "cp"));
+    assert_ne!(of(&after, "w"), of(&before, "w"));
+    assert_eq!(after[&of(&after, "w")]["cpus"], "2");
+    let deployment = objects.get("cluster.x-k8s.io/v1beta2", "MachineDeployment", "default", "demo-w").await;
+    let reference = &deployment.unwrap()["spec"]["template"]["spec"]["infrastructureRef"]["name"];
+    assert_eq!(*reference, of(&after, "w").as_str());
+    assert_eq!(of_pool(objects, "cp").await, servers, "the other pool was not touched");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn provisioning_check_3_labels_taints_and_credentials_replace_nothing() {
+    let (world, _manager, _players) = provisioned().await;
+    let objects = &world.objects;
+    let names = async || templates(objects).await.into_keys().collect::<Vec<_>>();
+    let (machines, before) = (demo::machine_uids(objects).await, names().await);
+    for name in ["one", "two"] {
+        let data = json!({"localcredentialConfig-token": name});
+        let metadata = json!({"namespace": "default", "name": name});
+        objects
+            .create(json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": data}))
+            .await;
+    }
+    let changes: [(&str, Value); 5] = [
+        ("labels", json!({"tier": "silver"})),
+        ("taints", json!([{"key": "k", "value": "v", "effect": "NoSchedule"}])),
+        ("cloudCredentialSecretName", json!("one")),
+        ("cloudCredentialSecretName", json!("two")),
+        ("labels", json!({})),
+    ];
+    for (field, value) in changes {
+        // A credential may not be heard of yet when it is named: the next look finds it.
+        demo::edit_pools(objects, |pools| pools[1][field] = value.clone()).await;
+        until(&format!("the template follows {field} {value}"), || async {
+            let specs = templates(objects).await;
+            let spec = specs.iter().find(|(name, _)| name.starts_with("demo-w-")).unwrap().1.clone();
+            let common = &spec["common"][field];
+            *common == value || (value == json!({}) && common.is_null())
+        })
+        .await;
+    }
+    demo::ready(objects, "labels, taints and credentials").await;
+    assert_eq!(names().await, before);
+    assert_eq!(demo::machine_uids(objects).await, machines);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn provisioning_check_8_a_pool_broken_later_takes_nothing_away() {
+    let (world, _manager, _players) = provisioned().await;
+    let objects = &world.objects;
+    let kept = async || {
+        let mut found = BTreeSet::new();
+        for kind in ["MachineDeployment", "MachineSet", "Machine"] {
+            for object in objects.list("cluster.x-k8s.io/v1beta2", kind).await {
+                assert!(object["metadata"]["deletionTimestamp"].is_null(), "{object:#}");
+                found.insert(format!("{kind} {}", object["metadata"]["uid"]));
+            }
+        }
+        found.extend(templates(objects).await.into_keys());
+        found
+    };
+    let before = kept().await;
+    let good = demo::cluster(objects).await["spec"]["rkeConfig"]["machinePools"].clone();
+    // Two pools of one name are refused by the API already.
+    type Damage = fn(&mut Vec<Value>);
+    let broken: [(&str, Damage); 2] = [
+        ("(w)", |pools| drop(pools[1].as_object_mut().unwrap().remove("workerRole"))),
+        ("(w): machineConfigRef", |pools| pools[1]["machineConfigRef"] = json!({})),
+    ];
+    for (number, (named, damage)) in broken.into_iter().enumerate() {
+        demo::edit_pools(objects, damage).await;
+        until(&format!("the condition of damage {number} names pool {named}"), || async {
+            let (status, message) = condition(&demo::cluster(objects).await, "RKECluster");
+            status == "False" && message.contains(named)
+        })
+        .await;
+        assert_eq!(kept().await, before, "damage {number}");
+        let repaired = good.clone();
+        demo::edit_pools(objects, |pools| *pools = repaired.as_array().unwrap().clone()).await;
+        demo::ready(objects, "repaired").await;
+        assert_eq!(kept().await, before, "after damage {number}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn provisioning_check_25_a_running_create_job_outlives_settings_and_managers() {
+    let world = World::start().await;
+    let objects = &world.objects;
+    let manager = world.manager(None);
+    demo::make(objects).await;
+    // Nobody runs Jobs here: they stay as they were made.
+    let jobs = async || -> BTreeMap<String, Value> {
+        let all = objects.list("batch/v1", "Job").await;
+        all.into_iter().map(|job| (job["metadata"]["name"].as_str().unwrap().to_owned(), job)).collect()
+    };
+    let environments = async || -> BTreeMap<String, Value> {
+        let mut found = BTreeMap::new();
+        for job in jobs().await.values() {
+            let container = &job["spec"]["template"]["spec"]["containers"][0];
+            let name = container["envFrom"][0]["secretRef"]["name"].as_str().unwrap();
+            let secret = objects.get("v1", "Secret", "default", name).await.unwrap();
+            found.insert(name.to_owned(), secret["metadata"]["resourceVersion"].clone());
+        }
+        found
+    };
+    until("every machine has its Job", || async { jobs().await.len() == 3 }).await;
+    let before = (jobs().await, environments().await);
+
+    let unchanged = async |what: &str| {
+        let now = (jobs().await, environments().await);
+        for (name, job) in &before.0 {
+            assert_eq!(now.0.get(name), Some(job), "{what}");
+        }
+        for (name, revision) in &before.1 {
+            assert_eq!(now.1.get(name), Some(revision), "{name} after {what}");
+        }
+    };
+    // A machine that comes later shows that the change has arrived.
+    let grown = async |size: usize| {
+        demo::edit_pools(objects, |pools| pools[1]["quantity"] = json!(size)).await;
+        until("the new machine's Job", || async { jobs().await.len() == size + 1 }).await;
+        let jobs = jobs().await;
+        let new = jobs.into_iter().filter(|(name, _)| !before.0.contains_key(name));
+        new.map(|(_, job)| job["spec"]["template"]["spec"]["containers"][0].clone()).collect::<Vec<_>>()
+    };
+    set(objects, "machine-provision-image", "registry.example/machine:2").await;
+    set(objects, "machine-provision-image-pull-policy", "Always").await;
+    set(objects, "cacerts", "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----").await;
+    let new = grown(3).await;
+    assert_eq!(new[0]["image"], "registry.example/machine:2");
+    assert_eq!(new[0]["imagePullPolicy"], "Always");
+    unchanged("new settings").await;
+
+    manager.stop().await;
+    let _manager = world.manager(None);
+    assert_eq!(grown(4).await.len(), 2);
+    unchanged("another manager").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn provisioning_check_30_a_cluster_goes_although_its_driver_and_credential_are_gone() {
+    let (world, _manager, players) = provisioned().await;
+    let objects = &world.objects;
+    let metadata = json!({"namespace": "default", "name": "one"});
+    let data = json!({"localcredentialConfig-token": "t"});
+    objects
+        .create(json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": data}))
+        .await;
+    demo::edit_pools(objects, |pools| {
+        (pools[1]["cloudCredentialSecretName"], pools[1]["quantity"]) = (json!("one"), json!(3));
+    })
+    .await;
+    until("a machine was made with the credential", || async {
+        let machines = objects.list(MACHINES, "LocalMachine").await;
+        let with = |machine: &&Value| machine["status"]["cloudCredentialSecretName"] == "one";
+        machines.len() == 4 && machines.iter().filter(with).count() == 1
+    })
+    .await;
+    demo::ready(objects, "with a credential").await;
+    drop(players);
+    objects.delete("v1", "Secret", "default", "one").await;
+    objects.delete("management.cattle.io/v3", "NodeDriver", "", "local").await;
+    objects.delete("provisioning.cattle.io/v1", "Cluster", "default", "demo").await;
+    until("a Job removes each worker", || async {
+        let jobs = objects.list("batch/v1", "Job").await;
+        let removes = |job: &&Value| {
+            let labels = &job["metadata"]["labels"];
+            let name = labels["rke.cattle.io/infra-machine-name"].as_str().unwrap_or_default();
+            labels["rke.cattle.io/infra-remove"] == "true" && name.starts_with("demo-w-")
+        };
+        jobs.iter().filter(removes).count() == 3
+    })
+    .await;
+    let _players = play(&world);
+    demo::remove(objects, "without driver and credential").await;
 }

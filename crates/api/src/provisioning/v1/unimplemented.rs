@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::ClusterSpec;
 
-/// Paths below `spec`; `[]` stands for every item of a list.
+/// Paths below `spec`; `[]` stands for every item of a list, `{}` for every value of a map.
 const UNIMPLEMENTED: &[&str] = &[
     "clusterAPIConfig",
     "clusterAgentDeploymentCustomization",
@@ -31,8 +31,13 @@ const UNIMPLEMENTED: &[&str] = &[
     "rkeConfig.machinePools[].unhealthyRange",
     "rkeConfig.machinePools[].userdata",
     "rkeConfig.networking",
+    "rkeConfig.registries.configs{}.authConfigSecretName",
+    "rkeConfig.registries.configs{}.caBundle",
+    "rkeConfig.registries.configs{}.tlsSecretName",
     "rkeConfig.rotateCertificates",
     "rkeConfig.rotateEncryptionKeys",
+    "rkeConfig.upgradeStrategy.controlPlaneDrainOptions.ignoreErrors",
+    "rkeConfig.upgradeStrategy.workerDrainOptions.ignoreErrors",
     "webhookDeploymentCustomization",
 ];
 
@@ -69,9 +74,14 @@ fn collect(value: &Value, segments: &[&str], path: String, found: &mut Vec<Strin
         }
         return;
     };
-    let name = first.trim_end_matches("[]");
+    let name = first.trim_end_matches(['[', ']', '{', '}']);
     let path = format!("{path}.{name}");
     match value.get(name) {
+        Some(Value::Object(items)) if first.ends_with("{}") => {
+            for (key, item) in items {
+                collect(item, rest, format!("{path}[{key}]"), found);
+            }
+        }
         Some(Value::Array(items)) if first.ends_with("[]") => {
             for (index, item) in items.iter().enumerate() {
                 collect(item, rest, format!("{path}[{index}]"), found);
@@ -116,6 +126,7 @@ mod tests {
             "localClusterAuthEndpoint": { "enabled": true },
             "rkeConfig": {
                 "machineGlobalConfig": { "cni": "none" },
+                "registries": { "configs": { "r.example.com": { "authConfigSecretName": "s" } } },
                 "machinePools": [
                     { "name": "a", "workerRole": true, "machineConfigRef": { "kind": "LocalConfig", "name": "a" } },
                     {
@@ -127,7 +138,11 @@ mod tests {
         }));
         assert_eq!(
             unimplemented_fields(&spec),
-            ["spec.localClusterAuthEndpoint", "spec.rkeConfig.machinePools[1].unhealthyNodeTimeout"]
+            [
+                "spec.localClusterAuthEndpoint",
+                "spec.rkeConfig.machinePools[1].unhealthyNodeTimeout",
+                "spec.rkeConfig.registries.configs[r.example.com].authConfigSecretName",
+            ]
         );
     }
 
@@ -181,10 +196,134 @@ mod tests {
         for path in UNIMPLEMENTED {
             let mut at = &schema["openAPIV3Schema"]["properties"]["spec"];
             for segment in path.split('.') {
-                at = &at["properties"][segment.trim_end_matches("[]")];
-                at = if segment.ends_with("[]") { &at["items"] } else { at };
+                at = &at["properties"][segment.trim_end_matches(['[', ']', '{', '}'])];
+                at = match segment {
+                    list if list.ends_with("[]") => &at["items"],
+                    map if map.ends_with("{}") => &at["additionalProperties"],
+                    _ => at,
+                };
             }
             assert!(!at.is_null(), "{path} is not in the schema");
         }
     }
+
+    /// Every path in a schema that ends in a value.
+    fn leaves(schema: &Value, path: &str, found: &mut Vec<String>) {
+        if let Some(fields) = schema["properties"].as_object() {
+            for (name, field) in fields {
+                leaves(field, &format!("{path}.{name}"), found);
+            }
+        } else if schema["items"].is_object() {
+            leaves(&schema["items"], &format!("{path}[]"), found);
+        } else if schema["additionalProperties"].is_object() {
+            leaves(&schema["additionalProperties"], &format!("{path}{{}}"), found);
+        } else {
+            found.push(path.trim_start_matches('.').to_owned());
+        }
+    }
+
+    #[test]
+    fn every_field_is_acted_on_or_listed() {
+        let crd = crate::crds().into_iter().find(|crd| crd.spec.group == "provisioning.cattle.io").unwrap();
+        let schema = serde_json::to_value(&crd.spec.versions[0].schema).unwrap();
+        let mut found = vec![];
+        leaves(&schema["openAPIV3Schema"]["properties"]["spec"], "", &mut found);
+        let mut known: Vec<String> = ACTED_ON.split_whitespace().map(str::to_owned).collect();
+        for pools in ["controlPlane", "worker"] {
+            let of = |option: &str| format!("rkeConfig.upgradeStrategy.{pools}DrainOptions.{option}");
+            known.extend(DRAIN.split_whitespace().map(of));
+        }
+        known.sort();
+        found.sort();
+        found.retain(|path| {
+            let is_below = |rest: &str| rest.is_empty() || rest.starts_with(['.', '[', '{']);
+            !UNIMPLEMENTED.iter().any(|listed| path.strip_prefix(listed).is_some_and(is_below))
+        });
+        assert_eq!(found, known);
+    }
+
+    /// What some controller reads. A field that is new to the schema belongs here or into the list above.
+    const ACTED_ON: &str = "
+        agentEnvVars[].name
+        agentEnvVars[].value
+        cloudCredentialSecretName
+        kubernetesVersion
+        rkeConfig.additionalManifest
+        rkeConfig.dataDirectories.k8sDistro
+        rkeConfig.dataDirectories.provisioning
+        rkeConfig.dataDirectories.systemAgent
+        rkeConfig.machineGlobalConfig
+        rkeConfig.machinePoolDefaults.hostnameLengthLimit
+        rkeConfig.machinePools[].cloudCredentialSecretName
+        rkeConfig.machinePools[].controlPlaneRole
+        rkeConfig.machinePools[].drainBeforeDelete
+        rkeConfig.machinePools[].drainBeforeDeleteTimeout
+        rkeConfig.machinePools[].dynamicSchemaSpec
+        rkeConfig.machinePools[].etcdRole
+        rkeConfig.machinePools[].hostnameLengthLimit
+        rkeConfig.machinePools[].labels{}
+        rkeConfig.machinePools[].machineConfigRef.apiVersion
+        rkeConfig.machinePools[].machineConfigRef.fieldPath
+        rkeConfig.machinePools[].machineConfigRef.kind
+        rkeConfig.machinePools[].machineConfigRef.name
+        rkeConfig.machinePools[].machineConfigRef.namespace
+        rkeConfig.machinePools[].machineConfigRef.resourceVersion
+        rkeConfig.machinePools[].machineConfigRef.uid
+        rkeConfig.machinePools[].machineDeploymentAnnotations{}
+        rkeConfig.machinePools[].machineDeploymentLabels{}
+        rkeConfig.machinePools[].machineOS
+        rkeConfig.machinePools[].name
+        rkeConfig.machinePools[].paused
+        rkeConfig.machinePools[].quantity
+        rkeConfig.machinePools[].rollingUpdate.maxSurge
+        rkeConfig.machinePools[].rollingUpdate.maxUnavailable
+        rkeConfig.machinePools[].taints[].effect
+        rkeConfig.machinePools[].taints[].key
+        rkeConfig.machinePools[].taints[].timeAdded
+        rkeConfig.machinePools[].taints[].value
+        rkeConfig.machinePools[].workerRole
+        rkeConfig.machineSelectorConfig[].config
+        rkeConfig.machineSelectorConfig[].machineLabelSelector.matchExpressions[].key
+        rkeConfig.machineSelectorConfig[].machineLabelSelector.matchExpressions[].operator
+        rkeConfig.machineSelectorConfig[].machineLabelSelector.matchExpressions[].values[]
+        rkeConfig.machineSelectorConfig[].machineLabelSelector.matchLabels{}
+        rkeConfig.machineSelectorFiles[].fileSources[].configMap.defaultPermissions
+        rkeConfig.machineSelectorFiles[].fileSources[].configMap.items[].dynamic
+        rkeConfig.machineSelectorFiles[].fileSources[].configMap.items[].hash
+        rkeConfig.machineSelectorFiles[].fileSources[].configMap.items[].key
+        rkeConfig.machineSelectorFiles[].fileSources[].configMap.items[].path
+        rkeConfig.machineSelectorFiles[].fileSources[].configMap.items[].permissions
+        rkeConfig.machineSelectorFiles[].fileSources[].configMap.name
+        rkeConfig.machineSelectorFiles[].fileSources[].secret.defaultPermissions
+        rkeConfig.machineSelectorFiles[].fileSources[].secret.items[].dynamic
+        rkeConfig.machineSelectorFiles[].fileSources[].secret.items[].hash
+        rkeConfig.machineSelectorFiles[].fileSources[].secret.items[].key
+        rkeConfig.machineSelectorFiles[].fileSources[].secret.items[].path
+        rkeConfig.machineSelectorFiles[].fileSources[].secret.items[].permissions
+        rkeConfig.machineSelectorFiles[].fileSources[].secret.name
+        rkeConfig.machineSelectorFiles[].machineLabelSelector.matchExpressions[].key
+        rkeConfig.machineSelectorFiles[].machineLabelSelector.matchExpressions[].operator
+        rkeConfig.machineSelectorFiles[].machineLabelSelector.matchExpressions[].values[]
+        rkeConfig.machineSelectorFiles[].machineLabelSelector.matchLabels{}
+        rkeConfig.provisionGeneration
+        rkeConfig.registries.configs{}.insecureSkipVerify
+        rkeConfig.registries.mirrors{}.endpoint[]
+        rkeConfig.registries.mirrors{}.rewrite{}
+        rkeConfig.upgradeStrategy.controlPlaneConcurrency
+        rkeConfig.upgradeStrategy.workerConcurrency
+    ";
+
+    /// Below each of the two `drainOptions`.
+    const DRAIN: &str = "
+        deleteEmptyDirData
+        disableEviction
+        enabled
+        force
+        gracePeriod
+        ignoreDaemonSets
+        postDrainHooks[].annotation
+        preDrainHooks[].annotation
+        skipWaitForDeleteTimeoutSeconds
+        timeout
+    ";
 }

@@ -18,15 +18,15 @@ pub fn reason(plan: Option<&Plan>, packed: Option<&[u8]>) -> String {
     let outputs = packed.and_then(unpack).unwrap_or_default();
     let names = || plan.iter().flat_map(|plan| &plan.instructions).map(|instruction| &instruction.name);
     let shown = |line: &&str| !plan.is_some_and(|plan| gives_away(plan, line));
-    let last_line = |name: &String| outputs.get(name).and_then(|text| last_line(text)).filter(shown);
+    let said_last = |name: &String| outputs.get(name).and_then(|text| last_line(text)).filter(shown);
     let told = match outputs.get(keys::AGENT_REASON).map(|text| text.trim()).filter(|text| !text.is_empty()) {
         // That an instruction failed tells little without what it said.
-        Some(why) => match names().find(|name| why.contains(&format!("({name})"))).and_then(last_line) {
-            Some(line) if !why.contains(line) => format!("{why}: {line}"),
-            _ => why.to_owned(),
-        },
+        Some(reason) => {
+            let (why, said) = reason.split_once('\n').unwrap_or((reason, ""));
+            last_line(said).filter(shown).map_or_else(|| why.to_owned(), |line| format!("{why}: {line}"))
+        }
         // Another agent: the instruction that failed is the last one that said something.
-        None => names().rev().find_map(last_line).unwrap_or_default().to_owned(),
+        None => names().rev().find_map(said_last).unwrap_or_default().to_owned(),
     };
     shorten(&without_times(&told))
 }
@@ -123,9 +123,10 @@ mod tests {
         let full = "cannot write /etc/x: No space left on device";
         assert_eq!(of(&[(keys::AGENT_REASON, full), ("first", "fine")]), full);
         let exited = "instruction 2 of 2 (install): exited with 1";
-        let said = [(keys::AGENT_REASON, exited), ("first", "fine"), ("install", "a\ntar: no space\n\n")];
-        assert_eq!(of(&said), format!("{exited}: tar: no space"));
-        assert_eq!(of(&said[1..]), "tar: no space", "an agent without reasons of its own");
+        let both = format!("{exited}\ntar: no space");
+        assert_eq!(of(&[(keys::AGENT_REASON, &both), ("first", "fine")]), format!("{exited}: tar: no space"));
+        let outputs = [("first", "fine"), ("install", "a\ntar: no space\n\n")];
+        assert_eq!(of(&outputs), "tar: no space", "an agent without reasons of its own");
     }
 
     #[test]
@@ -146,10 +147,8 @@ mod tests {
             ),
             ("/var/lib/x is full", format!("{exited}: /var/lib/x is full")),
         ] {
-            let outputs = BTreeMap::from([
-                (keys::AGENT_REASON, base64_encode(exited)),
-                ("install", base64_encode(line)),
-            ]);
+            let said = format!("{exited}\n{line}");
+            let outputs = BTreeMap::from([(keys::AGENT_REASON, base64_encode(said))]);
             assert_eq!(reason(Some(&plan), Some(&gzip(&drover_plan::to_vec(&outputs).unwrap()))), told);
         }
     }
@@ -177,6 +176,6 @@ mod tests {
         let long = format!("{}\nlast words", "ä".repeat(500));
         let told = of(&[(keys::AGENT_REASON, &long)]);
         assert_eq!(told.chars().count(), 200);
-        assert!(told.starts_with("…ä") && told.ends_with("ä last words"), "{told}");
+        assert!(told.starts_with("…ä") && told.ends_with("ä: last words"), "{told}");
     }
 }

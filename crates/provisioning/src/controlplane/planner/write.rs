@@ -48,6 +48,7 @@ pub fn with_plan(
     notes.insert(annotations::PLAN_LAST_UPDATED.to_owned(), rfc3339(now));
     notes.insert(annotations::PLAN_PROBES_PASSED.to_owned(), String::new());
     notes.insert(annotations::JOINED_TO.to_owned(), joined_to.to_owned());
+    notes.remove(annotations::PLAN_REARMED);
     secret
 }
 

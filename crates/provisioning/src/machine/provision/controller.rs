@@ -157,12 +157,7 @@ impl MachineProvision {
 
     /// What the newest failed pod of the Job said at its end.
     fn termination_message(&self, job: &Job) -> Option<String> {
-        let uid = job.uid()?;
-        let pods = self.context.store.pods.list();
-        let mut own: Vec<_> = pods
-            .iter()
-            .filter(|pod| pod.metadata.owner_references.iter().flatten().any(|owner| owner.uid == uid))
-            .collect();
+        let mut own = self.context.store.pods.by_index("owner", &job.uid()?);
         own.sort_by_key(|pod| pod.metadata.creation_timestamp.as_ref().map(|time| time.0));
         own.iter().rev().find_map(|pod| {
             let statuses = pod.status.as_ref()?.container_statuses.as_ref()?;

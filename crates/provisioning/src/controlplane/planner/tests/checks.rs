@@ -104,6 +104,41 @@ fn control_plane_check_3_others_wait_for_the_init_node() {
 }
 
 #[test]
+fn control_plane_check_3_a_healthy_init_node_without_a_tunnel_is_waited_for() {
+    let mut world = World::new(&[("a", "ecw"), ("b", "ecw"), ("c", "ecw")]);
+    for round in 0..20 {
+        world.pass();
+        world.agent("a");
+        world.scope.connected = false;
+        if round == 10 {
+            world.entry_mut("a").machine.kubelet_version = Some("v1.34.1+k3s1".into());
+        }
+    }
+    let a = world.entry("a");
+    assert!(a.has_plan() && a.node.in_sync && a.node.healthy && !a.join_url().is_empty());
+    assert!(!world.entry("b").has_plan() && !world.entry("c").has_plan());
+    let wanted = "Unknown configuring bootstrap node(s) a: waiting for cluster agent to connect";
+    assert_eq!(world.message(), wanted);
+    assert_eq!(world.settle(), End::Ready, "{}", world.message());
+}
+
+#[test]
+fn control_plane_check_3_a_healthy_init_node_without_join_url_is_waited_for() {
+    let mut world = World::new(&[("a", "ecw"), ("b", "ecw"), ("c", "ecw")]);
+    world.edit_secret("a", |secret| {
+        let notes = secret.metadata.annotations.get_or_insert_default();
+        notes.insert(annotations::JOIN_URL_AUTOSET_DISABLED.into(), "true".into());
+    });
+    world.settle();
+    assert_eq!(world.message(), "Unknown waiting for join url to be available on bootstrap node");
+    assert!(!world.entry("b").has_plan() && !world.entry("c").has_plan());
+    world.edit_secret("a", |secret| {
+        secret.metadata.annotations.as_mut().unwrap().remove(annotations::JOIN_URL_AUTOSET_DISABLED);
+    });
+    assert_eq!(world.settle(), End::Ready, "{}", world.message());
+}
+
+#[test]
 fn control_plane_check_4_the_other_etcd_nodes_start_in_one_pass() {
     let mut world = World::new(&[("a", "ecw"), ("b", "ecw"), ("c", "ecw")]);
     world.dead = vec!["b".into(), "c".into()];
@@ -143,30 +178,11 @@ fn control_plane_check_5_an_etcd_only_init_node_reports_its_address() {
         .map(|instruction| instruction.name.clone())
         .collect();
     assert_eq!(names, ["capture-address", "etcd-name"]);
-    let output = json!({
-        "capture-address": {"name": "capture-address", "stdout": super::super::node::base64_encode(
-            "{\"members\":[{\"name\":\"e-1\",\"clientURLs\":[\"https://10.9.9.9:2379\"]}]}\n")},
-        "etcd-name": {"name": "etcd-name", "stdout": super::super::node::base64_encode("e-1\n")},
-    });
-    let packed = gzip(output.to_string().as_bytes());
-    world.edit_secret("e", |secret| {
-        secret
-            .data
-            .as_mut()
-            .unwrap()
-            .insert("applied-periodic-output".into(), k8s_openapi::ByteString(packed));
-    });
+    world.reports_address("e", "10.9.9.9");
     world.dead.clear();
     assert_eq!(world.settle(), End::Ready, "{}", world.log.join("\n"));
     assert_eq!(world.config("cp")["server"], "https://10.9.9.9:6443");
     assert_eq!(world.config("w")["server"], world.entry("cp").join_url());
-}
-
-fn gzip(bytes: &[u8]) -> Vec<u8> {
-    use std::io::Write as _;
-    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-    encoder.write_all(bytes).unwrap();
-    encoder.finish().unwrap()
 }
 
 #[test]
@@ -191,10 +207,20 @@ fn control_plane_check_9_unknown_keys_are_left_out_and_reported() {
 #[test]
 fn control_plane_check_11_additional_manifest_restarts_nothing() {
     let mut world = ready(&[("cp", "ec"), ("w", "w")]);
-    let stamp = install_env(&world, "cp", "RESTART_STAMP");
+    let hashes =
+        |world: &World| (install_env(world, "cp", RESTART_STAMP), install_env(world, "cp", DRAIN_HASH));
+    let addons = |world: &World| {
+        let files = world.entry("cp").node.plan.clone().unwrap().files;
+        let file =
+            files.into_iter().find(|file| file.path.ends_with("/manifests/rancher/addons.yaml")).unwrap();
+        super::super::node::base64_decode(&file.content).unwrap()
+    };
+    let before = hashes(&world);
+    assert_eq!(addons(&world), b"");
     world.scope.spec.config.additional_manifest = "kind: ConfigMap\n".into();
     assert_eq!(world.settle(), End::Ready);
-    assert_eq!(install_env(&world, "cp", "RESTART_STAMP"), stamp);
+    assert_eq!(addons(&world), b"kind: ConfigMap\n");
+    assert_eq!(hashes(&world), before);
     assert_eq!(written(&world), ["cp: plan changed"]);
 }
 

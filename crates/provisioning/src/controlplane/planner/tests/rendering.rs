@@ -30,11 +30,15 @@ fn control_plane_check_8_tokens_and_disable_flags_follow_the_roles() {
     assert_eq!(server["disable-etcd"], json!(null));
     assert_eq!(server["node-taint"], json!(["node-role.kubernetes.io/control-plane:NoSchedule"]));
 
-    let split = settled(&[("e", "e"), ("cp", "c"), ("w", "w")], |_| {});
+    let mut split = settled(&[("e", "e"), ("cp", "c"), ("w", "w")], |_| {});
+    split.reports_address("e", "10.9.9.9");
+    split.settle();
     let etcd = split.config("e");
     for key in ["disable-apiserver", "disable-controller-manager", "disable-scheduler"] {
         assert_eq!(etcd[key], true, "{key}");
+        assert_eq!(split.config("cp")[key], json!(null), "{key}");
     }
+    assert_eq!((&split.config("cp")["disable-etcd"], &etcd["disable-etcd"]), (&json!(true), &json!(null)));
     assert_eq!(etcd["node-taint"], json!(["node-role.kubernetes.io/etcd:NoExecute"]));
 }
 

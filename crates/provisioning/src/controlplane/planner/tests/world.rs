@@ -11,6 +11,7 @@ use serde_json::json;
 
 use super::super::entry::{Entry, MachineView};
 use super::super::events;
+use super::super::node::base64_encode;
 use super::super::pass::{Action, CapiCluster, Decision, End, Scope, StateSecret, decide};
 use super::super::releases::Releases;
 use super::super::render::Tokens;
@@ -126,6 +127,21 @@ impl World {
             for (key, value) in pairs {
                 data.insert(key.to_string(), ByteString(value.as_bytes().to_vec()));
             }
+        });
+    }
+
+    /// An etcd-only node says where it is: its member list, and its own name in it.
+    pub(crate) fn reports_address(&mut self, name: &str, address: &str) {
+        let members = format!(
+            "{{\"members\":[{{\"name\":\"{name}-1\",\"clientURLs\":[\"https://{address}:2379\"]}}]}}\n"
+        );
+        let output = json!({
+            "capture-address": {"name": "capture-address", "stdout": base64_encode(members)},
+            "etcd-name": {"name": "etcd-name", "stdout": base64_encode(format!("{name}-1\n"))},
+        });
+        let packed = plansecret::gzip(output.to_string().as_bytes());
+        self.edit_secret(name, |secret| {
+            secret.data.as_mut().unwrap().insert("applied-periodic-output".into(), ByteString(packed));
         });
     }
 
