@@ -314,14 +314,14 @@ fn power_and_disk(rig: Rig) {
     rig.sh("m", "echo kept >/var/lib/kept; echo kept >/usr/local/bin/kept; echo kept >/etc/rancher/kept; echo x >/tmp/x");
     rig.sh("m", "trap '' HUP; setsid sleep 5000 >/dev/null 2>&1 &");
     let stopped = rig.local.stop("m").unwrap();
-    assert_eq!((stopped.state, stopped.pid), (PowerState::Stopped, None));
+    assert_eq!((stopped.state, stopped.pid, stopped.switched_off), (PowerState::Stopped, None, true));
     assert!(!is_process(first.pid.unwrap()));
     assert!(
         matches!(rig.local.output("m", &["true"]), Err(Error::Invalid(why)) if why.contains("start it first"))
     );
     assert_eq!(rig.local.stop("m").unwrap().state, PowerState::Stopped);
     let again = rig.local.start("m").unwrap();
-    assert_eq!((again.ip, &again.machine_id), (first.ip, &first.machine_id));
+    assert_eq!((again.ip, &again.machine_id, again.switched_off), (first.ip, &first.machine_id, false));
     assert_eq!(
         rig.sh("m", "cat /var/lib/kept /usr/local/bin/kept /etc/rancher/kept; ls /tmp"),
         "kept\nkept\nkept"
@@ -330,6 +330,7 @@ fn power_and_disk(rig: Rig) {
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(again.pid.unwrap()), nix::sys::signal::Signal::SIGKILL)
         .unwrap();
     eventually("it has ended", || rig.local.inspect("m").unwrap().state == PowerState::Stopped);
+    assert!(!rig.local.inspect("m").unwrap().switched_off, "nobody wanted that");
     rig.local.start("m").unwrap();
     assert_eq!(rig.sh("m", "cat /var/lib/kept"), "kept");
     // From inside, process 1 cannot be killed, but the machine can power itself off.

@@ -58,7 +58,15 @@ fn forbidden(what: &str, errno: Errno) -> Error {
             .map(|text| text.trim().to_owned())
             .ok()
     };
-    Error::Unsupported(forbidden_text(what, &errno.to_string(), setting))
+    Error::Unsupported(forbidden_text(what, &cause(errno), setting))
+}
+
+/// The kernel says ENOSPC of a limit on namespaces or mounts too, and its words for that send people to their disk.
+fn cause(errno: Errno) -> String {
+    match errno {
+        Errno::ENOSPC => "ENOSPC: a limit is reached".to_owned(),
+        errno => errno.to_string(),
+    }
 }
 
 /// Names the switch that forbids namespaces, as far as the kernel shows it.
@@ -154,10 +162,11 @@ mod tests {
 
     #[test]
     fn refusal_names_the_switch_and_the_fix() {
-        let text = forbidden_text("a user namespace", "ENOSPC", |name| {
+        let text = forbidden_text("a user namespace", &cause(Errno::ENOSPC), |name| {
             (name == "user.max_user_namespaces").then(|| "0".to_owned())
         });
         assert!(text.contains("user.max_user_namespaces is 0: set it to 10000"), "{text}");
+        assert!(text.contains("ENOSPC") && !text.contains("No space left"), "{text}");
         let text = forbidden_text("a user namespace", "EPERM", |_| None);
         assert!(text.contains("EPERM") && text.contains("run Drover as root"), "{text}");
     }

@@ -80,6 +80,8 @@ pub struct MachineInfo {
     pub machine_id: String,
     /// Whether it runs.
     pub state: PowerState,
+    /// Somebody switched it off: it waits for a start or a create, and nobody else gives it its power back.
+    pub switched_off: bool,
     /// Its process 1, in the host's numbering.
     pub pid: Option<i32>,
     /// How far the install script is.
@@ -103,6 +105,8 @@ pub(crate) struct Record {
     pub(crate) ip: Ipv4Addr,
     pub(crate) created: String,
     pub(crate) phase: Phase,
+    #[serde(default)]
+    pub(crate) switched_off: bool,
     pub(crate) options: CreateOptions,
 }
 

@@ -55,6 +55,7 @@ pub(crate) fn without_power(layout: &Layout, record: &Record) -> MachineInfo {
         ip: record.ip,
         machine_id: record.machine_id.clone(),
         state: PowerState::Stopped,
+        switched_off: record.switched_off,
         pid: None,
         install,
         created: record.created.clone(),

@@ -125,6 +125,7 @@ impl Machines {
                 disk::prepare(&self.layout.machine(name), &record)?;
                 self.write_phase(&slot, Phase::Ready)?;
             }
+            self.note_switch(&slot, false);
             self.boot(&slot)?;
             return self.info(&slot).ok_or_else(|| Error::NotFound(name.to_owned()));
         }
@@ -164,6 +165,7 @@ impl Machines {
             }
             _ => return Err(Error::NotFound(name.to_owned())),
         }
+        self.note_switch(&slot, false);
         self.boot(&slot)?;
         self.info(&slot).ok_or_else(|| Error::NotFound(name.to_owned()))
     }
@@ -172,6 +174,7 @@ impl Machines {
     pub(super) fn stop(&self, name: &str, grace: Duration) -> Result<MachineInfo> {
         let slot = self.slot(name)?;
         let _op = lock(&slot.op);
+        self.note_switch(&slot, true);
         self.power_off(&slot, grace);
         self.info(&slot).ok_or_else(|| Error::NotFound(name.to_owned()))
     }
@@ -240,6 +243,7 @@ impl Machines {
             ip,
             created: jiff::Timestamp::now().to_string(),
             phase: Phase::Creating,
+            switched_off: false,
             options: options.clone(),
         };
         let machine = self.layout.machine(name);
@@ -256,6 +260,21 @@ impl Machines {
             // The script is on the machine's disk now; it may carry a token, so it is not kept twice.
             record.options.install_script = String::new();
         }
+        self.write(slot, record)
+    }
+
+    /// Notes whether somebody wants the machine off. A disk that is too full for the note keeps nobody from the switch.
+    fn note_switch(&self, slot: &Slot, off: bool) {
+        let Some(record) = lock(&slot.live).record.clone().filter(|record| record.switched_off != off) else {
+            return;
+        };
+        let name = record.name.clone();
+        if let Err(error) = self.write(slot, Record { switched_off: off, ..record }) {
+            say(&format!("machine {name}: its switch could not be noted: {}", error.chain()));
+        }
+    }
+
+    fn write(&self, slot: &Slot, record: Record) -> Result<()> {
         write_json(&self.layout.machine(&record.name).record(), &record)?;
         lock(&slot.live).record = Some(record);
         Ok(())
