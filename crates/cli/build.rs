@@ -14,9 +14,10 @@ fn main() {
     let out = PathBuf::from(env::var("OUT_DIR").unwrap_or_default());
     match build_agent(&root, &out) {
         Ok(agent) => {
-            let script = root.join("crates/agent/assets/system-agent-install.sh");
+            let script = |verb: &str| root.join(format!("crates/agent/assets/system-agent-{verb}.sh"));
             println!("cargo::rustc-env=DROVER_AGENT_BINARY={}", agent.display());
-            println!("cargo::rustc-env=DROVER_INSTALL_SCRIPT={}", script.display());
+            println!("cargo::rustc-env=DROVER_INSTALL_SCRIPT={}", script("install").display());
+            println!("cargo::rustc-env=DROVER_UNINSTALL_SCRIPT={}", script("uninstall").display());
         }
         Err(why) => {
             eprintln!("the node agent could not be built: {why}");

@@ -1,5 +1,7 @@
 //! `drover describe cluster`: a cluster as a tree, with what each part waits for.
 
+use std::collections::HashMap;
+
 use anyhow::Context;
 use clap::{Args, Subcommand};
 use drover_api::capi::v1beta2::{Cluster as CapiCluster, Machine, MachineDeployment};
@@ -71,6 +73,9 @@ struct Branch {
     since: Option<jiff::Timestamp>,
     #[serde(skip_serializing_if = "String::is_empty")]
     note: String,
+    /// What the note begins with, before the sentence.
+    #[serde(skip)]
+    phase: String,
     conditions: Vec<Condition>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     children: Vec<Branch>,
@@ -101,7 +106,7 @@ impl Branch {
         let ready = of(summary).map(|c| c.status.clone()).unwrap_or_default();
         let since = of(summary).and_then(|c| c.since);
         let note = of(summary).filter(|c| c.status != "True").map(|c| c.message.clone()).unwrap_or_default();
-        Self { kind, name, ready, since, note, conditions, children: vec![] }
+        Self { kind, name, ready, since, note, phase: String::new(), conditions, children: vec![] }
     }
 }
 
@@ -168,45 +173,92 @@ fn machine_branch(machine: &Machine) -> Branch {
     let conditions = kubernetes(status.map_or(&[], |s| &s.conditions));
     let mut branch = Branch::new("Machine", machine.name_any(), conditions, "Ready");
     let phase = status.and_then(|s| s.phase.clone()).unwrap_or_default();
-    branch.note =
-        [phase, branch.note].iter().filter(|part| !part.is_empty()).cloned().collect::<Vec<_>>().join(": ");
+    branch.note = [phase.as_str(), &branch.note]
+        .into_iter()
+        .filter(|part| !part.is_empty())
+        .collect::<Vec<_>>()
+        .join(": ");
+    branch.phase = phase;
     branch
 }
 
 fn draw(root: &Branch, all: bool, now: jiff::Timestamp) -> String {
-    let mut rows = Vec::new();
-    push(root, "", "", all, now, &mut rows);
-    columns(&["NAME", "READY", "SINCE", "MESSAGE"], &rows)
+    let mut tree = Drawing { all, now, rows: vec![], said: HashMap::new() };
+    tree.push(root, "", "");
+    columns(&["NAME", "READY", "SINCE", "MESSAGE"], &tree.rows)
 }
 
-fn push(
-    branch: &Branch,
-    first: &str,
-    rest: &str,
+/// Sentences up to this length are repeated rather than referred to.
+const SHORT: usize = 40;
+
+/// A tree on its way to paper.
+struct Drawing<'a> {
     all: bool,
     now: jiff::Timestamp,
-    rows: &mut Vec<Vec<String>>,
-) {
-    let since = |since: Option<jiff::Timestamp>| since.map(|since| age(since, now)).unwrap_or_default();
-    let ready = if branch.ready.is_empty() { "-" } else { &branch.ready };
-    let name = format!("{first}{} {}", branch.kind, branch.name);
-    rows.push(vec![name, ready.to_owned(), since(branch.since), branch.note.replace('\n', " ")]);
-    let bar = if branch.children.is_empty() { "  " } else { "│ " };
-    let shown = branch.conditions.iter().filter(|c| !c.type_.is_empty() && (all || !c.is_good()));
-    for condition in shown {
-        let why = [condition.reason.as_str(), condition.message.as_str()];
-        let why: Vec<&str> = why.into_iter().filter(|part| !part.is_empty()).collect();
-        rows.push(vec![
-            format!("{rest}{bar}  • {}", condition.type_),
-            condition.status.clone(),
-            since(condition.since),
-            why.join(": ").replace('\n', " "),
-        ]);
+    rows: Vec<Vec<String>>,
+    /// Where a long sentence stands in full.
+    said: HashMap<&'a str, &'a Branch>,
+}
+
+impl<'a> Drawing<'a> {
+    fn push(&mut self, branch: &'a Branch, first: &str, rest: &str) {
+        let ready = if branch.ready.is_empty() { "-" } else { &branch.ready };
+        let name = format!("{first}{} {}", branch.kind, branch.name);
+        let bar = if branch.children.is_empty() { "  " } else { "│ " };
+        let below = format!("{rest}{bar}");
+        let sentence = branch.note.strip_prefix(branch.phase.as_str()).unwrap_or(&branch.note);
+        let why = self.why(branch, &branch.phase, sentence.strip_prefix(": ").unwrap_or(sentence));
+        self.row([name, ready.to_owned(), self.age(branch.since)], why, &below);
+        for condition in &branch.conditions {
+            if condition.type_.is_empty() || (!self.all && condition.is_good()) {
+                continue;
+            }
+            let why = self.why(branch, &condition.reason, &condition.message);
+            let name = format!("{below}  • {}", condition.type_);
+            self.row([name, condition.status.clone(), self.age(condition.since)], why, &below);
+        }
+        for (index, child) in branch.children.iter().enumerate() {
+            let last = index + 1 == branch.children.len();
+            let (head, tail) = if last { ("└─", "  ") } else { ("├─", "│ ") };
+            self.push(child, &format!("{rest}{head}"), &format!("{rest}{tail}"));
+        }
     }
-    for (index, child) in branch.children.iter().enumerate() {
-        let last = index + 1 == branch.children.len();
-        let (head, tail) = if last { ("└─", "  ") } else { ("├─", "│ ") };
-        push(child, &format!("{rest}{head}"), &format!("{rest}{tail}"), all, now, rows);
+
+    fn age(&self, since: Option<jiff::Timestamp>) -> String {
+        since.map(|since| age(since, self.now)).unwrap_or_default()
+    }
+
+    /// The lines of a message; `below` goes on with the tree beside all but the first.
+    fn row(&mut self, cells: [String; 3], why: Vec<String>, below: &str) {
+        let mut why = why.into_iter();
+        self.rows.push(cells.into_iter().chain([why.next().unwrap_or_default()]).collect());
+        for line in why {
+            self.rows.push(vec![below.to_owned(), String::new(), String::new(), line]);
+        }
+    }
+
+    /// A sentence behind what it begins with, in a line for each of its own. A long one is said once.
+    fn why(&mut self, branch: &'a Branch, lead: &str, sentence: &'a str) -> Vec<String> {
+        let sentence = sentence.trim();
+        let place = match self.said.get(sentence) {
+            Some(place) if std::ptr::eq(*place, branch) => "as above".to_owned(),
+            Some(place) => format!("as above, at {} {}", place.kind, place.name),
+            None => String::new(),
+        };
+        if sentence.chars().count() > SHORT {
+            self.said.entry(sentence).or_insert(branch);
+        }
+        let lines: Vec<&str> = if place.is_empty() { sentence.lines().collect() } else { vec![&place] };
+        match lines.as_slice() {
+            [] => vec![lead.to_owned()],
+            [line] if lead.is_empty() => vec![(*line).to_owned()],
+            [line] => vec![format!("{lead}: {line}")],
+            lines if lead.is_empty() => lines.iter().map(|line| (*line).to_owned()).collect(),
+            lines => {
+                let indented = lines.iter().map(|line| format!("  {line}"));
+                std::iter::once(format!("{lead}:")).chain(indented).collect()
+            }
+        }
     }
 }
 
@@ -267,5 +319,51 @@ mod tests {
         let drawn = |all| draw(&root, all, jiff::Timestamp::from_second(300).unwrap());
         assert!(drawn(false).contains("• Stalled   True    5m      Because: of this"), "{}", drawn(false));
         assert!(!drawn(false).contains("Paused") && drawn(true).contains("Paused"));
+    }
+
+    #[test]
+    fn a_long_sentence_is_said_once_and_lines_stay_lines() {
+        let long = "spec.rkeConfig.machinePools[0].name: \"A_b\" cannot be part of a name";
+        let condition = |type_: &str, reason: &str, message: &str| Condition {
+            type_: type_.into(),
+            status: "False".into(),
+            reason: reason.into(),
+            message: message.into(),
+            since: None,
+        };
+        let conditions =
+            |message: &str| vec![condition("Ready", "", message), condition("Updated", "Bad", message)];
+        let mut root = Branch::new("Cluster", "demo".into(), conditions(long), "Ready");
+        let list = "* Machine a:\n  * NodeHealthy: waiting\n* Machine b: short";
+        root.children.push(Branch::new("CAPI Cluster", "demo".into(), conditions(list), "Ready"));
+        root.children.push(Branch::new("RKEControlPlane", "demo".into(), conditions(long), "Ready"));
+        let mut last = Branch::new("Machine", "m".into(), vec![condition("Available", "Bad", list)], "Ready");
+        last.phase = "Pending".into();
+        last.note = "Pending: soon".into();
+        root.children.push(last);
+        let drawn = draw(&root, false, jiff::Timestamp::UNIX_EPOCH);
+        let expected = format!(
+            "\
+NAME                     READY   SINCE   MESSAGE
+Cluster demo             False           {long}
+│   • Ready              False           as above
+│   • Updated            False           Bad: as above
+├─CAPI Cluster demo      False           * Machine a:
+│                                          * NodeHealthy: waiting
+│                                        * Machine b: short
+│     • Ready            False           as above
+│     • Updated          False           Bad: as above
+├─RKEControlPlane demo   False           as above, at Cluster demo
+│     • Ready            False           as above, at Cluster demo
+│     • Updated          False           Bad: as above, at Cluster demo
+└─Machine m              -               Pending: soon
+      • Available        False           Bad: as above, at CAPI Cluster demo
+"
+        );
+        assert_eq!(drawn, expected, "\n{drawn}");
+        let alone = Branch::new("Machine", "m".into(), vec![condition("Available", "Bad", list)], "Ready");
+        let drawn = draw(&alone, false, jiff::Timestamp::UNIX_EPOCH);
+        let lines: Vec<&str> = drawn.lines().skip(2).map(|line| line.trim_end()).collect();
+        assert!(lines[0].ends_with(" Bad:") && lines[1].ends_with("   * Machine a:"), "{drawn}");
     }
 }

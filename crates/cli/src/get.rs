@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams};
+use serde_json::json;
 
 use crate::cluster::{self, Plane};
 use crate::output::{Format, age, answer, columns};
@@ -22,11 +23,14 @@ pub(crate) struct Get {
 
 #[derive(Subcommand)]
 enum What {
-    /// List clusters.
+    /// List clusters, all or some.
     #[command(visible_alias = "cluster")]
     Clusters {
+        /// Only these.
+        #[arg(value_name = "NAME")]
+        names: Vec<String>,
         /// In all namespaces.
-        #[arg(short = 'A', long)]
+        #[arg(short = 'A', long, conflicts_with = "names")]
         all_namespaces: bool,
         /// How to print it.
         #[arg(short, long, value_enum, default_value_t)]
@@ -62,8 +66,10 @@ enum What {
 impl Get {
     pub(crate) async fn run(self) -> anyhow::Result<i32> {
         match self.what {
-            What::Clusters { all_namespaces, output, plane } => {
-                clusters(&plane, all_namespaces, output).await?
+            What::Clusters { names, all_namespaces, output, plane } => {
+                let client = plane.client().await?;
+                let found = clusters(client, &plane.namespace, &names, all_namespaces).await?;
+                answer(&shown(found, names.len() == 1, output)?)?;
             }
             What::Kubeconfig { name, plane } => {
                 let client = plane.client().await?;
@@ -94,39 +100,64 @@ async fn find(client: &kube::Client, namespace: &str, name: &str) -> anyhow::Res
     })
 }
 
-async fn clusters(plane: &Plane, all: bool, output: Format) -> anyhow::Result<()> {
-    let client = plane.client().await?;
-    let api: Api<Cluster> = if all { Api::all(client) } else { Api::namespaced(client, &plane.namespace) };
-    let list = api.list(&ListParams::default()).await?.items;
-    let now = Timestamp::now();
-    let rows: Vec<Vec<String>> = list
-        .iter()
-        .map(|cluster| {
-            let status = cluster.status.as_ref();
-            let condition = |type_: &str| status.and_then(|s| s.conditions.iter().find(|c| c.type_ == type_));
-            let ready = condition("Ready");
-            // A cluster that runs on as it was, because its new spec is refused, says so too.
-            let waits = condition("Stalled").filter(|c| c.status == "True");
-            let waits = waits.or_else(|| ready.filter(|c| c.status != "True"));
-            let created = cluster.creation_timestamp().map(|time| age(time.0, now)).unwrap_or_default();
-            vec![
-                cluster.namespace().unwrap_or_default(),
-                cluster.name_any(),
-                ready.map_or_else(|| "Unknown".to_owned(), |c| c.status.clone()),
-                cluster.spec.kubernetes_version.clone(),
-                status.map(|s| s.cluster_name.clone()).unwrap_or_default(),
-                created,
-                waits.map(|c| c.message.clone()).unwrap_or_default(),
-            ]
-        })
-        .collect();
-    let text = output.render(&list, || {
-        if rows.is_empty() {
-            return "no clusters\n".to_owned();
+async fn clusters(
+    client: kube::Client,
+    namespace: &str,
+    names: &[String],
+    all: bool,
+) -> anyhow::Result<Vec<Cluster>> {
+    if names.is_empty() {
+        let api: Api<Cluster> = if all { Api::all(client) } else { Api::namespaced(client, namespace) };
+        return Ok(api.list(&ListParams::default()).await?.items);
+    }
+    let mut found = vec![];
+    for name in names {
+        found.push(find(&client, namespace, name).await?);
+    }
+    Ok(found)
+}
+
+/// Clusters as kubectl would print them: one that was asked for by name is bare, others are a List; who owns which field
+/// is left out.
+fn shown(mut clusters: Vec<Cluster>, bare: bool, output: Format) -> anyhow::Result<String> {
+    for cluster in &mut clusters {
+        cluster.metadata.managed_fields = None;
+    }
+    let table = || table(&clusters, Timestamp::now());
+    match clusters.first() {
+        Some(cluster) if bare => output.render(cluster, table),
+        _ => {
+            let metadata = json!({"resourceVersion": ""});
+            let list = json!({"apiVersion": "v1", "kind": "List", "metadata": metadata, "items": clusters});
+            output.render(&list, table)
         }
-        columns(&["NAMESPACE", "NAME", "READY", "VERSION", "ID", "AGE", "WAITS FOR"], &rows)
-    })?;
-    answer(&text)
+    }
+}
+
+fn table(clusters: &[Cluster], now: Timestamp) -> String {
+    if clusters.is_empty() {
+        return "no clusters\n".to_owned();
+    }
+    let row = |cluster: &Cluster| {
+        let status = cluster.status.as_ref();
+        let condition = |type_: &str| status.and_then(|s| s.conditions.iter().find(|c| c.type_ == type_));
+        let ready = condition("Ready");
+        // A cluster that runs on as it was, because its new spec is refused, says so too.
+        let waits = condition("Stalled").filter(|c| c.status == "True");
+        let waits = waits.or_else(|| ready.filter(|c| c.status != "True"));
+        let created = cluster.creation_timestamp().map(|time| age(time.0, now)).unwrap_or_default();
+        vec![
+            cluster.namespace().unwrap_or_default(),
+            cluster.name_any(),
+            ready.map_or_else(|| "Unknown".to_owned(), |c| c.status.clone()),
+            cluster.spec.kubernetes_version.clone(),
+            status.map(|s| s.cluster_name.clone()).unwrap_or_default(),
+            created,
+            waits.map(|c| c.message.replace('\n', " ")).unwrap_or_default(),
+        ]
+    };
+    let rows: Vec<_> = clusters.iter().map(row).collect();
+    columns(&["NAMESPACE", "NAME", "READY", "VERSION", "ID", "AGE", "WAITS FOR"], &rows)
 }
 
 async fn registration(plane: &Plane, name: &str, roles: Roles) -> anyhow::Result<String> {
@@ -153,4 +184,48 @@ async fn setting(api: &Api<DynamicObject>, name: &str) -> anyhow::Result<String>
     let setting = api.get(name).await.with_context(|| format!("setting {name} cannot be read"))?;
     let text = |key: &str| setting.data.get(key).and_then(|v| v.as_str()).filter(|v| !v.is_empty());
     Ok(text("value").or_else(|| text("default")).unwrap_or_default().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde_json::Value;
+
+    fn cluster(name: &str) -> Cluster {
+        serde_json::from_value(json!({
+            "apiVersion": "provisioning.cattle.io/v1", "kind": "Cluster",
+            "metadata": {"name": name, "managedFields": [{"manager": "somebody"}]},
+            "spec": {},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_cluster_is_one_row_whatever_it_waits_for() {
+        let mut waits = cluster("a");
+        let status = json!({"conditions": [{"type": "Ready", "status": "False", "message": "* b\n* c"}]});
+        waits.status = serde_json::from_value(status).unwrap();
+        let drawn = table(&[waits], Timestamp::UNIX_EPOCH);
+        assert!(drawn.lines().count() == 2 && drawn.ends_with("* b * c\n"), "{drawn}");
+    }
+
+    #[test]
+    fn clusters_are_printed_as_kubectl_does() {
+        let printed = |clusters: &[&str], bare| -> Value {
+            let clusters = || clusters.iter().map(|name| cluster(name)).collect::<Vec<_>>();
+            let json = serde_json::from_str(&shown(clusters(), bare, Format::Json).unwrap()).unwrap();
+            let yaml: Value =
+                serde_saphyr::from_str(&shown(clusters(), bare, Format::Yaml).unwrap()).unwrap();
+            assert_eq!(json, yaml);
+            json
+        };
+        let list = printed(&["a", "b"], false);
+        assert_eq!((&list["apiVersion"], &list["kind"]), (&json!("v1"), &json!("List")));
+        let item = &list["items"][1];
+        assert_eq!((&item["kind"], &item["metadata"]), (&json!("Cluster"), &json!({"name": "b"})));
+        assert_eq!(printed(&["a"], false)["items"].as_array().unwrap().len(), 1);
+        assert_eq!(printed(&[], false)["items"], json!([]));
+        assert_eq!(&printed(&["b"], true), item);
+    }
 }

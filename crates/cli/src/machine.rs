@@ -80,10 +80,13 @@ enum Command {
         #[arg(short, long, value_enum, default_value_t)]
         output: Format,
     },
-    /// Show all that is known of a machine, as JSON.
+    /// Show all that is known of a machine.
     Inspect {
         /// The machine.
         name: String,
+        /// How to print it; a table has what `ls` shows.
+        #[arg(short, long, value_enum, default_value = "json")]
+        output: Format,
     },
     /// Show a machine's address.
     Ip {
@@ -129,7 +132,7 @@ impl Command {
     /// The machine that must be there.
     fn needs(&self) -> Option<&str> {
         match self {
-            Self::Inspect { name }
+            Self::Inspect { name, .. }
             | Self::Ip { name }
             | Self::Status { name }
             | Self::Start { name }
@@ -142,6 +145,9 @@ impl Command {
         }
     }
 }
+
+/// What is known of machines, in a data directory.
+const STORE: &str = "machine-store";
 
 impl Machine {
     /// `--data-dir` may stand behind `create` too, whose words are read later.
@@ -166,11 +172,12 @@ impl Machine {
         let unusable = || format!("data directory {} cannot be used", dir.display());
         // Whoever only looks makes no directory, nor does a machine that is refused.
         let found = DataDir::existing(&dir).with_context(unusable)?;
-        if found.is_none() {
+        let holds_machines =
+            |found: &DataDir| [STORE, "local"].iter().any(|part| found.path().join(part).exists());
+        if !found.as_ref().is_some_and(holds_machines) {
             if let Some(name) = self.command.needs() {
-                let missing =
-                    format!("machine {name:?} not found: there is no data directory {}", dir.display());
-                note(&format!("drover: {missing}"));
+                let none = if found.is_some() { "no machine in" } else { "no data directory" };
+                note(&format!("drover: machine {name:?} not found: there is {none} {}", dir.display()));
                 return Ok(cli::NOT_FOUND);
             }
             if let Command::Rm { name, .. } = &self.command {
@@ -188,7 +195,7 @@ impl Machine {
         let exe = own_executable()?;
         let local = LocalDriver::new(&path, &exe);
         let store: Box<dyn Store> = if self.secret_name.is_empty() {
-            Box::new(DiskStore::new(path.join("machine-store")))
+            Box::new(DiskStore::new(path.join(STORE)))
         } else {
             let client = handle.block_on(kube::Client::try_default()).context("KUBECONFIG cannot be used")?;
             let secrets = Secrets { client, handle: handle.clone() };
@@ -260,7 +267,7 @@ fn verb(cli: &Cli<'_>, command: Command, data_dir: &Path) -> Result<i32, Failure
                 output.render(&machines, table).map_err(failed)?
             }
         }
-        Command::Inspect { name } => cli.inspect(&name)? + "\n",
+        Command::Inspect { name, output } => inspected(cli, &name, output)?,
         Command::Ip { name } => cli.ip(&name)? + "\n",
         Command::Status { name } => format!("{}\n", cli.status(&name)?),
         Command::Start { name } => format!("{}\n", cli.power(&name, PowerOp::Start)?),
@@ -271,6 +278,24 @@ fn verb(cli: &Cli<'_>, command: Command, data_dir: &Path) -> Result<i32, Failure
     };
     answer(&text).map_err(failed)?;
     Ok(0)
+}
+
+/// What is known of a machine; JSON stays as it is stored.
+fn inspected(cli: &Cli<'_>, name: &str, output: Format) -> Result<String, Failure> {
+    let known = cli.inspect(name)?;
+    match output {
+        Format::Json => Ok(known + "\n"),
+        Format::Yaml => {
+            let known: serde_json::Value =
+                serde_json::from_str(&known).map_err(|error| failed(error.into()))?;
+            output.render(&known, String::new).map_err(failed)
+        }
+        Format::Table => {
+            let machines = cli.ls()?;
+            let one: Vec<_> = machines.into_iter().filter(|machine| machine.name == name).collect();
+            Ok(cli::table(&one))
+        }
+    }
 }
 
 fn failed(error: anyhow::Error) -> Failure {
@@ -316,5 +341,30 @@ impl SecretClient for Secrets {
         secret.data =
             Some(data.data.iter().map(|(key, value)| (key.clone(), ByteString(value.clone()))).collect());
         self.wait(api.replace(name, &PostParams::default(), &secret)).map(|_| ())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use drover_machine::host::{Host, HostOptions};
+    use serde_json::Value;
+
+    #[test]
+    fn a_machine_is_inspected_in_every_format() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = DiskStore::new(dir.path().to_owned());
+        for name in ["m", "other"] {
+            store.save(&Host::new(name, "local", "", HostOptions::default())).unwrap();
+        }
+        let cli =
+            Cli { store: &store, driver: &|_| None, known: None, env: &|_| None, sleep: &std::thread::sleep };
+        let json: Value = serde_json::from_str(&inspected(&cli, "m", Format::Json).unwrap()).unwrap();
+        let yaml: Value = serde_saphyr::from_str(&inspected(&cli, "m", Format::Yaml).unwrap()).unwrap();
+        assert_eq!((&json, json["Name"].as_str()), (&yaml, Some("m")));
+        let table = inspected(&cli, "m", Format::Table).unwrap();
+        assert!(table.lines().count() == 2 && table.contains("\nm  "), "{table}");
+        assert_eq!(inspected(&cli, "nosuch", Format::Yaml).unwrap_err().code, cli::NOT_FOUND);
     }
 }

@@ -130,7 +130,8 @@ pub(crate) fn chain(error: &anyhow::Error) -> String {
     text
 }
 
-/// Says what to do about a full disk, wherever it showed: in a file, in the store, or in another process.
+/// Says what to do about a full disk, wherever it showed: in a file, in the store, or in another process, of which only
+/// the words are left. What the kernel calls ENOSPC for another reason is put into other words where it is met.
 pub(crate) fn full_disk_named(error: anyhow::Error, data_dir: &Path) -> anyhow::Error {
     let text = chain(&error).to_lowercase();
     if !["no space left", "disk is full", "quota exceeded"].iter().any(|sign| text.contains(sign)) {

@@ -11,7 +11,7 @@ use drover_server::front::Asset;
 use drover_server::manager::can_listen;
 use drover_server::shell::quoted;
 use drover_server::{DataDir, Manager, ManagerOptions};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::args::{DataDirArg, bind_address};
 use crate::logging;
@@ -19,6 +19,13 @@ use crate::output::{full_disk_named, note};
 
 /// The node agent, built beside this program.
 const AGENT: &[u8] = include_bytes!(env!("DROVER_AGENT_BINARY"));
+
+/// For installers of others, which fetch it beside the agent.
+const UNINSTALL_SCRIPT: &[u8] = include_bytes!(env!("DROVER_UNINSTALL_SCRIPT"));
+
+/// What is said when a part of the management plane has panicked.
+pub(crate) const BROKEN: &str =
+    "a part of it panicked, which is a bug in drover; what it said is above or in the log";
 
 #[derive(Args)]
 pub(crate) struct Server {
@@ -46,6 +53,7 @@ impl Server {
         let manager = start(&dir, self.bind, self.server_url, self.kubeconfig).await;
         let manager = manager.map_err(|error| full_disk_named(error, &dir))?;
         let kubeconfig = kubeconfig.unwrap_or_else(|| manager.data_dir.kubeconfig());
+        let mut signals = Signals::catch()?;
         note(&format!("drover is ready at {}", manager.url));
         let kubeconfig = quoted(&kubeconfig.display().to_string());
         note(&format!("  kubectl --kubeconfig {kubeconfig} get clusters.provisioning.cattle.io -A"));
@@ -56,11 +64,12 @@ impl Server {
             ));
         }
         tokio::select! {
-            told = until_told_to_stop() => { told?; }
+            _ = signals.next() => {}
             () = manager.lost_leadership() => {
                 // Not even a clean stop: whoever leads now may already act.
                 bail!("another server may lead now, because the Lease could not be renewed in time; start again to wait for it");
             }
+            () = manager.broken() => bail!("{BROKEN}"),
         }
         note("stopping; machines go on");
         manager.stop().await;
@@ -79,7 +88,8 @@ pub(crate) async fn start(
     let exe = own_executable()?;
     let arch = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
     let names = [format!("drover-agent-{arch}"), format!("rancher-system-agent-{arch}")];
-    let assets: BTreeMap<_, _> = names.into_iter().map(|name| (name, Asset::Embedded(AGENT))).collect();
+    let mut assets: BTreeMap<_, _> = names.into_iter().map(|name| (name, Asset::Embedded(AGENT))).collect();
+    assets.insert("system-agent-uninstall.sh".into(), Asset::Embedded(UNINSTALL_SCRIPT));
     let options = ManagerOptions {
         data_dir: data_dir.to_owned(),
         bind,
@@ -110,14 +120,29 @@ pub(crate) fn own_executable() -> anyhow::Result<PathBuf> {
     std::env::current_exe().context("this program's own file cannot be found")
 }
 
-/// Ends at SIGINT or SIGTERM, or when the terminal closes, and says which.
-pub(crate) async fn until_told_to_stop() -> anyhow::Result<SignalKind> {
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut hang_up = signal(SignalKind::hangup())?;
-    Ok(tokio::select! {
-        _ = hang_up.recv() => SignalKind::hangup(),
-        _ = interrupt.recv() => SignalKind::interrupt(),
-        _ = terminate.recv() => SignalKind::terminate(),
-    })
+/// What asks a long command to stop: SIGINT, SIGTERM, or a terminal that closes. From when it is made on, none of them
+/// ends the process by itself.
+pub(crate) struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+    hang_up: Signal,
+}
+
+impl Signals {
+    pub(crate) fn catch() -> std::io::Result<Self> {
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            hang_up: signal(SignalKind::hangup())?,
+        })
+    }
+
+    /// Ends at the next one and says which it was.
+    pub(crate) async fn next(&mut self) -> SignalKind {
+        tokio::select! {
+            _ = self.hang_up.recv() => SignalKind::hangup(),
+            _ = self.interrupt.recv() => SignalKind::interrupt(),
+            _ = self.terminate.recv() => SignalKind::terminate(),
+        }
+    }
 }

@@ -12,8 +12,9 @@ use drover_sim::node::{self, NodeOptions};
 use tokio_util::sync::CancellationToken;
 
 use crate::args::DataDirArg;
+use crate::logging;
 use crate::output::answer;
-use crate::{logging, server};
+use crate::server::{Signals, own_executable};
 
 #[derive(Args)]
 pub(crate) struct Sim {
@@ -48,7 +49,7 @@ impl Sim {
                 let path = data_dir.path();
                 let data_dir = DataDir::open(&path)
                     .with_context(|| format!("data directory {} cannot be used", path.display()))?;
-                write_images(&data_dir, &server::own_executable()?)?;
+                write_images(&data_dir, &own_executable()?)?;
                 return Ok(0);
             }
         };
@@ -75,11 +76,10 @@ impl Sim {
             address: None,
             only_address: false,
         };
-        let ending = stop.clone();
+        let (ending, mut signals) = (stop.clone(), Signals::catch()?);
         tokio::spawn(async move {
-            if server::until_told_to_stop().await.is_ok() {
-                ending.cancel();
-            }
+            signals.next().await;
+            ending.cancel();
         });
         node::run(options, || {}, stop).await?;
         Ok(0)

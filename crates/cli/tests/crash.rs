@@ -12,6 +12,7 @@ use std::fs;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
+use common::processes::{Process, processes};
 use common::{Identity, Person, condition, eventually, items, name, text, when};
 use k8s_openapi::ByteString;
 use nix::sys::signal::{Signal, kill};
@@ -110,17 +111,14 @@ fn random_kills_converge() {
         eprintln!("DROVER_CRASH_SEED={seed}");
         let Some(mut life) = Life::begin(Identity::User) else { return };
         let mut dice = Dice(seed);
-        for _ in 0..6 {
-            // A moment is a point in time here, not a condition: any is as good as any other.
-            std::thread::sleep(Duration::from_millis(dice.below(4000)));
-            let all = VICTIMS.iter().flat_map(|victim| [(*victim, "control-plane"), (*victim, "worker")]);
-            let mut there: Vec<_> =
-                all.filter_map(|(victim, pool)| Some((life.find(victim, pool)?, victim, pool))).collect();
-            there.dedup_by_key(|(pid, _, _)| *pid);
-            let (_, victim, pool) = there[dice.below(there.len() as u64) as usize];
-            life.strike(victim, pool);
-        }
-        life.converged(VERSION, 2);
+        life.strike_at_random(&mut dice, 5);
+        let made = life.converged(VERSION, 2);
+        life.person.patch_cluster(&json!({"spec": {"kubernetesVersion": NEXT_VERSION}}));
+        life.strike_at_random(&mut dice, 3);
+        assert_eq!(life.converged(NEXT_VERSION, 2), made, "an upgrade replaced something");
+        life.scale_workers(3);
+        life.strike_at_random(&mut dice, 2);
+        life.converged(NEXT_VERSION, 3);
         life.end();
         seed = seed.wrapping_add(1);
     }
@@ -175,17 +173,30 @@ impl Life {
         self.say(what);
     }
 
-    /// Kills. What is not there at the moment is left alone; the server is started again, as a person would.
+    /// Kills, once there is somebody to kill; the server is started again, as a person would.
+    #[track_caller]
     fn strike(&mut self, victim: Victim, pool: &str) {
-        let Some(pid) = self.find(victim, pool) else {
-            self.say(&format!("no {victim:?} {pool} to kill"));
-            return;
-        };
+        let pid = eventually(|| {
+            let pid = self.find(victim, pool).ok_or_else(|| format!("no {victim:?} {pool}"))?;
+            kill(Pid::from_raw(pid), Signal::SIGKILL).map_err(|error| error.to_string()).map(|()| pid)
+        });
         self.say(&format!("kill -9 {victim:?} {pool} ({pid})"));
-        kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
         if victim == Victim::Server {
             self.server.wait().unwrap();
             self.server = start(&self.person, self.role);
+        }
+    }
+
+    fn strike_at_random(&mut self, dice: &mut Dice, times: usize) {
+        for _ in 0..times {
+            // A moment is a point in time here, not a condition: any is as good as any other.
+            std::thread::sleep(Duration::from_millis(dice.below(4000)));
+            let all = VICTIMS.iter().flat_map(|victim| [(*victim, "control-plane"), (*victim, "worker")]);
+            let mut there: Vec<_> =
+                all.filter_map(|(victim, pool)| Some((self.find(victim, pool)?, victim, pool))).collect();
+            there.dedup_by_key(|(pid, _, _)| *pid);
+            let (_, victim, pool) = there[dice.below(there.len() as u64) as usize];
+            self.strike(victim, pool);
         }
     }
 
@@ -348,32 +359,4 @@ fn start(person: &Person, role: &str) -> Child {
     let mut command = person.command(person.binary());
     command.args([role, "--bind", "127.0.0.1:0"]).stdin(Stdio::null());
     command.stdout(out.try_clone().unwrap()).stderr(out).spawn().unwrap()
-}
-
-struct Process {
-    pid: i32,
-    words: String,
-}
-
-impl Process {
-    /// The local machine of a person that this process runs in.
-    fn machine(&self, person: &Person) -> Option<String> {
-        let table = fs::read_to_string(format!("/proc/{}/mountinfo", self.pid)).ok()?;
-        let home = person.home().file_name()?.to_str()?;
-        let folder = format!("/{home}/data/local/machines/");
-        table.lines().find_map(|line| {
-            let (_, rest) = line.split_once(&folder)?;
-            rest.split_once("/disk/fs / ").map(|(machine, _)| machine.to_owned())
-        })
-    }
-}
-
-fn processes() -> Vec<Process> {
-    let entries = fs::read_dir("/proc").unwrap().flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    pids.filter_map(|pid| {
-        let words = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-        Some(Process { pid, words: String::from_utf8_lossy(&words).replace('\0', " ") })
-    })
-    .collect()
 }

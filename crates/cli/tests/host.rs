@@ -364,14 +364,19 @@ fn a_disk_too_small_for_a_quickstart_is_named() {
 #[test]
 fn user_namespaces_that_are_forbidden_are_named() {
     let Some(person) = Person::new(Identity::User) else { return };
-    // In a user namespace whose limit is 0, without any capability, nobody can make another.
+    // In a user namespace whose limit is 0, without any capability, nobody can make another. The kernel calls that
+    // ENOSPC, and it is no full disk.
     let script = "echo 0 >/proc/sys/user/max_user_namespaces && exec setpriv --bounding-set -all --inh-caps -all \
-                  \"$0\" quickstart --bind 127.0.0.1:0";
-    let mut command = person.command("unshare");
-    command.args(["--user", "--map-root-user", "sh", "-c", script]).arg(person.binary());
-    let answer = run(&mut command, "drover quickstart");
-    one_sentence(answer, &["user.max_user_namespaces is 0: set it to 10000", "sysctl -w"]);
-    eventually(|| when(person.processes().is_empty(), person.processes()));
+                  \"$0\" quickstart --bind 127.0.0.1:0 \"$@\"";
+    for flags in [&[][..], &["--detach"]] {
+        let mut command = person.command("unshare");
+        command.args(["--user", "--map-root-user", "sh", "-c", script]).arg(person.binary()).args(flags);
+        let answer = run(&mut command, &format!("drover quickstart {flags:?}"));
+        let begins = "drover: local machines are not possible here: local machines need a user namespace";
+        assert!(answer.err.starts_with(begins), "{}", answer.err);
+        one_sentence(answer, &["user.max_user_namespaces is 0: set it to 10000", "sysctl -w"]);
+        eventually(|| when(person.processes().is_empty(), person.processes()));
+    }
 }
 
 #[test]

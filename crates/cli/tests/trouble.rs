@@ -4,7 +4,7 @@
 
 mod common;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use common::server::{Server, has_kubectl, one_sentence};
 use common::{Identity, Person, condition, eventually, items, name, text, when};
@@ -57,6 +57,15 @@ fn bad_clusters_are_refused_or_say_what_is_wrong() {
             when(answer.code == 0, answer.err)
         });
     }
+    // What nothing acts on yet is stored, and told.
+    let token = json!({
+        "apiVersion": "management.cattle.io/v3", "kind": "ClusterRegistrationToken",
+        "metadata": {"name": "short"},
+        "spec": {"clusterName": "c-1", "ttl": 30},
+    });
+    let told = server.apply(&token.to_string());
+    assert!(told.code == 0 && told.err.contains("Warning: spec.ttl is stored"), "{}", told.err);
+
     let all = |config: &str| pool("all", &ALL, Some(config));
     let two = |second: Value| cluster("bad", GOOD, &[all("known"), second]);
 
@@ -192,9 +201,18 @@ fn commands_fail_with_one_sentence() {
         one_sentence(answer, &[part]);
     }
     assert!(!person.data_dir.exists(), "a refused command made the data directory");
+    let other = person.write("notes", "");
+    let other = Path::new(&other).parent().unwrap();
+    let before = std::fs::read_dir(other).unwrap().count();
+    let words = ["machine", "--data-dir", other.to_str().unwrap(), "rm", "-f", "nosuch"];
+    assert!(person.drover(&words).ok().contains("nosuch"));
+    assert_eq!(std::fs::read_dir(other).unwrap().count(), before, "a directory of others was marked as ours");
     assert_eq!(person.processes(), Vec::<String>::new());
     let file = person.write("file", "");
-    one_sentence(person.quickstart(&["--data-dir", &file]), &[&file]);
+    let no_directory = [&format!("{file} cannot be used: it is a file, not a directory")[..]];
+    one_sentence(person.quickstart(&["--data-dir", &file]), &no_directory);
+    one_sentence(person.drover(&["server", "--data-dir", &file]), &no_directory);
+    one_sentence(person.drover(&["machine", "ls", "--data-dir", &file]), &no_directory);
     one_sentence(
         person.drover(&["server", "--bind", "127.0.0.1:0", "--data-dir", "/proc/none"]),
         &["/proc/none"],
@@ -203,7 +221,8 @@ fn commands_fail_with_one_sentence() {
     let mut server = Server::start(person);
     let no_cluster = ["there is no cluster nosuch in namespace fleet-default"];
     let no_machine = ["machine \"nosuch\" not found"];
-    let cases: [(&[&str], &[&str]); 11] = [
+    let cases: [(&[&str], &[&str]); 12] = [
+        (&["get", "cluster", "nosuch", "-o", "yaml"], &no_cluster),
         (&["get", "kubeconfig", "nosuch"], &no_cluster),
         (&["get", "registration-command", "nosuch", "--worker"], &no_cluster),
         (&["get", "registration-command", "nosuch"], &["--worker"]),
@@ -263,6 +282,11 @@ fn a_wrong_registration_token_or_ca_checksum_installs_nothing() {
     let command = command.trim().replace("sudo sh", "CATTLE_AGENT_RETRY_PAUSE=0 sh");
     let word_after =
         |flag: &str| command.split_once(flag).unwrap().1.split_whitespace().next().unwrap().to_owned();
+    // Installers of others fetch the agent and its uninstaller by these names.
+    for name in ["system-agent-uninstall.sh", "rancher-system-agent-amd64"] {
+        let url = format!("{}/assets/{name}", word_after("--server "));
+        person.in_machine("bare", &[&format!("curl -skf -o /tmp/{name} {url} && test -s /tmp/{name}")]).ok();
+    }
     let installed =
         "ls -d /usr/local/bin/rancher-system-agent* /etc/rancher/agent /etc/systemd/system/rancher-*";
     for (flag, wrong, said) in [

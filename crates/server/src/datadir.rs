@@ -22,8 +22,12 @@ impl DataDir {
         Ok(Self(found))
     }
 
-    /// Says no to a path that cannot stand in a list: KUBECONFIG is one, and so are the layers of a machine's disk.
+    /// Says no to a file, and to a path that cannot stand in a list: KUBECONFIG is one, and so are the layers of a
+    /// machine's disk.
     pub fn suits(path: &Path) -> io::Result<()> {
+        if path.metadata().is_ok_and(|found| !found.is_dir()) {
+            return Err(no_directory());
+        }
         if !path.as_os_str().as_bytes().contains(&b':') {
             return Ok(());
         }
@@ -34,7 +38,7 @@ impl DataDir {
     /// The directory if it is there. Makes nothing.
     pub fn existing(path: &Path) -> io::Result<Option<Self>> {
         match path.canonicalize() {
-            Ok(found) if !found.is_dir() => Err(io::ErrorKind::NotADirectory.into()),
+            Ok(found) if !found.is_dir() => Err(no_directory()),
             Ok(found) => Ok(Some(Self(found))),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
@@ -100,14 +104,14 @@ impl DataDir {
         Ok((file, format!("{}_{}", host.trim(), own.trim())))
     }
 
-    /// Keeps servers out while the directory is removed: the locks that they take. Says no while one runs.
-    pub fn claim_for_removal(&self) -> anyhow::Result<Vec<std::fs::File>> {
+    /// Keeps servers out while the directory is worked on: the locks that they take. Says no while one runs.
+    pub fn claim(&self) -> anyhow::Result<Vec<std::fs::File>> {
         let mut claims = vec![];
         for path in [self.database().join("lock"), self.0.join("lock")] {
             let Ok(file) = std::fs::File::options().write(true).open(path) else { continue };
             if let Err(std::fs::TryLockError::WouldBlock) = file.try_lock() {
                 let pid = lock_holder(&file).map(|pid| format!(" (process {pid})")).unwrap_or_default();
-                bail!("a server{pid} works in {}: stop it first; nothing was deleted", self.0.display());
+                bail!("a server{pid} works in {}; stop it first", self.0.display());
             }
             claims.push(file);
         }
@@ -151,6 +155,13 @@ impl DataDir {
     pub fn registry(&self) -> Registry {
         Registry::new(self.images(), self.0.join("images-unpacked"))
     }
+}
+
+fn no_directory() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::NotADirectory,
+        "it is a file, not a directory; choose another with --data-dir",
+    )
 }
 
 /// Who holds the lock of a file, as the kernel lists it. Some file systems have other numbers there: then nobody is named.

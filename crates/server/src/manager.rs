@@ -141,6 +141,11 @@ impl Manager {
         }
     }
 
+    /// Ends when a part of it has panicked: nothing is managed any more.
+    pub async fn broken(&self) {
+        self.plane.broken().await;
+    }
+
     /// Stops: first what writes, then what answers. Machines go on.
     pub async fn stop(self) {
         self.plane.stop().await;

@@ -26,7 +26,7 @@ use drover_provisioning::controllers::Provisioning;
 use drover_provisioning::controlplane::planner::releases::Releases;
 use drover_provisioning::machine::schema::Drivers;
 use drover_provisioning::settings::{CurrentSettings, Settings};
-use drover_runtime::{Cache, Caches, Clock, SystemClock};
+use drover_runtime::{Cache, Caches, Clock, SystemClock, vital};
 use drover_tunnel::Registry;
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Secret;
@@ -122,8 +122,10 @@ impl Plane {
         let PlaneOptions { api, pki, serving, url, server_url, drivers, install_script, assets, images } =
             options;
         let late = Arc::new(Late::default());
+        let mut store = None;
         let (backend, ours, client) = match api {
             Backing::Embedded(storage) => {
+                store = Some(storage.clone());
                 let embedded = embed(storage, pki.clone(), url.clone(), late.clone()).await?;
                 let (own, given) = (client(embedded.service()), connect(embedded.service()));
                 (Backend::Embedded(embedded), own, given)
@@ -141,7 +143,8 @@ impl Plane {
             agent_offer: crate::front::agent_offer(&assets).await,
             ..Settings::default()
         };
-        crate::prepare::run(&ours, &settings).await?;
+        let health = || store.as_ref().map_or(Ok(()), |store| store.health());
+        crate::prepare::run(&ours, &settings, health).await?;
 
         let stop = CancellationToken::new();
         let controllers = stop.child_token();
@@ -187,10 +190,12 @@ impl Plane {
         let tls = Arc::new(server_config(&pki, serving)?);
 
         let tasks = TaskTracker::new();
-        tasks.spawn(provisioning.run(controllers.clone()));
-        tasks.spawn(drover_capi::run(caches.clone(), Arc::new(clusters), clock.clone(), controllers.clone()));
+        let run = |work: BoxFuture<'static, ()>| tasks.spawn(vital(work, controllers.clone()));
+        run(Box::pin(provisioning.run(controllers.clone())));
+        let capi = drover_capi::run(caches.clone(), Arc::new(clusters), clock.clone(), controllers.clone());
+        run(Box::pin(capi));
         let connectivity = Connectivity::new(client.clone(), twins, downstreams, clock.clone());
-        tasks.spawn(connectivity.run(controllers.clone()));
+        run(Box::pin(connectivity.run(controllers.clone())));
         let port = Port { front, tls, stop };
         Ok(Self { client, caches, secrets, settings: current, clock, backend, port, controllers, tasks })
     }
@@ -210,13 +215,19 @@ impl Plane {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        self.tasks.spawn(controller(Shared {
+        let work = controller(Shared {
             caches: self.caches.clone(),
             secrets: self.secrets.clone(),
             settings: self.settings.clone(),
             clock: self.clock.clone(),
             stop: self.controllers.clone(),
-        }));
+        });
+        self.tasks.spawn(vital(work, self.controllers.clone()));
+    }
+
+    /// Ends when a controller has panicked: the others have stopped, too.
+    pub async fn broken(&self) {
+        self.controllers.cancelled().await;
     }
 
     /// Stops: first what writes, then what answers.

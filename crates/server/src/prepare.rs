@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use drover_access::registration::CREDENTIAL_NAMESPACE;
 use drover_api::management::v3::Setting;
+use drover_apiserver::storage::StorageError;
 use drover_provisioning::settings::Settings;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -20,8 +21,12 @@ const ESTABLISHED_LIMIT: Duration = Duration::from_secs(60);
 const CALL_LIMIT: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Makes it all, or brings it up to date.
-pub(crate) async fn run(client: &Client, settings: &Settings) -> anyhow::Result<()> {
+/// Makes it all, or brings it up to date. `health` is that of the store below, where it is ours.
+pub(crate) async fn run(
+    client: &Client,
+    settings: &Settings,
+    health: impl Fn() -> Result<(), StorageError>,
+) -> anyhow::Result<()> {
     let params = params();
     let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
     let mut kinds = vec![];
@@ -31,7 +36,7 @@ pub(crate) async fn run(client: &Client, settings: &Settings) -> anyhow::Result<
         within(crds.patch(&name, &params, &Patch::Apply(&crd))).await.with_context(doing)?;
         kinds.push(name);
     }
-    established(&crds, kinds).await?;
+    established(&crds, kinds, health).await?;
     for name in NAMESPACES {
         namespace(client, name).await?;
     }
@@ -88,8 +93,12 @@ async fn namespace(client: &Client, name: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Waits until the kinds are served.
-async fn established(crds: &Api<CustomResourceDefinition>, mut kinds: Vec<String>) -> anyhow::Result<()> {
+/// Waits until the kinds are served. A store that cannot write will not say of any that it is.
+async fn established(
+    crds: &Api<CustomResourceDefinition>,
+    mut kinds: Vec<String>,
+    health: impl Fn() -> Result<(), StorageError>,
+) -> anyhow::Result<()> {
     let deadline = tokio::time::Instant::now() + ESTABLISHED_LIMIT;
     loop {
         let mut why = String::new();
@@ -107,6 +116,7 @@ async fn established(crds: &Api<CustomResourceDefinition>, mut kinds: Vec<String
             kinds.pop();
         }
         let Some(name) = kinds.last() else { return Ok(()) };
+        health().with_context(|| format!("CRD {name} cannot be installed"))?;
         if tokio::time::Instant::now() > deadline {
             bail!("CRD {name} is not served by the API: {why}");
         }

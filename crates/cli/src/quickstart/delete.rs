@@ -63,7 +63,7 @@ pub(super) async fn delete(path: &Path) -> anyhow::Result<i32> {
     }
     instance::stop_running(&data_dir).await?;
     // The server first: what is refused leaves not even a file.
-    let _kept_out = (data_dir.claim_for_removal()?, instance::keep_out(&data_dir)?);
+    let _kept_out = (data_dir.claim().context("nothing was deleted")?, instance::keep_out(&data_dir)?);
     let (dir, exe) = (data_dir.path().to_owned(), own_executable()?);
     tokio::task::spawn_blocking(move || Local::attach(&dir, &exe)?.destroy())
         .await?

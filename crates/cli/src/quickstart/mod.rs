@@ -9,9 +9,9 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use clap::Args;
-use drover_machine::local::{Local, PowerState};
+use drover_machine::local::{Local, MachineInfo, PowerState};
 use drover_provisioning::controlplane::planner::releases::Releases;
 use drover_server::shell::quoted;
 use drover_server::{DataDir, Manager};
@@ -20,7 +20,7 @@ use tokio::signal::unix::SignalKind;
 
 use crate::args::{DataDirArg, bind_address};
 use crate::output::{drover_at, full_disk_named, say};
-use crate::server::{ground, own_executable, start, until_told_to_stop};
+use crate::server::{BROKEN, Signals, ground, own_executable, start};
 use crate::{cluster, logging};
 use demo::Demo;
 use instance::Instance;
@@ -93,7 +93,16 @@ impl Quickstart {
     async fn foreground(self, data_dir: &DataDir) -> anyhow::Result<i32> {
         let begun = Instant::now();
         let instance = Instance::claim(data_dir)?;
-        let manager = start(data_dir.path(), self.bind, None, None).await?;
+        let mut signals = Signals::catch()?;
+        let started = tokio::select! {
+            started = start(data_dir.path(), self.bind, None, None) => Some(started?),
+            _ = signals.next() => None,
+        };
+        let Some(manager) = started else {
+            // One that was killed may have left machines on, and this one a network for them.
+            power_off(data_dir).await?;
+            return Ok(0);
+        };
         let Some(local) = manager.local.clone() else {
             let why = local_trouble(data_dir).await;
             manager.stop().await;
@@ -102,10 +111,8 @@ impl Quickstart {
         let work = self.bring_up(&manager, local.clone(), begun);
         let (outcome, signal) = tokio::select! {
             outcome = work => (outcome, None),
-            signal = until_told_to_stop() => match signal {
-                Ok(signal) => (Ok(0), Some(signal)),
-                Err(error) => (Err(error), None),
-            },
+            signal = signals.next() => (Ok(0), Some(signal)),
+            () = manager.broken() => (Err(anyhow!("{BROKEN}")), None),
         };
         say(last_words(signal));
         manager.stop().await;
@@ -177,29 +184,34 @@ fn last_words(signal: Option<SignalKind>) -> &'static str {
     }
 }
 
-/// A machine that loses its power, by a kill or by a restart of this host, gets it back.
+/// A machine that loses its power, by a kill or by a restart of this host, gets it back. At the beginning also one that
+/// was switched off, since all of them are to come up; later that is left alone.
 async fn keep_powered(local: Local) {
+    let mut all = true;
     loop {
         let local = local.clone();
-        let checked = tokio::task::spawn_blocking(move || {
-            for machine in local.list()? {
-                if machine.state == PowerState::Stopped {
-                    tracing::info!(machine = machine.name, "powering on");
-                    match local.start(&machine.name) {
-                        // Removed in between.
-                        Err(drover_machine::local::Error::NotFound(_)) => {}
-                        other => drop(other?),
-                    }
-                }
-            }
-            Ok::<_, drover_machine::local::Error>(())
-        });
-        match checked.await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(%error, "machines could not be powered on"),
-            Err(_) => return,
+        if tokio::task::spawn_blocking(move || power_on(&local, all)).await.is_err() {
+            return;
         }
+        all = false;
         tokio::time::sleep(POWER_CHECK).await;
+    }
+}
+
+/// One that cannot be powered on keeps no other off.
+fn power_on(local: &Local, all: bool) {
+    let machines = local.list().unwrap_or_else(|error| {
+        tracing::warn!(%error, "the machines cannot be listed");
+        vec![]
+    });
+    let off = |machine: &MachineInfo| machine.state == PowerState::Stopped && (all || !machine.switched_off);
+    for machine in machines.iter().filter(|machine| off(machine)) {
+        tracing::info!(machine = machine.name, "powering on");
+        match local.start(&machine.name) {
+            // Removed in between.
+            Ok(_) | Err(drover_machine::local::Error::NotFound(_)) => {}
+            Err(error) => tracing::warn!(machine = machine.name, %error, "it could not be powered on"),
+        }
     }
 }
 
@@ -245,13 +257,33 @@ async fn stop(path: &Path) -> anyhow::Result<i32> {
         say(&format!("nothing was running: {shown} does not exist"));
         return Ok(0);
     };
+    let again = drover_at(&data_dir, &["quickstart"]);
     if instance::stop_running(&data_dir).await? {
-        let again = drover_at(&data_dir, &["quickstart"]);
         say(&format!("stopped; the disks are kept, and `{again}` carries on from here"));
+    } else if power_off(&data_dir).await? {
+        say(&format!(
+            "no quickstart was running, but its machines were: they are off now, and `{again}` carries on from here"
+        ));
     } else {
         say(&format!("nothing was running: no quickstart has {shown}"));
     }
     Ok(0)
+}
+
+/// Powers off what a quickstart left running that had no time to. Machines under `drover server` run on purpose.
+async fn power_off(data_dir: &DataDir) -> anyhow::Result<bool> {
+    let Ok(claims) = data_dir.claim() else { return Ok(false) };
+    let (dir, exe) = (data_dir.path().to_owned(), own_executable()?);
+    let off = tokio::task::spawn_blocking(move || {
+        let local = Local::attach(&dir, &exe)?;
+        let on =
+            local.has_machines() && local.list()?.iter().any(|machine| machine.state != PowerState::Stopped);
+        local.shutdown_all()?;
+        Ok::<_, drover_machine::local::Error>(on)
+    });
+    let off = off.await?.context("the machines could not be powered off");
+    drop(claims);
+    off
 }
 
 /// Why local machines do not work, in the driver's own words.

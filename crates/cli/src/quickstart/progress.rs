@@ -20,6 +20,9 @@ use super::demo::{NAME, NAMESPACE};
 const USUAL: (usize, usize) = (80, 24);
 /// Redraws of a terminal, for the clocks.
 const TICK: Duration = Duration::from_millis(500);
+/// Rows of one machine, if there is so much to say.
+const MOST_ROWS: usize = 3;
+const INDENT: &str = "    ";
 const LIST_LIMIT: Duration = Duration::from_secs(10);
 
 pub(super) struct Progress {
@@ -188,25 +191,31 @@ impl Screen {
         self.remember(lines).iter().map(line).collect()
     }
 
-    /// A line per machine, drawn over the last ones.
+    /// A few rows per machine, drawn over the last ones.
     fn redraw(&mut self, lines: &BTreeMap<String, Line>, begun: Instant) -> String {
         self.remember(lines);
         let mut out = String::new();
         if self.height > 0 {
-            // Up to the first row, and everything below it goes: there may be fewer rows now, or a narrower window.
-            out.push_str(&format!("\x1b[{}A\r\x1b[J", self.height));
+            out.push_str(&format!("\x1b[{}A\r", self.height));
         }
         let size = terminal_size::terminal_size();
         let size = size.map_or(USUAL, |(width, height)| (width.0.into(), height.0.into()));
         let since = |name: &str| self.since.get(name).map_or(0, |since| since.elapsed().as_secs());
         let rows = rows(lines, since, begun.elapsed().as_secs(), size);
         self.height = rows.len();
-        for row in rows {
-            out.push_str(&row);
-            out.push('\n');
-        }
+        draw(&rows, &mut out);
         out
     }
+}
+
+/// Each row goes over an old one. Only what is left below is cleared at once: a clearing that begins in the top row is a
+/// new screen to some terminals, and the old one goes to what can be scrolled back to.
+fn draw(rows: &[String], out: &mut String) {
+    for row in rows {
+        out.push_str(row);
+        out.push_str("\x1b[K\n");
+    }
+    out.push_str("\x1b[J");
 }
 
 /// What fits into a terminal of this width and height: a row that wraps, or scrolls away, could not be drawn over.
@@ -216,7 +225,8 @@ fn rows(
     in_all: u64,
     (width, height): (usize, usize),
 ) -> Vec<String> {
-    let widest = lines.keys().map(|name| name.len()).max().unwrap_or(0);
+    // A full last column would make some terminals wrap.
+    let width = width.saturating_sub(1).max(1);
     // One for the sum, one for the cursor.
     let room = height.saturating_sub(2).max(1);
     let shown = if lines.len() > room { room - 1 } else { lines.len() };
@@ -225,19 +235,80 @@ fn rows(
     if shown < lines.len() {
         order.sort_by_key(|(_, line)| line.waits_for.is_empty());
     }
-    let mut rows: Vec<String> = order[..shown]
-        .iter()
-        .map(|(name, line)| format!("{name:<widest$}  {:>4}s  {}", since(name), text(line)))
-        .collect();
+    let labels = labels(&order.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), width / 3);
+    let widest = labels.iter().map(|label| label.chars().count()).max().unwrap_or(0);
+    let wrapped = |most: usize| -> Vec<String> {
+        let drawn = order[..shown].iter().zip(&labels).flat_map(|((name, line), label)| {
+            let text = format!("{label:<widest$}  {:>4}s  {}", since(name), text(line));
+            wrap(&text, width, most)
+        });
+        drawn.collect()
+    };
+    let mut rows = wrapped(MOST_ROWS);
+    if rows.len() > if shown < lines.len() { shown } else { room } {
+        rows = wrapped(1);
+    }
     if shown < lines.len() {
-        rows.push(format!("… and {} more", lines.len() - shown));
+        rows.push(clipped(&format!("… and {} more", lines.len() - shown), width));
     }
-    rows.push(format!("{in_all}s in all"));
-    for row in &mut rows {
-        let end = row.char_indices().nth(width.saturating_sub(1).max(1)).map_or(row.len(), |(at, _)| at);
-        row.truncate(end);
-    }
+    rows.push(clipped(&format!("{in_all}s in all"), width));
     rows
+}
+
+/// Names for a column of this width, alike as far as they can be: without the word, without the name of the cluster, and
+/// then only their ends, which tell machines apart.
+fn labels(names: &[&str], width: usize) -> Vec<String> {
+    fn whole(name: &str) -> &str {
+        name
+    }
+    fn bare(name: &str) -> &str {
+        name.strip_prefix("machine ").unwrap_or(name)
+    }
+    fn own(name: &str) -> &str {
+        let bare = bare(name);
+        bare.strip_prefix(NAME).and_then(|rest| rest.strip_prefix('-')).unwrap_or(bare)
+    }
+    let ways: [fn(&str) -> &str; 3] = [whole, bare, own];
+    let fits = |way: &&fn(&str) -> &str| names.iter().all(|name| way(name).chars().count() <= width);
+    let way = ways.iter().find(fits).copied().unwrap_or(own);
+    names.iter().map(|name| end(way(name), width)).collect()
+}
+
+/// As many of a name's last parts as fit.
+fn end(name: &str, width: usize) -> String {
+    let mut rest = name;
+    while rest.chars().count() > width {
+        match rest.split_once('-') {
+            Some((_, tail)) => rest = tail,
+            None => return rest.chars().skip(rest.chars().count() - width).collect(),
+        }
+    }
+    rest.to_owned()
+}
+
+/// Breaks a text between words into so many rows at most, of which all but the first are indented.
+fn wrap(text: &str, width: usize, most: usize) -> Vec<String> {
+    let mut rows = vec![];
+    let mut rest = text.to_owned();
+    while rest.chars().count() > width && rows.len() + 1 < most {
+        let end = rest.char_indices().nth(width).map_or(rest.len(), |(at, _)| at);
+        let space = if rest[end..].starts_with(' ') { Some(end) } else { rest[..end].rfind(' ') };
+        // One long word is cut rather than that it leaves a row half empty.
+        let at = space.filter(|at| *at > end / 2).unwrap_or(end);
+        let tail = format!("{INDENT}{}", rest[at..].trim_start());
+        rest.truncate(at);
+        rows.push(rest.trim_end().to_owned());
+        rest = tail;
+    }
+    rows.push(clipped(&rest, width));
+    rows
+}
+
+fn clipped(row: &str, width: usize) -> String {
+    if row.chars().count() <= width {
+        return row.to_owned();
+    }
+    row.chars().take(width - 1).chain(['…']).collect()
 }
 
 fn text(line: &Line) -> String {
@@ -272,7 +343,69 @@ mod tests {
             some[0].starts_with("machine 49") && some[3] == "… and 47 more" && some[4] == "9s in all",
             "{some:?}"
         );
-        assert_eq!(rows(&lines, |_| 7, 9, (80, 60)).len(), 51);
+        assert_eq!(rows(&lines, |_| 7, 9, (80, 60)).len(), 53);
+        assert_eq!(rows(&lines, |_| 7, 9, (80, 53)).len(), 51);
+    }
+
+    #[test]
+    fn what_a_machine_waits_for_is_seen_in_any_window() {
+        let line = |stage: &str, waits_for: &str| Line { stage: stage.into(), waits_for: waits_for.into() };
+        let waits = "waiting for LocalMachine demo-control-plane-8xk2p-q7zvw to be provisioned";
+        let lines: BTreeMap<_, _> = [
+            ("cluster demo".to_owned(), line("provisioning", "machine(s) of pool worker are created")),
+            ("machine demo-control-plane-8xk2p-q7zvw".to_owned(), line("Provisioning", waits)),
+            ("machine demo-worker-5kmm5-cr2gj".to_owned(), line("Running", "")),
+        ]
+        .into();
+        let shown = |width| rows(&lines, |_| 12, 34, (width, 24)).join("\n");
+        assert_eq!(
+            shown(200),
+            "\
+cluster demo                              12s  provisioning: machine(s) of pool worker are created
+machine demo-control-plane-8xk2p-q7zvw    12s  Provisioning: waiting for LocalMachine demo-control-plane-8xk2p-q7zvw to be provisioned
+machine demo-worker-5kmm5-cr2gj           12s  Running
+34s in all"
+        );
+        assert_eq!(
+            shown(80),
+            "\
+cluster demo                 12s  provisioning: machine(s) of pool worker are
+    created
+control-plane-8xk2p-q7zvw    12s  Provisioning: waiting for LocalMachine
+    demo-control-plane-8xk2p-q7zvw to be provisioned
+worker-5kmm5-cr2gj           12s  Running
+34s in all"
+        );
+        assert_eq!(
+            shown(60),
+            "\
+cluster demo          12s  provisioning: machine(s) of pool
+    worker are created
+plane-8xk2p-q7zvw     12s  Provisioning: waiting for
+    LocalMachine demo-control-plane-8xk2p-q7zvw to be
+    provisioned
+worker-5kmm5-cr2gj    12s  Running
+34s in all"
+        );
+        assert_eq!(
+            shown(40),
+            "\
+cluster demo    12s  provisioning:
+    machine(s) of pool worker are
+    created
+8xk2p-q7zvw     12s  Provisioning:
+    waiting for LocalMachine
+    demo-control-plane-8xk2p-q7zvw to …
+5kmm5-cr2gj     12s  Running
+34s in all"
+        );
+    }
+
+    #[test]
+    fn nothing_is_cleared_from_the_top_row_on() {
+        let mut out = String::new();
+        draw(&["a".into(), "b".into()], &mut out);
+        assert_eq!(out, "a\x1b[K\nb\x1b[K\n\x1b[J");
     }
 
     /// The watch of the Machines is behind that of the Cluster; the API itself knows better.

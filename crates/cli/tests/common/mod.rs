@@ -4,6 +4,7 @@
 //! Tests wait only on conditions ([`eventually`]); what they start belongs to one [`Person`], whose drop deletes it.
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub mod processes;
 pub mod server;
 
 use std::ffi::OsStr;

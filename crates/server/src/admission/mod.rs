@@ -5,6 +5,7 @@
 mod capi;
 mod provisioning;
 mod settings;
+mod tokens;
 
 use std::sync::Arc;
 
@@ -13,7 +14,12 @@ use drover_apiserver::embedded::Embedded;
 
 /// The hooks that need nothing but the write itself.
 pub fn hooks() -> Vec<Arc<dyn Admission>> {
-    vec![Arc::new(capi::ClusterApi), Arc::new(provisioning::RecordedSchemas), Arc::new(settings::Usable)]
+    vec![
+        Arc::new(capi::ClusterApi),
+        Arc::new(provisioning::RecordedSchemas),
+        Arc::new(settings::Usable),
+        Arc::new(tokens::Lasting),
+    ]
 }
 
 /// Adds the hooks that look at other objects, which only a running API has.

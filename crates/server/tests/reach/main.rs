@@ -7,6 +7,7 @@ mod settings;
 mod world;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, Secret};
@@ -15,7 +16,8 @@ use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, W
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use world::{BlackHole, Dialer, Downstream, World, client, text, until};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use world::{BlackHole, Dialer, Downstream, ECHO, World, client, text, until};
 
 fn config_map(name: &str) -> ConfigMap {
     serde_json::from_value(json!({"metadata": {"name": name}})).unwrap()
@@ -96,6 +98,86 @@ async fn access_check_26_watches_through_the_proxy_stream_and_end_on_both_sides(
         }
     }
     agent.abort();
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn access_check_26_an_upgraded_connection_carries_bytes_both_ways_and_ends_on_both_sides() {
+    let (world, cluster) = (World::start().await, Downstream::start().await);
+    let (id, token) = world.make_cluster("demo").await;
+    let agent = world.agent(&token, &cluster.params().await, Arc::new(Dialer::default())).await.unwrap();
+    world.is_connected(&id).await;
+    let bearer = world.kubeconfig("demo", "token").await;
+    let request = format!(
+        "POST /k8s/clusters/{id}{ECHO}?command=sh HTTP/1.1\r\nHost: drover\r\nAuthorization: Bearer {bearer}\r\n\
+         Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\nContent-Length: 0\r\n\r\n"
+    );
+    for end in ["the caller", "the cluster"] {
+        let mut stream = world.connection().await;
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(stream.read_u8().await.unwrap());
+        }
+        let head = String::from_utf8(head).unwrap().to_lowercase();
+        assert!(head.starts_with("http/1.1 101 "), "{head}");
+        assert!(head.contains("\r\nupgrade: spdy/3.1\r\n"), "{head}");
+        // More than any buffer on the way, and each byte comes back.
+        let sent: Vec<u8> = (0..3 << 20).map(|n: u32| (n % 251) as u8).collect();
+        let (mut read, mut write) = tokio::io::split(stream);
+        let copy = sent.clone();
+        let writer = tokio::spawn(async move {
+            write.write_all(&copy).await.unwrap();
+            write
+        });
+        let mut received = vec![0; sent.len()];
+        read.read_exact(&mut received).await.unwrap();
+        assert!(received == sent, "bytes were lost or mixed up");
+        let mut write = writer.await.unwrap();
+        assert_eq!(cluster.upgraded.load(Ordering::SeqCst), 1);
+        if end == "the cluster" {
+            // It ends when it is told that nothing more comes.
+            write.shutdown().await.unwrap();
+            assert_eq!(read.read(&mut [0; 8]).await.unwrap_or(0), 0);
+        }
+        drop((read, write));
+        until(async || cluster.upgraded.load(Ordering::SeqCst) == 0).await;
+    }
+    agent.abort();
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn access_check_22_a_kubeconfig_of_one_cluster_reaches_no_other() {
+    let world = World::start().await;
+    let mut agents = Vec::new();
+    let mut clusters = Vec::new();
+    for name in ["one", "two"] {
+        let cluster = Downstream::start().await;
+        let (id, token) = world.make_cluster(name).await;
+        let params = cluster.params().await;
+        agents.push(world.agent(&token, &params, Arc::new(Dialer::default())).await.unwrap());
+        world.is_connected(&id).await;
+        clusters.push((id, cluster, world.kubeconfig(name, "value").await));
+    }
+    let maps = async |kubeconfig: &str, namespace: &str| {
+        let api: Api<ConfigMap> = Api::namespaced(client(kubeconfig).await, namespace);
+        api.create(&PostParams::default(), &config_map("made")).await
+    };
+    for (own, other) in [(0, 1), (1, 0)] {
+        let (id, cluster, kubeconfig) = &clusters[own];
+        let (other_id, other, _) = &clusters[other];
+        maps(kubeconfig, "default").await.unwrap();
+        let foreign = kubeconfig.replace(id.as_str(), other_id);
+        // A namespace that nobody else asks for: the manager itself looks at its clusters too.
+        let (code, said) = refusal(maps(&foreign, "elsewhere").await);
+        assert!(code == 403 && said.contains(other_id.as_str()), "{code} {said}");
+        let asked =
+            |cluster: &Downstream, part: &str| cluster.asked.lock().iter().any(|path| path.contains(part));
+        assert!(asked(cluster, "/namespaces/default/configmaps"));
+        assert!(!asked(other, "elsewhere") && !asked(cluster, "elsewhere"));
+    }
+    agents.iter().for_each(tokio::task::JoinHandle::abort);
     world.stop().await;
 }
 

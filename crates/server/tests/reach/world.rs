@@ -15,6 +15,8 @@ use drover_apiserver::storage::MemoryStorage;
 use drover_server::{Manager, ManagerOptions};
 use drover_tunnel::Dial;
 use drover_tunnel::session::{Dialing, Io};
+use http_body_util::{Either, Empty};
+use hyper_util::rt::TokioIo;
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{Namespace, Secret, ServiceAccount};
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
@@ -23,7 +25,9 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::GroupVersionKind;
 use kube::discovery::ApiResource;
 use kube::{Client, Config};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -119,14 +123,28 @@ impl World {
         dial: Arc<dyn Dial>,
     ) -> Result<JoinHandle<drover_tunnel::Error>, drover_tunnel::Error> {
         let uri: http::Uri = self.manager.url.parse().unwrap();
-        let stream = TcpStream::connect(uri.authority().unwrap().as_str()).await.unwrap();
-        let stream = tls(&self.ca).connect("127.0.0.1".try_into().unwrap(), stream).await.unwrap();
+        let stream = self.connection().await;
         let mut headers = http::HeaderMap::new();
         headers.insert("x-api-tunnel-token", token.parse().unwrap());
         headers.insert("x-api-tunnel-params", STANDARD.encode(params.to_string()).parse().unwrap());
         let uri = format!("wss://{}/v3/connect", uri.authority().unwrap()).parse().unwrap();
         let (_, run) = drover_tunnel::client::connect(stream, &uri, headers, dial).await?;
         Ok(tokio::spawn(run))
+    }
+
+    /// A connection to the port, on which nothing has been said.
+    pub(crate) async fn connection(&self) -> tokio_rustls::client::TlsStream<TcpStream> {
+        let uri: http::Uri = self.manager.url.parse().unwrap();
+        let stream = TcpStream::connect(uri.authority().unwrap().as_str()).await.unwrap();
+        tls(&self.ca).connect("127.0.0.1".try_into().unwrap(), stream).await.unwrap()
+    }
+
+    /// What the kubeconfig Secret of a cluster holds under a key, once there is one.
+    pub(crate) async fn kubeconfig(&self, cluster: &str, key: &str) -> String {
+        let secrets: Api<Secret> = Api::namespaced(self.manager.client.clone(), "default");
+        let name = format!("{cluster}-kubeconfig");
+        let found = async || secrets.get_opt(&name).await.unwrap().ok_or("no kubeconfig yet");
+        text(&drover_testkit::eventually(found).await, key)
     }
 
     /// Whether the port shows a certificate of this name.
@@ -178,6 +196,10 @@ pub(crate) async fn until(condition: impl AsyncFn() -> bool) {
 pub(crate) struct Downstream {
     pub(crate) client: Client,
     pub(crate) embedded: Arc<Embedded>,
+    /// What it was asked for, from anybody.
+    pub(crate) asked: Arc<Mutex<Vec<String>>>,
+    /// How many connections speak another protocol now.
+    pub(crate) upgraded: Arc<AtomicUsize>,
     address: std::net::SocketAddr,
     ca: String,
     _stop: DropGuard,
@@ -205,13 +227,22 @@ impl Downstream {
         let serving = ServingCertificate::new(&pki.serving(&["127.0.0.1".to_owned()], now).unwrap()).unwrap();
         let tls = Arc::new(server_config(&pki, serving).unwrap());
         let (service, stop) = (embedded.clone(), CancellationToken::new());
-        let handler = move |request: http::Request<hyper::body::Incoming>| {
-            let service = service.service();
-            async move { service.oneshot(request).await.unwrap_or_else(|never| match never {}) }
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let upgraded = Arc::new(AtomicUsize::new(0));
+        let (log, open) = (asked.clone(), upgraded.clone());
+        let handler = move |mut request: http::Request<hyper::body::Incoming>| {
+            let (service, open) = (service.service(), open.clone());
+            log.lock().push(request.uri().path().to_owned());
+            async move {
+                if request.uri().path() == ECHO {
+                    return echo(&mut request, open).map(Either::Right);
+                }
+                service.oneshot(request).await.unwrap_or_else(|never| match never {}).map(Either::Left)
+            }
         };
         tokio::spawn(drover_https::serve(listener, tls, handler, stop.clone()));
         let ca = pki.ca_pem().to_owned();
-        let cluster = Self { client, embedded, address, ca, _stop: stop.drop_guard() };
+        let cluster = Self { client, embedded, asked, upgraded, address, ca, _stop: stop.drop_guard() };
         let name = |name: &str| serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
         let namespaces: Api<Namespace> = Api::all(cluster.client.clone());
         namespaces.create(&PostParams::default(), &name("cattle-system")).await.unwrap();
@@ -247,6 +278,29 @@ impl Downstream {
             "caCert": STANDARD.encode(&self.ca),
         }})
     }
+}
+
+/// Where a [`Downstream`] becomes another protocol, as for `exec`: it says back what it is told.
+pub(crate) const ECHO: &str = "/echo";
+
+fn echo(
+    request: &mut http::Request<hyper::body::Incoming>,
+    open: Arc<AtomicUsize>,
+) -> http::Response<Empty<bytes::Bytes>> {
+    let upgrade = request.headers().get(http::header::UPGRADE).cloned();
+    let upgraded = hyper::upgrade::on(request);
+    tokio::spawn(async move {
+        let (mut read, mut write) = tokio::io::split(TokioIo::new(upgraded.await.unwrap()));
+        open.fetch_add(1, Ordering::SeqCst);
+        let _ = tokio::io::copy(&mut read, &mut write).await;
+        let _ = write.shutdown().await;
+        open.fetch_sub(1, Ordering::SeqCst);
+    });
+    let mut response = http::Response::new(Empty::new());
+    *response.status_mut() = http::StatusCode::SWITCHING_PROTOCOLS;
+    response.headers_mut().insert(http::header::CONNECTION, "upgrade".parse().unwrap());
+    response.headers_mut().extend(upgrade.map(|protocol| (http::header::UPGRADE, protocol)));
+    response
 }
 
 /// Connects to where it is asked to, and counts what is open.

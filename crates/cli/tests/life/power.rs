@@ -1,0 +1,118 @@
+//! Points 1 and 6: what becomes of the machines when a command ends by itself, at Ctrl-C or by a kill, and what they do
+//! under a server, which neither powers them on nor off.
+
+use std::process::{Child, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+use crate::common::processes::{Process, processes};
+use crate::common::{Person, condition, eventually, items, name, when};
+use crate::who::{Identities, settled};
+
+/// A command in the foreground, ended with the test however that ends.
+struct Foreground(Child);
+
+impl Foreground {
+    fn start(person: &Person, words: &[&str]) -> Self {
+        let mut command = person.command(person.binary());
+        let command = command.args(words).args(["--bind", "127.0.0.1:0"]).stdin(Stdio::null());
+        Self(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+    }
+
+    fn ends_at(mut self, signal: Signal) {
+        kill(Pid::from_raw(self.0.id() as i32), signal).unwrap();
+        let status = eventually(|| self.0.try_wait().unwrap().ok_or("it runs"));
+        assert_eq!(status.code(), Some(0), "{signal}");
+    }
+}
+
+impl Drop for Foreground {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+pub(crate) fn exits_when_ready(person: &Person) {
+    let said = person.quickstart(&["--exit-when-ready", "--machines", "2"]).ok();
+    assert!(said.contains("Cluster demo is Ready") && said.contains("their disks are kept"), "{said}");
+    assert!(person.data_dir.join("clusters/demo.kubeconfig").exists());
+    all_are_off(person);
+}
+
+pub(crate) fn powers_off_at_ctrl_c(person: &Person) {
+    let quickstart = Foreground::start(person, &["quickstart"]);
+    eventually(|| when(person.data_dir.join("quickstart.ready").exists(), "it is not ready"));
+    quickstart.ends_at(Signal::SIGINT);
+    all_are_off(person);
+}
+
+/// A server finds the machines as they are and leaves them so; whoever wants them on starts them.
+pub(crate) fn leaves_machines_alone(person: &Person) {
+    let server = Foreground::start(person, &["server"]);
+    eventually(|| when(person.drover(&["get", "clusters"]).code == 0, "it does not answer"));
+    let names = states(person);
+    assert!(names.iter().all(|(_, state)| state == "Stopped"), "{names:?}");
+    for (name, _) in &names {
+        person.drover(&["machine", "start", name]).ok();
+    }
+    answers_through_the_tunnel(person);
+    settled(person);
+    let before = Identities::of(person);
+
+    // A machine whose process 1 is killed stays off until somebody starts it.
+    let worker = before.0.keys().find(|name| name.contains("worker")).unwrap();
+    let first = |process: &Process| {
+        process.words.contains("drover machine-init") && process.machine(person).as_ref() == Some(worker)
+    };
+    let first = processes().into_iter().find(first).unwrap();
+    kill(Pid::from_raw(first.pid), Signal::SIGKILL).unwrap();
+    eventually(|| {
+        let nodes = items(&person.get_demo(&["nodes"]));
+        let node = nodes.iter().find(|node| name(node) == *worker).cloned().unwrap_or_default();
+        when(condition(&node, "Ready") != "True", format!("{:#}", node["status"]["conditions"]))
+    });
+    assert!(states(person).contains(&(worker.clone(), "Stopped".to_owned())));
+    person.drover(&["machine", "start", worker]).ok();
+    settled(person);
+    assert_eq!(Identities::of(person).but_processes(), before.but_processes());
+
+    // Stopping the server leaves them running, and the next one finds them.
+    let running = Identities::of(person);
+    server.ends_at(Signal::SIGTERM);
+    assert!(states(person).iter().all(|(_, state)| state == "Running"), "{:?}", states(person));
+    let server = Foreground::start(person, &["server"]);
+    answers_through_the_tunnel(person);
+    settled(person);
+    assert_eq!(Identities::of(person), running);
+    server.ends_at(Signal::SIGTERM);
+}
+
+/// The server has another port each time, and its kubeconfigs follow.
+fn answers_through_the_tunnel(person: &Person) {
+    eventually(|| {
+        let answer = person.drover(&["get", "kubeconfig", "demo"]);
+        std::fs::write(person.data_dir.join("clusters/demo.kubeconfig"), &answer.out).unwrap();
+        let nodes = person.kubectl_demo(&["get", "nodes"]);
+        when(nodes.code == 0, answer.err + &nodes.err)
+    });
+}
+
+fn all_are_off(person: &Person) {
+    assert_eq!(person.processes(), Vec::<String>::new());
+    let states = states(person);
+    assert!(states.len() == 2 && states.iter().all(|(_, state)| state == "Stopped"), "{states:?}");
+}
+
+fn states(person: &Person) -> Vec<(String, String)> {
+    let listed: Value = serde_json::from_str(&person.drover(&["machine", "ls", "-o", "json"]).ok()).unwrap();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    listed
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|machine| (text(&machine["name"]), text(&machine["state"])))
+        .collect()
+}
