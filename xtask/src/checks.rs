@@ -117,16 +117,20 @@ fn function(line: &str) -> Option<&str> {
 }
 
 /// `agent_check_7_8_name`, `check_29_name`, `kubernetes_checks_11_to_14_name`, `name_machine_drivers_check_31_and_32`.
+/// Other checks than ours may be spoken of as well.
 fn in_name(name: &str, usual: Option<&'static str>) -> Vec<Check> {
     let words: Vec<&str> = name.split('_').collect();
-    let Some(at) = words.iter().position(|word| *word == "check" || *word == "checks") else { return vec![] };
-    let before = words[..at].join("-");
-    let sheet = match before.as_str() {
-        "" => usual,
-        before if before.ends_with("kubernetes") => Some("kubernetes-api"),
-        before => SHEETS.into_iter().find(|sheet| before.ends_with(sheet)),
-    };
-    sheet.map_or_else(Vec::new, |sheet| numbers(&words[at + 1..]).map(|number| (sheet, number)).collect())
+    let mut found = vec![];
+    for at in (0..words.len()).filter(|at| ["check", "checks"].contains(&words[*at])) {
+        let before = words[..at].join("-");
+        let sheet = match before.as_str() {
+            "" => usual,
+            before if before.ends_with("kubernetes") => Some("kubernetes-api"),
+            before => SHEETS.into_iter().find(|sheet| before.ends_with(sheet)),
+        };
+        found.extend(sheet.into_iter().flat_map(|sheet| numbers(&words[at + 1..]).map(move |n| (sheet, n))));
+    }
+    found
 }
 
 /// `access#10`, `Check 12`, `control-plane check 13`, `checks 20, 21`.
@@ -231,6 +235,7 @@ mod tests {
         assert_eq!(all("five_machine_drivers_check_31_and_32"), [31, 32].map(|n| ("machine-drivers", n)));
         assert_eq!(all("control_plane_check_16_and_more"), [("control-plane", 16)]);
         assert_eq!(all("health_check_2_is_not_ours"), []);
+        assert_eq!(all("a_failed_check_leaves_nothing_machine_drivers_check_9"), [("machine-drivers", 9)]);
         assert_eq!(in_name("check_9_pages", Some("kubernetes-api")), [("kubernetes-api", 9)]);
     }
 
