@@ -18,6 +18,7 @@ use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use rustls::ServerConfig;
 use rustls_pki_types::CertificateDer;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
@@ -28,6 +29,11 @@ const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
 const HEADER_LIMIT: Duration = Duration::from_secs(30);
 /// Requests that have not finished by then are cut.
 const DRAIN_LIMIT: Duration = Duration::from_secs(5);
+/// What somebody gets who forgot the `s` of `https`.
+const PLAIN_HTTP: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\n\
+    Connection: close\r\n\r\nThis port speaks HTTPS: use https:// instead of http://.\n";
+/// How much of such a request is read, so that its sender sees the answer.
+const ADVICE_READ: u64 = 64 << 10;
 /// A pause after an accept failed, for instance because there are no more descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -90,15 +96,32 @@ async fn shake_hands(
 ) -> Option<TlsStream<TcpStream>> {
     let _ = stream.set_nodelay(true);
     let shaken = tokio::select! {
-        shaken = tokio::time::timeout(HANDSHAKE_LIMIT, acceptor.accept(stream)) => shaken,
+        shaken = tokio::time::timeout(HANDSHAKE_LIMIT, tls_or_advice(stream, acceptor)) => shaken,
         () = stop.cancelled() => return None,
     };
     match shaken {
-        Ok(Ok(tls)) => return Some(tls),
+        Ok(Ok(tls)) => return tls,
         Ok(Err(error)) => tracing::debug!(%address, %error, "TLS handshake failed"),
         Err(_) => tracing::debug!(%address, "TLS handshake took too long"),
     }
     None
+}
+
+/// The name of an HTTP method begins with a letter, TLS with the number of its first record.
+async fn tls_or_advice(
+    mut stream: TcpStream,
+    acceptor: TlsAcceptor,
+) -> std::io::Result<Option<TlsStream<TcpStream>>> {
+    let mut first = [0];
+    stream.peek(&mut first).await?;
+    if !first[0].is_ascii_uppercase() {
+        return acceptor.accept(stream).await.map(Some);
+    }
+    stream.write_all(PLAIN_HTTP).await?;
+    // To close while bytes are unread would reset the connection, and the advice with it.
+    stream.shutdown().await?;
+    tokio::io::copy(&mut stream.take(ADVICE_READ), &mut tokio::io::sink()).await?;
+    Ok(None)
 }
 
 async fn connection<H, F, B>(tls: TlsStream<TcpStream>, address: SocketAddr, handler: H, watcher: Watcher)

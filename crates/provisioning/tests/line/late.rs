@@ -9,6 +9,7 @@ use drover_apiserver::http::ApiService;
 use drover_apiserver::identity::UserInfo;
 use drover_runtime::in_process_client;
 use drover_testkit::demo;
+use drover_testkit::objects::condition;
 use futures::StreamExt;
 use http::{Method, Request, Response};
 use http_body_util::combinators::UnsyncBoxBody;
@@ -17,6 +18,7 @@ use kube::client::Body;
 use tokio::sync::{mpsc, oneshot};
 use tower::{Service, ServiceExt};
 
+use crate::players::play;
 use crate::world::{World, until};
 
 const MACHINES: &str = "/apis/rke-machine.cattle.io/v1/namespaces/default/localmachines/";
@@ -28,9 +30,10 @@ struct Held {
     go_on: oneshot::Sender<()>,
 }
 
-/// The API, with watches that bring everything late, one after the other, and notes of attempts that wait.
+/// The API, with watches of some paths that bring everything late, one after the other, and notes of attempts that wait.
 fn late(
     service: ApiService,
+    paths: &'static str,
     held: mpsc::Sender<Held>,
 ) -> impl Service<
     Request<Body>,
@@ -57,7 +60,7 @@ fn late(
                 }
             }
             let watch = parts.uri.query().is_some_and(|query| query.contains("watch="));
-            let slow = watch && parts.uri.path().contains("/localmachines");
+            let slow = watch && parts.uri.path().contains(paths);
             let answer = service.oneshot(Request::from_parts(parts, Body::from(body.to_vec()))).await?;
             Ok(answer.map(|body| {
                 let frames = BodyStream::new(body).then(move |frame| async move {
@@ -76,7 +79,10 @@ fn late(
 async fn a_machine_deleted_while_its_first_attempt_is_noted_is_removed_and_not_forgotten() {
     let world = World::start().await;
     let (sender, mut notes) = mpsc::channel(1);
-    let client = in_process_client(late(world.service(), sender), UserInfo::system_masters("manager"));
+    let client = in_process_client(
+        late(world.service(), "/localmachines", sender),
+        UserInfo::system_masters("manager"),
+    );
     let _manager = world.manager_with(client);
     demo::make(&world.objects).await;
     let held = notes.recv().await.unwrap();
@@ -93,4 +99,26 @@ async fn a_machine_deleted_while_its_first_attempt_is_noted_is_removed_and_not_f
         })
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn provisioning_check_34_a_cluster_deleted_before_its_objects_are_heard_of_takes_them_along() {
+    let world = Arc::new(World::start().await);
+    let objects = &world.objects;
+    let manager = world.manager(None);
+    demo::make(objects).await;
+    until("every machine has its Job", || async { objects.list("batch/v1", "Job").await.len() == 3 }).await;
+    manager.stop().await;
+    objects.delete("provisioning.cattle.io/v1", "Cluster", "default", "demo").await;
+    // The next one hears of Machines and of all else of Cluster API only when it is long at work.
+    let (sender, _) = mpsc::channel(1);
+    let service = late(world.service(), "/cluster.x-k8s.io/", sender);
+    let _manager = world.manager_with(in_process_client(service, UserInfo::system_masters("manager")));
+    until("it names a machine", || async {
+        let (_, message) = condition(&demo::cluster(objects).await, "Removed");
+        message.contains("waiting for machine [demo-")
+    })
+    .await;
+    let _players = play(&world);
+    demo::remove(objects, "before its objects are heard of").await;
 }

@@ -9,5 +9,6 @@ mod custom;
 mod late;
 mod players;
 mod registration;
+mod removal;
 mod upkeep;
 mod world;

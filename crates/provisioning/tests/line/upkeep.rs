@@ -8,7 +8,7 @@ use kube::api::PostParams;
 use serde_json::{Value, json};
 
 use crate::cluster::nodes;
-use crate::players::{play, provisioned};
+use crate::players::provisioned;
 use crate::world::{World, until};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -455,42 +455,4 @@ async fn provisioning_check_25_a_running_create_job_outlives_settings_and_manage
     let _manager = world.manager(None);
     assert_eq!(grown(4).await.len(), 2);
     unchanged("another manager").await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn provisioning_check_30_a_cluster_goes_although_its_driver_and_credential_are_gone() {
-    let (world, _manager, players) = provisioned().await;
-    let objects = &world.objects;
-    let metadata = json!({"namespace": "default", "name": "one"});
-    let data = json!({"localcredentialConfig-token": "t"});
-    objects
-        .create(json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": data}))
-        .await;
-    demo::edit_pools(objects, |pools| {
-        (pools[1]["cloudCredentialSecretName"], pools[1]["quantity"]) = (json!("one"), json!(3));
-    })
-    .await;
-    until("a machine was made with the credential", || async {
-        let machines = objects.list(MACHINES, "LocalMachine").await;
-        let with = |machine: &&Value| machine["status"]["cloudCredentialSecretName"] == "one";
-        machines.len() == 4 && machines.iter().filter(with).count() == 1
-    })
-    .await;
-    demo::ready(objects, "with a credential").await;
-    drop(players);
-    objects.delete("v1", "Secret", "default", "one").await;
-    objects.delete("management.cattle.io/v3", "NodeDriver", "", "local").await;
-    objects.delete("provisioning.cattle.io/v1", "Cluster", "default", "demo").await;
-    until("a Job removes each worker", || async {
-        let jobs = objects.list("batch/v1", "Job").await;
-        let removes = |job: &&Value| {
-            let labels = &job["metadata"]["labels"];
-            let name = labels["rke.cattle.io/infra-machine-name"].as_str().unwrap_or_default();
-            labels["rke.cattle.io/infra-remove"] == "true" && name.starts_with("demo-w-")
-        };
-        jobs.iter().filter(removes).count() == 3
-    })
-    .await;
-    let _players = play(&world);
-    demo::remove(objects, "without driver and credential").await;
 }
