@@ -211,8 +211,9 @@ impl Site {
                 "metadata": {"name": name, "namespace": "fleet-default"},
             })
         };
+        // Without a quantity it is one machine; here no hook fills that in.
         let pools = json!([
-            {"name": "control-plane", "quantity": 1, "etcdRole": true, "controlPlaneRole": true,
+            {"name": "control-plane", "etcdRole": true, "controlPlaneRole": true,
              "machineConfigRef": {"kind": "LocalConfig", "name": "demo-control-plane"}},
             {"name": "worker", "quantity": 1, "workerRole": true,
              "machineConfigRef": {"kind": "LocalConfig", "name": "demo-worker"}},

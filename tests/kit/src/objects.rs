@@ -104,6 +104,37 @@ impl Objects {
     }
 }
 
+impl Objects {
+    /// Notes every version of every object of a kind, from now on.
+    pub async fn record(&self, api_version: &str, kind: &str) -> History {
+        let (api, history) = (self.api(api_version, kind, ""), History::default());
+        let now = api.list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap();
+        let (noted, watch) = (history.0.clone(), WatchParams::default().timeout(290));
+        tokio::spawn(async move {
+            let mut events = api.watch(&watch, &now).await.unwrap().boxed();
+            while let Some(Ok(event)) = events.next().await {
+                if let WatchEvent::Added(object) | WatchEvent::Modified(object) = event {
+                    noted.lock().unwrap().push(json!(object));
+                }
+            }
+        });
+        history
+    }
+}
+
+/// See [`Objects::record`].
+#[derive(Default)]
+pub struct History(Arc<Mutex<Vec<Value>>>);
+
+impl History {
+    /// The revision at which this was so for the first time.
+    pub fn first(&self, is_so: impl Fn(&Value) -> bool) -> Option<u64> {
+        let versions = self.0.lock().unwrap();
+        let found = versions.iter().find(|object| is_so(object))?;
+        Some(found["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap())
+    }
+}
+
 /// See [`Objects::record_ends`].
 #[derive(Default)]
 pub struct Ends(Arc<Mutex<Vec<(u64, String)>>>);

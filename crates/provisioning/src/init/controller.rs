@@ -6,13 +6,15 @@ use drover_api::finalizers::cattle as finalizers;
 use drover_api::provisioning::v1::{self as provisioning, Cluster};
 use drover_api::{capi::v1beta2 as capi, management::v3 as management};
 use drover_runtime::{Error, Next, ObjectKey, Reconciler};
+use kube::api::DynamicObject;
 use serde_json::{Value, json};
 
 use super::generate::{GenerateError, Generated, Surroundings, generate, owner_reference};
 use super::objectset::ObjectSet;
 use super::pools::{APPLIED_QUANTITY, deployment_name, quantity_text, scale, scaled_to};
+use super::shortfall::{self, Seen};
 use super::template::{CONFIG_API_VERSION, MACHINE_API_VERSION};
-use super::{events, kubeconfig, log, schemas, shortfall, status, twin};
+use super::{events, kubeconfig, log, schemas, status, twin};
 use crate::admission::credential_key;
 use crate::conditions as generic;
 use crate::context::Context;
@@ -62,16 +64,17 @@ impl Reconciler for Init {
             return Ok(Next::EVENT);
         }
         let mut generated = self.surroundings(&cluster).await.and_then(|around| generate(&cluster, &around));
+        let mut written = None;
         if let Ok(made) = &generated {
             match self.write(&cluster, made).await {
                 // What the API calls invalid stays so until somebody changes it.
                 Err(error) if error.is_invalid() => {
                     generated = Err(GenerateError::Invalid(error.chain()));
                 }
-                other => other?,
+                other => written = other?,
             }
         }
-        self.report(&cluster, &generated).await
+        self.report(&cluster, &generated, written).await
     }
 }
 
@@ -104,22 +107,32 @@ impl Init {
         Ok(())
     }
 
-    async fn write(&self, cluster: &Cluster, generated: &Generated) -> Result<(), Error> {
+    /// Writes what differs; the control plane's generation if it was among that.
+    async fn write(&self, cluster: &Cluster, generated: &Generated) -> Result<Option<i64>, Error> {
         self.adopt(cluster, generated).await?;
+        let mut written = None;
         for object in &generated.objects {
-            self.apply_generated(cluster, object).await?;
+            let stored = self.apply_generated(cluster, object).await?;
+            if object["kind"] == "RKEControlPlane" {
+                written = stored.and_then(|stored| stored.metadata.generation);
+            }
         }
-        self.prune(cluster, generated).await
+        self.prune(cluster, generated).await?;
+        Ok(written)
     }
 
-    async fn apply_generated(&self, cluster: &Cluster, object: &Value) -> Result<(), Error> {
+    async fn apply_generated(
+        &self,
+        cluster: &Cluster,
+        object: &Value,
+    ) -> Result<Option<DynamicObject>, Error> {
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
         let key = ObjectKey::of(cluster);
         let live = self.context.store.deployments.get(&key.sibling(name));
         let pools = cluster.spec.rke_config.iter().flat_map(|config| &config.machine_pools);
         let pool = pools.into_iter().find(|pool| deployment_name(&key.name, &pool.name) == name);
         let (Some(pool), true) = (pool, object["kind"] == "MachineDeployment") else {
-            return self.writer.apply(object).await.map(|_| ());
+            return self.writer.apply(object).await;
         };
         let note = events::of_pool(live.as_deref(), pool);
         if let Some(live) = live {
@@ -136,7 +149,7 @@ impl Init {
             self.writer.apply(object).await?;
         }
         self.context.events.tell(cluster, &note);
-        Ok(())
+        Ok(None)
     }
 
     /// A MachineDeployment that someone scaled: the pool follows, instead of being forced back.
@@ -327,6 +340,7 @@ impl Init {
         &self,
         cluster: &Cluster,
         generated: &Result<Generated, GenerateError>,
+        written: Option<i64>,
     ) -> Result<Next, Error> {
         let store = &self.context.store;
         let key = ObjectKey::of(cluster);
@@ -340,21 +354,25 @@ impl Init {
         let was_ready = cluster.status.as_ref().is_some_and(|status| status.ready);
         let has_kubeconfig =
             (connected || was_ready) && self.ensure_kubeconfig(cluster, &twin_key.name).await?;
-        let machines = store.machines.by_label(labels::capi::CLUSTER_NAME, &key.namespace, &key.name);
-        let shortfall = shortfall::of(cluster, &machines, |name| store.deployments.get(&key.sibling(name)));
-        let next = status::of_cluster(
-            cluster,
-            generated,
-            control_plane.as_deref(),
-            shortfall.as_deref(),
-            connected,
-            has_kubeconfig,
-            now,
-        );
+        let of_cluster = labels::capi::CLUSTER_NAME;
+        let machines = store.machines.by_label(of_cluster, &key.namespace, &key.name);
+        let shortfall = generated.as_ref().ok().and_then(|generated| {
+            shortfall::of(&Seen {
+                cluster,
+                generated: &generated.objects,
+                control_plane: control_plane.as_deref(),
+                written,
+                deployments: &store.deployments.by_label(of_cluster, &key.namespace, &key.name),
+                sets: &store.sets.by_label(of_cluster, &key.namespace, &key.name),
+                machines: &machines,
+            })
+        });
+        let plane = control_plane.as_deref().map(|plane| status::with_shortfall(plane, shortfall.as_deref()));
+        let next = status::of_cluster(cluster, generated, plane.as_deref(), connected, has_kubeconfig, now);
         self.status.apply_status(&status_of(provisioning::API_VERSION, "Cluster", &key, json!(next))).await?;
         self.context.events.tell(cluster, &events::of_status(cluster, &next));
         if let Some(twin) = &twin {
-            let status = status::of_twin(twin, cluster, control_plane.as_deref(), machines.len(), now);
+            let status = status::of_twin(twin, cluster, plane.as_deref(), machines.len(), now);
             self.status
                 .apply_status(&status_of(management::API_VERSION, "Cluster", &twin_key, status))
                 .await?;

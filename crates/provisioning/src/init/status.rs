@@ -1,5 +1,7 @@
 //! Conditions on their way up: RKEControlPlane → provisioning Cluster and management twin.
 
+use std::borrow::Cow;
+
 use drover_api::management::v3 as management;
 use drover_api::provisioning::v1::{Cluster, ClusterStatus};
 use drover_api::rke::v1::{GenericCondition, RKEControlPlane};
@@ -11,13 +13,25 @@ use super::{kubeconfig, twin};
 use crate::conditions::{self as generic, FALSE, TRUE, UNKNOWN};
 use crate::keys::{annotations, conditions as types};
 
-/// The provisioning Cluster's status after a pass. The control plane speaks for the machines that it has seen;
-/// `shortfall` says which it has not, so that a new spec is not called Ready for the old machines.
+/// The control plane as far as it speaks for what the spec says now: Ready of something else is not Ready.
+pub fn with_shortfall<'a>(plane: &'a RKEControlPlane, shortfall: Option<&str>) -> Cow<'a, RKEControlPlane> {
+    let mut plane = Cow::Borrowed(plane);
+    let conditions = plane.status.as_ref().map(|status| &status.conditions[..]).unwrap_or_default();
+    let is_ready = |condition: &GenericCondition| condition.type_ == types::READY && condition.status == TRUE;
+    if let (Some(why), Some(at)) = (shortfall, conditions.iter().position(is_ready))
+        && let Some(status) = &mut plane.to_mut().status
+    {
+        let ready = &mut status.conditions[at];
+        (ready.status, ready.reason, ready.message) = (UNKNOWN.into(), "Waiting".into(), why.into());
+    }
+    plane
+}
+
+/// The provisioning Cluster's status after a pass.
 pub fn of_cluster(
     cluster: &Cluster,
     generated: &Result<Generated, GenerateError>,
     control_plane: Option<&RKEControlPlane>,
-    shortfall: Option<&str>,
     connected: bool,
     has_kubeconfig: bool,
     now: Timestamp,
@@ -35,10 +49,7 @@ pub fn of_cluster(
     let ready = control_plane
         .and_then(|cp| cp.status.as_ref())
         .and_then(|s| generic::get(&s.conditions, types::READY).cloned());
-    if let Some(mut ready) = ready {
-        if let (TRUE, Some(why), Ok(_)) = (ready.status.as_str(), shortfall, generated) {
-            (ready.status, ready.reason, ready.message) = (UNKNOWN.into(), "Waiting".into(), why.into());
-        }
+    if let Some(ready) = ready {
         for target in [types::UPDATED, types::PROVISIONED, types::READY] {
             match generated {
                 // It runs on as it was, which is not what the spec says.

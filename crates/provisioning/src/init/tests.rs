@@ -151,7 +151,7 @@ fn a_refused_change_of_a_running_cluster_shows_in_its_conditions() {
     .unwrap();
     let now = "2026-01-01T00:00:00Z".parse().unwrap();
     let refused = Err(GenerateError::Invalid("kubernetesVersion is not known".to_owned()));
-    let status = super::status::of_cluster(&cluster, &refused, Some(&plane), None, true, true, now);
+    let status = super::status::of_cluster(&cluster, &refused, Some(&plane), true, true, now);
     let condition = |type_: &str| {
         let found = status.conditions.iter().find(|c| c.type_ == type_).unwrap();
         (found.status.as_str(), found.message.as_str())
@@ -164,7 +164,7 @@ fn a_refused_change_of_a_running_cluster_shows_in_its_conditions() {
     // Nothing moves while nothing changes.
     let same = |cluster: &Cluster| {
         let later = "2026-01-01T00:01:00Z".parse().unwrap();
-        super::status::of_cluster(cluster, &refused, Some(&plane), None, true, true, later)
+        super::status::of_cluster(cluster, &refused, Some(&plane), true, true, later)
     };
     let shown = Cluster { status: Some(status.clone()), ..cluster };
     assert_eq!(same(&shown), status);
@@ -195,7 +195,7 @@ fn a_cluster_without_rke_config_says_that_it_is_not_imported_and_what_to_set() {
     imported.spec = Default::default();
     let now = "2026-01-01T00:00:00Z".parse().unwrap();
     let generated = generate(&imported, &surroundings());
-    let status = super::status::of_cluster(&imported, &generated, None, None, false, false, now);
+    let status = super::status::of_cluster(&imported, &generated, None, false, false, now);
     for (type_, value) in [("RKECluster", "False"), ("Ready", "False"), ("Stalled", "True")] {
         let said = crate::conditions::get(&status.conditions, type_).unwrap();
         assert_eq!(said.status, value, "{type_}");
@@ -287,7 +287,7 @@ fn what_is_not_implemented_is_reported() {
     cluster.spec.rke_config.as_mut().unwrap().machine_pools[1].machine_os = "windows".into();
     let generated = generate(&cluster, &surroundings());
     let now = "2026-01-01T00:00:00Z".parse().unwrap();
-    let status = super::status::of_cluster(&cluster, &generated, None, None, false, false, now);
+    let status = super::status::of_cluster(&cluster, &generated, None, false, false, now);
     let said = crate::conditions::get(&status.conditions, "ConfigAccepted").unwrap();
     assert!(said.status == "False" && said.message.contains("machinePools[1].machineOS"), "{}", said.message);
     let told = super::events::of_status(&cluster, &status);
@@ -306,20 +306,18 @@ fn a_cluster_tells_what_becomes_of_it_and_each_thing_once() {
         .unwrap()
     };
     let mut cluster = cluster();
-    let mut step = |version: &str,
-                    plane: Option<drover_api::rke::v1::RKEControlPlane>,
-                    connected,
-                    wanted: &[&str]| {
-        cluster.spec.kubernetes_version = version.into();
-        let generated = generate(&cluster, &surroundings());
-        let next =
-            super::status::of_cluster(&cluster, &generated, plane.as_ref(), None, connected, connected, now);
-        let told = super::events::of_status(&cluster, &next);
-        assert_eq!(told.iter().map(|note| note.reason).collect::<Vec<_>>(), wanted, "{told:?}");
-        cluster.status = Some(next.clone());
-        assert_eq!(super::events::of_status(&cluster, &next), [], "told once");
-        told
-    };
+    let mut step =
+        |version: &str, plane: Option<drover_api::rke::v1::RKEControlPlane>, connected, wanted: &[&str]| {
+            cluster.spec.kubernetes_version = version.into();
+            let generated = generate(&cluster, &surroundings());
+            let next =
+                super::status::of_cluster(&cluster, &generated, plane.as_ref(), connected, connected, now);
+            let told = super::events::of_status(&cluster, &next);
+            assert_eq!(told.iter().map(|note| note.reason).collect::<Vec<_>>(), wanted, "{told:?}");
+            cluster.status = Some(next.clone());
+            assert_eq!(super::events::of_status(&cluster, &next), [], "told once");
+            told
+        };
     let told = step("v9", None, false, &["ManagementClusterCreated", "InvalidSpec"]);
     assert!(told[1].message.contains("\"v9\" is not known") && told[1].type_ == "Warning", "{told:?}");
     let good = "v1.34.1+k3s1";

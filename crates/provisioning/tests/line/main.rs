@@ -8,6 +8,7 @@ mod crash;
 mod custom;
 mod late;
 mod players;
+mod ready;
 mod registration;
 mod removal;
 mod upkeep;

@@ -99,7 +99,8 @@ pub fn after(scope: &Scope, decision: &Decision, now: Timestamp) -> RKEControlPl
     if decision.end == End::Ready {
         status.applied_spec = Some(Box::new(scope.spec.clone()));
     }
-    if !matches!(decision.end, End::Error(_)) {
+    // A pass that only prepared the next one has said nothing of the spec yet.
+    if matches!(decision.end, End::Ready | End::Waiting(_)) {
         status.observed_generation = scope.generation;
     }
     status

@@ -1,0 +1,81 @@
+//! Ready is told of what the spec says now, not of what was there before.
+
+use drover_testkit::demo;
+use drover_testkit::objects::{History, Objects, condition};
+use serde_json::{Value, json};
+
+use crate::players::provisioned;
+use crate::world::until;
+
+const CORE: &str = "cluster.x-k8s.io/v1beta2";
+
+/// What `kubectl wait --for=condition=Ready` waits for.
+fn is_ready(object: &Value) -> bool {
+    condition(object, "Ready").0 == "True"
+        && object["status"]["observedGeneration"] == object["metadata"]["generation"]
+}
+
+async fn once(what: &str, history: &History, is_so: impl Fn(&Value) -> bool) -> u64 {
+    until(what, || async { history.first(&is_so).is_some() }).await;
+    history.first(is_so).unwrap()
+}
+
+async fn records(objects: &Objects) -> (History, History) {
+    (
+        objects.record("provisioning.cattle.io/v1", "Cluster").await,
+        objects.record("management.cattle.io/v3", "Cluster").await,
+    )
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_version_is_ready_only_once_every_machine_has_it() {
+    let (world, _manager, _players) = provisioned().await;
+    let objects = &world.objects;
+    let (clusters, twins) = records(objects).await;
+    let planes = objects.record("rke.cattle.io/v1", "RKEControlPlane").await;
+    let version = "v1.34.2+k3s1";
+    demo::merge(objects, json!({"spec": {"kubernetesVersion": version}})).await;
+    let of_it = |cluster: &Value| cluster["spec"]["kubernetesVersion"] == version;
+    let told = once("the Cluster is Ready", &clusters, |cluster| of_it(cluster) && is_ready(cluster)).await;
+    let carried_out = once("the planner is done", &planes, |plane| {
+        plane["status"]["appliedSpec"]["kubernetesVersion"] == version && is_ready(plane)
+    })
+    .await;
+    assert!(carried_out < told, "Ready at revision {told}, carried out at {carried_out}");
+    let twin = once("the twin is not Ready meanwhile", &twins, |twin| condition(twin, "Ready").0 != "True");
+    assert!(twin.await < told);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_kind_of_server_is_ready_only_once_every_machine_is_replaced() {
+    let (world, _manager, _players) = provisioned().await;
+    let objects = &world.objects;
+    objects
+        .create(json!({
+            "apiVersion": "rke-machine-config.cattle.io/v1", "kind": "LocalConfig",
+            "metadata": {"namespace": "default", "name": "larger"}, "cpus": "4",
+        }))
+        .await;
+    let old: Vec<Value> = demo::machines(objects).await;
+    let old = old.iter().filter(|m| m["metadata"]["name"].as_str().unwrap().starts_with("demo-w-"));
+    let clusters = objects.record("provisioning.cattle.io/v1", "Cluster").await;
+    let machines = objects.record(CORE, "Machine").await;
+    demo::edit_pools(objects, |pools| {
+        pools[1]["machineConfigRef"]["name"] = json!("larger");
+        pools[1].as_object_mut().unwrap().remove("dynamicSchemaSpec");
+    })
+    .await;
+    let told = once("the Cluster is Ready", &clusters, |cluster| {
+        let pool = &cluster["spec"]["rkeConfig"]["machinePools"][1];
+        pool["machineConfigRef"]["name"] == "larger" && is_ready(cluster)
+    })
+    .await;
+    for machine in old {
+        let leaves = once("an old machine is deleted", &machines, |version| {
+            version["metadata"]["uid"] == machine["metadata"]["uid"]
+                && !version["metadata"]["deletionTimestamp"].is_null()
+        })
+        .await;
+        assert!(leaves < told, "Ready at revision {told}, replaced from {leaves} on");
+    }
+}
