@@ -130,6 +130,8 @@ impl<R: Reconciler> Controller<R> {
                             tracing::warn!(controller = R::NAME, %key, ?delay, error = error.chain(), "failed");
                         }
                     }
+                    // The program ends, and its tasks with it.
+                    Err(ended) if ended.is_cancelled() => {}
                     Err(panicked) => {
                         let delay = queue.retry(key.clone());
                         tracing::error!(controller = R::NAME, %key, ?delay, error = %panicked, "panicked");

@@ -24,6 +24,8 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
 
 const CALL_LIMIT: Duration = Duration::from_secs(10);
+/// Before a copy of Nodes that broke is made anew.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// All downstream clusters. Clones share it.
 #[derive(Clone)]
@@ -49,6 +51,13 @@ struct Connection {
     cluster: Arc<ClientCluster>,
     nodes: Cache<Node>,
     stop: CancellationToken,
+}
+
+impl Connection {
+    /// A copy that nobody follows any more shows what was.
+    fn is_alive(&self) -> bool {
+        !self.stop.is_cancelled()
+    }
 }
 
 impl Clusters {
@@ -119,7 +128,11 @@ impl Clusters {
             let downstream = if connected { self.inner.downstreams.get(id).ok() } else { None };
             match (connections.get(id), downstream) {
                 (None, None) => return,
-                (Some(known), Some(downstream)) if known.downstream.is_same(&downstream) => return,
+                (Some(known), Some(downstream))
+                    if known.is_alive() && known.downstream.is_same(&downstream) =>
+                {
+                    return;
+                }
                 // Connected, but the tunnel is away for a moment: its return is an event.
                 (Some(_), None) if connected => return,
                 (_, None) => {
@@ -148,6 +161,12 @@ impl Clusters {
             tokio::select! {
                 () = copy.synced() => clusters.notify(&name, None),
                 () = ending.cancelled() => {}
+            }
+            ending.cancelled().await;
+            // By a panic of the copy, unless the cluster or the server went away: then nothing is found to be mended.
+            tokio::select! {
+                () = tokio::time::sleep(PAUSE) => clusters.look_again(&name),
+                () = clusters.inner.stop.cancelled() => {}
             }
         });
         let cluster = Arc::new(ClientCluster::new(client, nodes.clone()));

@@ -55,7 +55,7 @@ impl Controller {
             converters,
             built_in,
             served: HashMap::new(),
-            unstored: AtomicBool::new(false),
+            unfinished: AtomicBool::new(false),
             terminating,
         };
         state.sync().await;
@@ -63,6 +63,8 @@ impl Controller {
             let mut receive = receive;
             while AssertUnwindSafe(state.run(&mut receive)).catch_unwind().await.is_err() {
                 tracing::error!("the controller of custom resources panicked; it begins anew");
+                // What the pass was about was told once, so all of it is looked at.
+                state.unfinished.store(true, Relaxed);
                 tokio::time::sleep(PAUSE).await;
             }
         });
@@ -84,11 +86,12 @@ pub(super) struct State {
     built_in: HashSet<(String, String)>,
     /// What of each CRD is registered, by name.
     served: HashMap<String, Served>,
-    /// Whether the store refused a status: a pass over all CRDs is due.
-    unstored: AtomicBool,
+    /// Whether a pass did not come to its end, as when the store refused a status: one over all CRDs is due.
+    unfinished: AtomicBool,
     pub(super) terminating: Arc<parking_lot::RwLock<HashSet<String>>>,
 }
 
+#[derive(Clone)]
 struct Served {
     group: String,
     plural: String,
@@ -104,7 +107,7 @@ impl State {
                     Some(first) => Some(first),
                     None => return,
                 },
-                () = tokio::time::sleep(PAUSE), if self.unstored.load(Relaxed) => None,
+                () = tokio::time::sleep(PAUSE), if self.unfinished.load(Relaxed) => None,
             };
             let mut waiting = Vec::new();
             // Everything that is waiting is answered by one pass.
@@ -114,7 +117,7 @@ impl State {
                 }
                 notice = receive.try_recv().ok();
             }
-            if self.unstored.swap(false, Relaxed) || !waiting.is_empty() {
+            if self.unfinished.swap(false, Relaxed) || !waiting.is_empty() {
                 self.sync().await;
                 for done in waiting {
                     let _ = done.send(());
@@ -171,12 +174,11 @@ impl State {
     /// Swaps the registry if anything about what is served changed.
     fn register(&mut self, crds: &[Value]) {
         let mut gone: Vec<Served> = Vec::new();
-        let mut fresh = Vec::new();
+        let (mut fresh, mut now_served) = (Vec::new(), Vec::new());
         let wanted: Vec<&Value> = crds.iter().filter(|c| names::may_serve(c, &self.built_in)).collect();
         let names: HashSet<&str> = wanted.iter().map(|c| c.name()).collect();
-        let removed: Vec<String> =
-            self.served.keys().filter(|n| !names.contains(n.as_str())).cloned().collect();
-        gone.extend(removed.iter().filter_map(|name| self.served.remove(name)));
+        let removed = self.served.iter().filter(|(name, _)| !names.contains(name.as_str()));
+        gone.extend(removed.map(|(_, served)| served.clone()));
         for crd in wanted {
             let fingerprint = fingerprint(crd);
             match self.served.get(crd.name()) {
@@ -189,8 +191,9 @@ impl State {
                 plural: crd["spec"]["names"].top_str("plural").to_owned(),
                 fingerprint,
             };
-            gone.extend(self.served.insert(crd.name().to_owned(), served));
+            gone.extend(self.served.get(crd.name()).cloned());
             fresh.extend(resources);
+            now_served.push((crd.name().to_owned(), served));
         }
         if gone.is_empty() && fresh.is_empty() {
             return;
@@ -201,6 +204,9 @@ impl State {
             }
             fresh.into_iter().for_each(|resource| editor.insert(resource));
         });
+        // Only now: should anything above panic, the next pass does it all again.
+        self.served.retain(|name, _| names.contains(name.as_str()));
+        self.served.extend(now_served);
     }
 
     /// Stores a CRD's new status; false if someone else wrote it meanwhile. What the store refuses is tried again later:
@@ -215,7 +221,7 @@ impl State {
             Ok(_) => true,
             Err(StorageError::Conflict { .. }) => false,
             Err(error) => {
-                self.unstored.store(true, Relaxed);
+                self.unfinished.store(true, Relaxed);
                 tracing::error!(crd = crd.name(), %error, "status of a CRD cannot be stored; it is tried again");
                 true
             }

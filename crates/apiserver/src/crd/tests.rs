@@ -338,6 +338,8 @@ struct Scripted {
     inner: MemoryStorage,
     /// How many writes succeed, and how many fail after them.
     script: parking_lot::Mutex<(usize, usize)>,
+    /// Whether to fail is to panic.
+    panics: bool,
 }
 
 impl Storage for Scripted {
@@ -351,6 +353,7 @@ impl Storage for Scripted {
         let fails = script.0 == 0 && left.is_some();
         *script = left.unwrap_or_default();
         if fails {
+            assert!(!self.panics, "on purpose");
             return Box::pin(async { Err(StorageError::Full("on purpose".into())) });
         }
         self.inner.write(write)
@@ -368,7 +371,7 @@ impl Storage for Scripted {
 #[tokio::test(start_paused = true)]
 async fn a_status_that_the_store_refused_is_stored_later() {
     // The CRD itself is stored; its status is refused twice.
-    let storage = Scripted { inner: MemoryStorage::new(), script: (1, 2).into() };
+    let storage = Scripted { inner: MemoryStorage::new(), script: (1, 2).into(), panics: false };
     let world = World::over(Arc::new(storage), HashMap::new()).await;
     world.create_crd(crd("widgets", "Widget")).await.unwrap();
     assert!(world.served("v1", "widgets").is_some());
@@ -378,7 +381,7 @@ async fn a_status_that_the_store_refused_is_stored_later() {
         })
         .await;
     // So is the end of a CRD that is deleted.
-    let storage = Scripted { inner: MemoryStorage::new(), script: (3, 2).into() };
+    let storage = Scripted { inner: MemoryStorage::new(), script: (3, 2).into(), panics: false };
     let world = World::over(Arc::new(storage), HashMap::new()).await;
     world.create_crd(crd("widgets", "Widget")).await.unwrap();
     let options = DeleteOptions::default();
@@ -388,6 +391,19 @@ async fn a_status_that_the_store_refused_is_stored_later() {
             world.objects.get_value(&world.crds, "", "widgets.example.com").await.is_err()
         })
         .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pass_that_panics_is_made_again() {
+    let storage = Scripted { inner: MemoryStorage::new(), script: (1, 1).into(), panics: true };
+    let world = World::over(Arc::new(storage), HashMap::new()).await;
+    world.create_crd(crd("widgets", "Widget")).await.unwrap();
+    world
+        .eventually("Established", async || {
+            condition(&world.crd("widgets.example.com").await, "Established")["status"] == "True"
+        })
+        .await;
+    assert!(world.served("v1", "widgets").is_some());
 }
 
 /// Stored CRDs are served again by the next server over the same store, and old objects get new defaults when read.
