@@ -68,7 +68,8 @@ impl Init {
         Ok(Next::after(Duration::from_millis(50)))
     }
 
-    /// Asks the API, not the caches: "absent" must be true.
+    /// Asks the API, not the caches: "absent" must be true. Of Machines and the control plane only the message depends on a
+    /// cache: Cluster API keeps its Cluster until they are gone.
     async fn remaining(&self, cluster: &Cluster, management_name: &str) -> Result<Remaining, Error> {
         let key = ObjectKey::of(cluster);
         let store = &self.context.store;
