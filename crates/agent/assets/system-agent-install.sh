@@ -448,15 +448,14 @@ own_uninstaller() {
     cat <<EOF
 #!/bin/sh
 # Removes the node agent from this machine. Kubernetes stays, unless --purge-distribution is given.
+# The agent removes itself and this script; after --help, or a mistyped argument, both are still there.
 CATTLE_AGENT_SYSTEMD_DIR='$SYSTEMD_DIR' CATTLE_AGENT_CONFIG='$CATTLE_AGENT_CONFIG_DIR/config.yaml' \\
     '$CATTLE_AGENT_BIN_PREFIX/bin/rancher-system-agent' uninstall "\$@"
-status=\$?
-rm -f '$CATTLE_AGENT_BIN_PREFIX/bin/rancher-system-agent' '$uninstaller'
-exit \$status
 EOF
 }
 
-# private FILE: standard input becomes the file, readable by root alone from its first byte on.
+# private FILE: standard input becomes the file, readable by root alone from its first byte on. At the end of a pipeline it
+# is a process of its own, and its failure must end this one as well: || exit 1.
 private() {
     (umask 077 && cat >"$1.tmp") && mv -f "$1.tmp" "$1" || fatal "cannot write $1"
 }
@@ -475,7 +474,7 @@ write_config() {
             echo "connectionInfoFile: $CATTLE_AGENT_VAR_DIR/rancher2_connection_info.json"
             echo "imagesFromServer: $(role "$CATTLE_AGENT_IMAGES_FROM_SERVER")"
         fi
-    } | private "$CATTLE_AGENT_CONFIG_DIR/config.yaml"
+    } | private "$CATTLE_AGENT_CONFIG_DIR/config.yaml" || exit 1
     "$BINARY" validate-config "$CATTLE_AGENT_CONFIG_DIR/config.yaml" >/dev/null || fatal "the agent refuses its configuration"
 }
 
@@ -495,7 +494,7 @@ machine_id() {
     [ -e "$id_file" ] || NEW_ID=$id_file
     mkdir -p "$CATTLE_AGENT_CONFIG_DIR" && chmod 0700 "$CATTLE_AGENT_CONFIG_DIR" ||
         fatal "cannot create $CATTLE_AGENT_CONFIG_DIR"
-    printf '%s\n' "$CATTLE_ID" | private "$id_file"
+    printf '%s\n' "$CATTLE_ID" | private "$id_file" || exit 1
 }
 
 role() { if is_true "$1"; then echo true; else echo false; fi; }
@@ -624,7 +623,7 @@ EOF
         if [ "$CATTLE_AGENT_BIN_PREFIX" != /usr/local ]; then
             echo "PATH=$PATH:$CATTLE_AGENT_BIN_PREFIX/bin"
         fi
-    } | private "$SYSTEMD_DIR/$UNIT.env"
+    } | private "$SYSTEMD_DIR/$UNIT.env" || exit 1
 }
 
 start_agent() {

@@ -17,6 +17,7 @@ use common::{
 
 const TOKEN: &str = "the \"token\"";
 const AGENT: &str = "usr/local/bin/rancher-system-agent";
+const UNINSTALLER: &str = "usr/local/bin/rancher-system-agent-uninstall.sh";
 const CONNECTION: &str = "var/lib/rancher/agent/rancher2_connection_info.json";
 const REGISTRATION: &str = "/v3/connect/agent";
 
@@ -173,7 +174,6 @@ async fn a_binary_with_another_checksum_is_never_installed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_uninstall_script_may_come_from_elsewhere() {
-    const UNINSTALLER: &str = "usr/local/bin/rancher-system-agent-uninstall.sh";
     let server = Server::start().await;
     let root = Root::new("none");
     assert_installed(&install(&server, &root, &[], &[]).await);
@@ -189,6 +189,35 @@ async fn an_uninstall_script_may_come_from_elsewhere() {
     assert!(!root.read(UNINSTALLER).contains("theirs"), "the one that works stays");
     assert_installed(&install(&server, &root, &local[..2], &[]).await);
     assert!(root.read(UNINSTALLER).contains("theirs"));
+}
+
+/// Both the one that the installer writes and the one that installers of others fetch from the server.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_uninstaller_removes_the_agent_and_itself_only_when_it_uninstalls() {
+    let server = Server::start().await;
+    let asset = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/system-agent-uninstall.sh");
+    let fetched = [
+        ("CATTLE_AGENT_UNINSTALL_LOCAL", "true"),
+        ("CATTLE_AGENT_UNINSTALL_LOCAL_LOCATION", asset.to_str().unwrap()),
+    ];
+    for env in [&[][..], &fetched] {
+        let root = Root::new("none");
+        assert_installed(&install(&server, &root, env, &[]).await);
+        for (argument, succeeds) in [("--help", true), ("--nonsense", false)] {
+            let mut command = root.command(&root.at(UNINSTALLER));
+            command.arg(argument);
+            let output = root.run(command).await;
+            assert_eq!(output.status.success(), succeeds, "{argument}: {}", said(&output));
+            assert!(root.at(AGENT).exists() && root.at(UNINSTALLER).exists(), "{env:?} {argument}");
+        }
+        // Whoever stands beside it calls it like this, and has no variables of the installer any more.
+        let mut command = root.command(Path::new("sh"));
+        command.args(["-c", "cd usr/local/bin && ./rancher-system-agent-uninstall.sh"]);
+        command.current_dir(root.dir.path()).env_remove("CATTLE_AGENT_BIN_PREFIX").env("CDPATH", "/usr");
+        let output = root.run(command).await;
+        assert!(output.status.success(), "{env:?}: {}", said(&output));
+        assert!(!root.at(AGENT).exists() && !root.at(UNINSTALLER).exists(), "{env:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
