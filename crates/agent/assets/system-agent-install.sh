@@ -26,6 +26,7 @@
 #   CATTLE_AGENT_UNINSTALL_URL, CATTLE_AGENT_UNINSTALL_CHECKSUM, CATTLE_AGENT_UNINSTALL_LOCAL=true +
 #   CATTLE_AGENT_UNINSTALL_LOCAL_LOCATION,
 #   CATTLE_AGENT_STRICT_VERIFY or STRICT_VERIFY, CATTLE_AGENT_RETRIES=4500, CATTLE_AGENT_RETRY_PAUSE=5,
+#   CATTLE_AGENT_REFUSALS=60                how often in a row the server may refuse the token before it is taken for wrong
 #   CATTLE_AGENT_SYSTEMD_DIR=/etc/systemd/system,
 #   CATTLE_AGENT_IMAGES_FROM_SERVER=false   ask the server for installer images too, before the registry of their name;
 #                                           the script that Drover serves says true
@@ -118,10 +119,16 @@ setup_env() {
     CATTLE_AGENT_IMAGES_FROM_SERVER=${CATTLE_AGENT_IMAGES_FROM_SERVER:-false}
     RETRIES=${CATTLE_AGENT_RETRIES:-4500}
     RETRY_PAUSE=${CATTLE_AGENT_RETRY_PAUSE:-5}
+    # Five minutes, with the pauses between. Not by the clock: that of a new machine may be set meanwhile.
+    MOST_REFUSALS=${CATTLE_AGENT_REFUSALS:-60}
+    [ "$MOST_REFUSALS" -lt "$RETRIES" ] || MOST_REFUSALS=$RETRIES
     CATTLE_SERVER=${CATTLE_SERVER%/}
-    case "$CATTLE_LOCAL_ENABLED$CATTLE_REMOTE_ENABLED$CATTLE_PRESERVE_WORKDIR" in
-    *[!a-z]*) fatal "CATTLE_REMOTE_ENABLED, CATTLE_LOCAL_ENABLED and CATTLE_PRESERVE_WORKDIR must be true or false" ;;
-    esac
+    for value in "$CATTLE_LOCAL_ENABLED" "$CATTLE_REMOTE_ENABLED" "$CATTLE_PRESERVE_WORKDIR"; do
+        case "$value" in
+        true | false) ;;
+        *) fatal "CATTLE_REMOTE_ENABLED, CATTLE_LOCAL_ENABLED and CATTLE_PRESERVE_WORKDIR must be true or false" ;;
+        esac
+    done
     is_true "$CATTLE_REMOTE_ENABLED" || is_true "$CATTLE_LOCAL_ENABLED" ||
         fatal "CATTLE_REMOTE_ENABLED and CATTLE_LOCAL_ENABLED are both false: the agent would have nothing to do"
     setup_source
@@ -460,7 +467,9 @@ private() {
     (umask 077 && cat >"$1.tmp") && mv -f "$1.tmp" "$1" || fatal "cannot write $1"
 }
 
+# The agent itself says whether it understands it, before it takes the place of one that works.
 write_config() {
+    config=$CATTLE_AGENT_CONFIG_DIR/config.yaml
     {
         echo "workDirectory: $CATTLE_AGENT_VAR_DIR/work"
         echo "appliedPlanDirectory: $CATTLE_AGENT_VAR_DIR/applied"
@@ -474,8 +483,12 @@ write_config() {
             echo "connectionInfoFile: $CATTLE_AGENT_VAR_DIR/rancher2_connection_info.json"
             echo "imagesFromServer: $(role "$CATTLE_AGENT_IMAGES_FROM_SERVER")"
         fi
-    } | private "$CATTLE_AGENT_CONFIG_DIR/config.yaml" || exit 1
-    "$BINARY" validate-config "$CATTLE_AGENT_CONFIG_DIR/config.yaml" >/dev/null || fatal "the agent refuses its configuration"
+    } | private "$config.new" || exit 1
+    if ! "$BINARY" validate-config "$config.new" >/dev/null; then
+        rm -f "$config.new"
+        fatal "the agent refuses its configuration"
+    fi
+    mv -f "$config.new" "$config" || fatal "cannot write $config"
 }
 
 # The machine's identity: made once and kept, so that a second run is the same machine. It is on disk before the server
@@ -520,7 +533,10 @@ fetch_connection() {
     # A server that has just started may not know all its tokens yet, so once is not enough.
     if is_refusal "$status"; then
         REFUSALS=$((REFUSALS + 1))
-        [ "$REFUSALS" -lt 3 ] || give_up
+        [ "$REFUSALS" -lt "$MOST_REFUSALS" ] || give_up
+        [ "$REFUSALS" -gt 1 ] || warn "the token is refused: it is wrong, or the server has just started and does not know it yet"
+    else
+        REFUSALS=0
     fi
     return 1
 }
@@ -539,16 +555,19 @@ give_up() {
         rm -f "$NEW_ID"
         rmdir -p "$CATTLE_AGENT_CONFIG_DIR" 2>/dev/null || :
     fi
-    fatal "$CATTLE_SERVER refuses the token (--token): it is wrong or has expired; nothing was installed"
+    fatal "$CATTLE_SERVER refuses the token (--token): it is wrong or has expired$UNTOUCHED"
 }
 
 # Before anything is installed, so that a wrong token leaves no trace.
 connect() {
     is_true "$CATTLE_REMOTE_ENABLED" || return 0
     REFUSALS=0
+    UNTOUCHED="; nothing was installed"
     (umask 077 && : >"$TMP/connection.json")
     retry "registering with $CATTLE_SERVER" fetch_connection
     info "registered with $CATTLE_SERVER"
+    # From now on the server knows the machine by its identity, whatever it refuses later.
+    REFUSALS=0 NEW_ID='' UNTOUCHED=''
 }
 
 validate_connection() {

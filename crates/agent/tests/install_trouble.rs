@@ -8,9 +8,10 @@ use std::process::Output;
 
 use common::{
     manager::Server,
-    root::{Root, said},
+    root::{Root, one_client_each, said},
 };
 
+const CONFIG: &str = "etc/rancher/agent/config.yaml";
 const ID: &str = "etc/rancher/agent/cattle-id";
 const REGISTRATION: &str = "/v3/connect/agent";
 
@@ -36,4 +37,62 @@ async fn a_file_that_cannot_be_written_ends_the_installation() {
     let output = install(&server, &root, &[]).await;
     assert!(!output.status.success() && said(&output).contains("cannot write"), "{}", said(&output));
     assert!(!root.at("systemctl.log").exists(), "an agent without its proxies is not started");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_configuration_that_is_refused_leaves_the_one_that_works() {
+    let server = Server::start().await;
+    let root = Root::new("none");
+    let output = install(&server, &root, &[]).await;
+    assert!(output.status.success(), "{}", said(&output));
+    let before = root.read(CONFIG);
+    // The last is no YAML.
+    let odd = root.at("var: x");
+    for wrong in [
+        ("CATTLE_LOCAL_ENABLED", "enabled"),
+        ("CATTLE_PRESERVE_WORKDIR", "yes"),
+        ("CATTLE_AGENT_VAR_DIR", odd.to_str().unwrap()),
+    ] {
+        let output = install(&server, &root, &[wrong]).await;
+        assert!(
+            !output.status.success() && said(&output).contains("[FATAL]"),
+            "{wrong:?}: {}",
+            said(&output)
+        );
+        assert_eq!(root.read(CONFIG), before, "{wrong:?}");
+        let beside = std::fs::read_dir(root.at(CONFIG).parent().unwrap()).unwrap().count();
+        assert_eq!(beside, 2, "{wrong:?}: nothing but the configuration and the identity");
+    }
+}
+
+/// Its answer is the same as to a token that is wrong.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_does_not_know_its_tokens_yet_is_asked_again() {
+    let server = Server::start().await;
+    let answers = |answers: &[(usize, u16)]| {
+        for (times, code) in answers {
+            server.answer_instead(REGISTRATION, *times, *code, "<html>later</html>");
+        }
+    };
+    for without in one_client_each() {
+        let patient = [("CATTLE_AGENT_RETRIES", "10"), ("CATTLE_AGENT_REFUSALS", "3")];
+        for (env, given) in [
+            (&patient[..1], &[(8, 401)][..]),
+            // Something else in between: the server is just about to start.
+            (&patient, &[(2, 401), (1, 503), (2, 401)]),
+            // A page that is no connection: what was refused before does not count any more.
+            (&[], &[(2, 401), (1, 200), (3, 401)]),
+        ] {
+            answers(given);
+            let output = install(&server, &Root::new(without), env).await;
+            assert!(output.status.success(), "without {without} {given:?}: {}", said(&output));
+        }
+        // Refused for good after it has registered: the server knows the machine by its identity, which therefore stays.
+        let root = Root::new(without);
+        answers(&[(1, 200), (4, 401)]);
+        let output = install(&server, &root, &[]).await;
+        let text = said(&output);
+        assert!(!output.status.success() && text.contains("refuses the token (--token)"), "{text}");
+        assert!(!text.contains("nothing was installed") && root.at(ID).exists(), "without {without}: {text}");
+    }
 }
