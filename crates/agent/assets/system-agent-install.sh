@@ -365,7 +365,9 @@ create_directories() {
 # a download takes.
 take_interlock() {
     INTERLOCK=$CATTLE_AGENT_VAR_DIR/interlock/restart-pending
-    : >"$INTERLOCK" && chmod 0600 "$INTERLOCK" || fatal "cannot write $INTERLOCK"
+    # With its time. The agent would write that into an empty file, perhaps just after it was removed here, and then wait
+    # for five minutes for nobody.
+    LC_ALL=C date -u '+%a %b %e %H:%M:%S UTC %Y' | private "$INTERLOCK" || exit 1
     waited=0
     while [ -e "$CATTLE_AGENT_VAR_DIR/interlock/applyinator-active" ]; do
         [ "$waited" -gt 0 ] || info "waiting for the running agent to finish its plan"
@@ -385,7 +387,7 @@ download_binary() {
         [ -n "$CATTLE_AGENT_BINARY_LOCAL_LOCATION" ] || fatal "CATTLE_AGENT_BINARY_LOCAL_LOCATION is required"
         cp "$CATTLE_AGENT_BINARY_LOCAL_LOCATION" "$TMP/agent" || fatal "cannot copy $CATTLE_AGENT_BINARY_LOCAL_LOCATION"
     elif [ -n "$CATTLE_AGENT_BINARY_URL" ]; then
-        retry "downloading $CATTLE_AGENT_BINARY_URL" fetch_asset "$CATTLE_AGENT_BINARY_URL"
+        retry "downloading $CATTLE_AGENT_BINARY_URL" fetch_asset "$CATTLE_AGENT_BINARY_URL" "$TMP/agent"
     else
         retry "downloading the agent from $CATTLE_AGENT_BINARY_BASE_URL" fetch_binary
     fi
@@ -415,40 +417,45 @@ install_binary() {
 }
 
 fetch_binary() {
-    fetch_asset "$CATTLE_AGENT_BINARY_BASE_URL/drover-agent-$ARCH" ||
-        fetch_asset "$CATTLE_AGENT_BINARY_BASE_URL/rancher-system-agent-$ARCH"
+    fetch_asset "$CATTLE_AGENT_BINARY_BASE_URL/drover-agent-$ARCH" "$TMP/agent" ||
+        fetch_asset "$CATTLE_AGENT_BINARY_BASE_URL/rancher-system-agent-$ARCH" "$TMP/agent"
 }
 
-# The server is trusted by the pinned authority alone. Another place may have its certificate from that authority too, or
-# from one that this system trusts.
+# fetch_asset URL FILE: the server is trusted by the pinned authority alone. Another place may have its certificate from
+# that authority too, or from one that this system trusts.
 fetch_asset() {
-    fetch ca "$1" "$TMP/agent" 600 && return 0
+    fetch ca "$1" "$2" 600 && return 0
     case "$1" in
     "${CATTLE_SERVER:-none}"/*) return 1 ;;
     esac
-    [ -n "$CA_FILE" ] && fetch system "$1" "$TMP/agent" 600
+    [ -n "$CA_FILE" ] && fetch system "$1" "$2" 600
 }
 
-# What was asked for, else one that asks the agent itself.
-write_uninstaller() {
-    uninstaller=$CATTLE_AGENT_BIN_PREFIX/bin/rancher-system-agent-uninstall.sh
+# The uninstall script that was asked for, else one that asks the agent itself. As early as the binary.
+download_uninstaller() {
     if is_true "$CATTLE_AGENT_UNINSTALL_LOCAL"; then
-        cp "$CATTLE_AGENT_UNINSTALL_LOCAL_LOCATION" "$uninstaller.tmp" ||
+        cp "$CATTLE_AGENT_UNINSTALL_LOCAL_LOCATION" "$TMP/uninstall.sh" ||
             fatal "cannot copy CATTLE_AGENT_UNINSTALL_LOCAL_LOCATION ($CATTLE_AGENT_UNINSTALL_LOCAL_LOCATION)"
     elif [ -n "$CATTLE_AGENT_UNINSTALL_URL" ]; then
-        retry "downloading $CATTLE_AGENT_UNINSTALL_URL" fetch_asset "$CATTLE_AGENT_UNINSTALL_URL"
-        cp "$TMP/agent" "$uninstaller.tmp" || fatal "cannot write $uninstaller.tmp"
+        retry "downloading $CATTLE_AGENT_UNINSTALL_URL" fetch_asset "$CATTLE_AGENT_UNINSTALL_URL" "$TMP/uninstall.sh"
     else
-        own_uninstaller >"$uninstaller.tmp" || fatal "cannot write $uninstaller.tmp"
+        own_uninstaller >"$TMP/uninstall.sh" || fatal "cannot write $TMP/uninstall.sh"
     fi
     if [ -n "$CATTLE_AGENT_UNINSTALL_CHECKSUM" ]; then
-        found=$(sha256_of "$uninstaller.tmp")
-        if [ "$found" != "$CATTLE_AGENT_UNINSTALL_CHECKSUM" ]; then
-            rm -f "$uninstaller.tmp"
+        found=$(sha256_of "$TMP/uninstall.sh")
+        [ "$found" = "$CATTLE_AGENT_UNINSTALL_CHECKSUM" ] ||
             fatal "the uninstall script has checksum $found, but $CATTLE_AGENT_UNINSTALL_CHECKSUM was expected"
-        fi
     fi
-    chmod 0755 "$uninstaller.tmp" && mv -f "$uninstaller.tmp" "$uninstaller" || fatal "cannot install $uninstaller"
+    case "$(head -c 2 "$TMP/uninstall.sh")" in
+    '#!') ;;
+    *) fatal "the uninstall script is no script: it begins with $(head -c 40 "$TMP/uninstall.sh" | tr -cd ' -~')" ;;
+    esac
+}
+
+install_uninstaller() {
+    uninstaller=$CATTLE_AGENT_BIN_PREFIX/bin/rancher-system-agent-uninstall.sh
+    cp "$TMP/uninstall.sh" "$uninstaller.tmp" && chmod 0755 "$uninstaller.tmp" &&
+        mv -f "$uninstaller.tmp" "$uninstaller" || fatal "cannot install $uninstaller"
 }
 
 own_uninstaller() {
@@ -491,6 +498,12 @@ write_config() {
     mv -f "$config.new" "$config" || fatal "cannot write $config"
 }
 
+# durable PATH...: with all that their file systems hold. Not with others, where the sync of this machine can do that: one
+# that does not answer any more would hold us for ever.
+durable() {
+    sync -f "$@" 2>/dev/null || sync
+}
+
 # The machine's identity: made once and kept, so that a second run is the same machine. It is on disk before the server
 # hears of it: a run that is cut off must not leave a machine there that nobody will ever be.
 machine_id() {
@@ -508,6 +521,7 @@ machine_id() {
     mkdir -p "$CATTLE_AGENT_CONFIG_DIR" && chmod 0700 "$CATTLE_AGENT_CONFIG_DIR" ||
         fatal "cannot create $CATTLE_AGENT_CONFIG_DIR"
     printf '%s\n' "$CATTLE_ID" | private "$id_file" || exit 1
+    durable "$id_file"
 }
 
 role() { if is_true "$1"; then echo true; else echo false; fi; }
@@ -666,15 +680,18 @@ main() {
     setup_prefix
     resolve_addresses
     download_binary
+    download_uninstaller
     machine_id
     connect
     create_directories
     install_binary
-    write_uninstaller
+    install_uninstaller
     write_config
     write_connection
     take_interlock
     write_unit
+    # What is started is there after a power cut, too.
+    durable "$BINARY" "$CATTLE_AGENT_CONFIG_DIR" "$CATTLE_AGENT_VAR_DIR" "$SYSTEMD_DIR"
     start_agent
 }
 

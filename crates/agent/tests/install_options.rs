@@ -5,7 +5,6 @@
 mod common;
 
 use std::{
-    os::unix::fs::PermissionsExt as _,
     path::Path,
     process::{Command, Output},
 };
@@ -78,18 +77,10 @@ async fn an_interface_without_an_address_is_refused_by_name() {
     let server = Server::start().await;
     let root = Root::new("ip");
     // It knows every interface, and no address.
-    program(&root, "ip", "exit 0");
+    root.program("ip", "exit 0");
     let output = install(&server, &root, &[], &["--address", "dummy0"]).await;
     assert_refused(&output, &["--address dummy0: no such address was found"]);
     assert!(root.is_untouched() && server.count(REGISTRATION) == 0);
-}
-
-/// Puts a program of the test among those of the machine.
-fn program(root: &Root, name: &str, script: &str) {
-    let path = Path::new(&root.path).join(name);
-    let _ = std::fs::remove_file(&path);
-    std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
 }
 
 /// The services have fixed addresses, so it is the client that is played: it notes what it is asked for.
@@ -109,7 +100,7 @@ async fn keywords_ask_the_metadata_service_of_their_cloud() {
         echo "$1"
         [ "$1" = "$REFUSED" ] && exit 22
         printf 10.9.8.7 > "$out""#;
-    program(&root, "curl", &format!("{{ {note}\n}} >> {}", root.at("asked").display()));
+    root.program("curl", &format!("{{ {note}\n}} >> {}", root.at("asked").display()));
     let aws = "http://169.254.169.254/latest/meta-data";
     let digital = "http://169.254.169.254/metadata/v1/interfaces";
     let azure = "http://169.254.169.254/metadata/instance/network/interface/0/ipv4/ipAddress/0";

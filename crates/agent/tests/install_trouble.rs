@@ -96,3 +96,48 @@ async fn a_server_that_does_not_know_its_tokens_yet_is_asked_again() {
         assert!(!text.contains("nothing was installed") && root.at(ID).exists(), "without {without}: {text}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_uninstall_script_that_cannot_be_had_is_told_before_the_server_hears_of_the_machine() {
+    let server = Server::start().await;
+    let url = format!("{}/theirs.sh", server.url);
+    let env = [("CATTLE_AGENT_UNINSTALL_URL", url.as_str()), ("CATTLE_AGENT_RETRIES", "2")];
+    for (times, code, text, why) in
+        [(2, 404, "", "failed 2 times, giving up"), (1, 200, "<html>log in</html>", "is no script")]
+    {
+        let root = Root::new("none");
+        server.answer_instead("/theirs.sh", times, code, text);
+        let output = install(&server, &root, &env).await;
+        assert!(!output.status.success() && said(&output).contains(why), "{}", said(&output));
+        assert!(server.count(REGISTRATION) == 0 && root.is_untouched(), "{why}");
+    }
+    let root = Root::new("none");
+    server.answer_instead("/theirs.sh", 1, 200, "#!/bin/sh\necho theirs\n");
+    let output = install(&server, &root, &env).await;
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(root.read("usr/local/bin/rancher-system-agent-uninstall.sh").contains("theirs"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_server_and_systemd_are_told_of_is_on_disk_before() {
+    let server = Server::start().await;
+    let root = Root::new("none");
+    let at = |name: &str| root.at(name).display().to_string();
+    let (id, unit) = (at(ID), at("etc/systemd/system/rancher-system-agent.service"));
+    let [log, started] = [at("sync.log"), at("systemctl.log")];
+    root.program(
+        "sync",
+        &format!("{{ echo called; ls {id} {unit} {started} 2>/dev/null; }} >> {log}; test \"$1\" != -f"),
+    );
+    server.answer_instead(REGISTRATION, 4, 401, "");
+    let output = install(&server, &root, &[]).await;
+    assert!(!output.status.success(), "{}", said(&output));
+    // Tried for the file systems in question, then for all, since this one cannot do better.
+    let first = format!("called\n{id}\n").repeat(2);
+    assert_eq!(root.read("sync.log"), first, "before it was refused");
+
+    let output = install(&server, &root, &[]).await;
+    assert!(output.status.success(), "{}", said(&output));
+    let second = format!("called\n{id}\n{unit}\n").repeat(2);
+    assert_eq!(root.read("sync.log"), format!("{first}{first}{second}"));
+}
