@@ -26,6 +26,7 @@
 #   CATTLE_AGENT_UNINSTALL_URL, CATTLE_AGENT_UNINSTALL_CHECKSUM, CATTLE_AGENT_UNINSTALL_LOCAL=true +
 #   CATTLE_AGENT_UNINSTALL_LOCAL_LOCATION,
 #   CATTLE_AGENT_STRICT_VERIFY or STRICT_VERIFY, CATTLE_AGENT_RETRIES=4500, CATTLE_AGENT_RETRY_PAUSE=5,
+#   CATTLE_AGENT_REFUSALS=60                how often in a row the server may refuse the token before it is taken for wrong
 #   CATTLE_AGENT_SYSTEMD_DIR=/etc/systemd/system,
 #   CATTLE_AGENT_IMAGES_FROM_SERVER=false   ask the server for installer images too, before the registry of their name;
 #                                           the script that Drover serves says true
@@ -118,10 +119,16 @@ setup_env() {
     CATTLE_AGENT_IMAGES_FROM_SERVER=${CATTLE_AGENT_IMAGES_FROM_SERVER:-false}
     RETRIES=${CATTLE_AGENT_RETRIES:-4500}
     RETRY_PAUSE=${CATTLE_AGENT_RETRY_PAUSE:-5}
+    # Five minutes, with the pauses between. Not by the clock: that of a new machine may be set meanwhile.
+    MOST_REFUSALS=${CATTLE_AGENT_REFUSALS:-60}
+    [ "$MOST_REFUSALS" -lt "$RETRIES" ] || MOST_REFUSALS=$RETRIES
     CATTLE_SERVER=${CATTLE_SERVER%/}
-    case "$CATTLE_LOCAL_ENABLED$CATTLE_REMOTE_ENABLED$CATTLE_PRESERVE_WORKDIR" in
-    *[!a-z]*) fatal "CATTLE_REMOTE_ENABLED, CATTLE_LOCAL_ENABLED and CATTLE_PRESERVE_WORKDIR must be true or false" ;;
-    esac
+    for value in "$CATTLE_LOCAL_ENABLED" "$CATTLE_REMOTE_ENABLED" "$CATTLE_PRESERVE_WORKDIR"; do
+        case "$value" in
+        true | false) ;;
+        *) fatal "CATTLE_REMOTE_ENABLED, CATTLE_LOCAL_ENABLED and CATTLE_PRESERVE_WORKDIR must be true or false" ;;
+        esac
+    done
     is_true "$CATTLE_REMOTE_ENABLED" || is_true "$CATTLE_LOCAL_ENABLED" ||
         fatal "CATTLE_REMOTE_ENABLED and CATTLE_LOCAL_ENABLED are both false: the agent would have nothing to do"
     setup_source
@@ -358,7 +365,9 @@ create_directories() {
 # a download takes.
 take_interlock() {
     INTERLOCK=$CATTLE_AGENT_VAR_DIR/interlock/restart-pending
-    : >"$INTERLOCK" && chmod 0600 "$INTERLOCK" || fatal "cannot write $INTERLOCK"
+    # With its time. The agent would write that into an empty file, perhaps just after it was removed here, and then wait
+    # for five minutes for nobody.
+    LC_ALL=C date -u '+%a %b %e %H:%M:%S UTC %Y' | private "$INTERLOCK" || exit 1
     waited=0
     while [ -e "$CATTLE_AGENT_VAR_DIR/interlock/applyinator-active" ]; do
         [ "$waited" -gt 0 ] || info "waiting for the running agent to finish its plan"
@@ -378,7 +387,7 @@ download_binary() {
         [ -n "$CATTLE_AGENT_BINARY_LOCAL_LOCATION" ] || fatal "CATTLE_AGENT_BINARY_LOCAL_LOCATION is required"
         cp "$CATTLE_AGENT_BINARY_LOCAL_LOCATION" "$TMP/agent" || fatal "cannot copy $CATTLE_AGENT_BINARY_LOCAL_LOCATION"
     elif [ -n "$CATTLE_AGENT_BINARY_URL" ]; then
-        retry "downloading $CATTLE_AGENT_BINARY_URL" fetch_asset "$CATTLE_AGENT_BINARY_URL"
+        retry "downloading $CATTLE_AGENT_BINARY_URL" fetch_asset "$CATTLE_AGENT_BINARY_URL" "$TMP/agent"
     else
         retry "downloading the agent from $CATTLE_AGENT_BINARY_BASE_URL" fetch_binary
     fi
@@ -408,60 +417,66 @@ install_binary() {
 }
 
 fetch_binary() {
-    fetch_asset "$CATTLE_AGENT_BINARY_BASE_URL/drover-agent-$ARCH" ||
-        fetch_asset "$CATTLE_AGENT_BINARY_BASE_URL/rancher-system-agent-$ARCH"
+    fetch_asset "$CATTLE_AGENT_BINARY_BASE_URL/drover-agent-$ARCH" "$TMP/agent" ||
+        fetch_asset "$CATTLE_AGENT_BINARY_BASE_URL/rancher-system-agent-$ARCH" "$TMP/agent"
 }
 
-# The server is trusted by the pinned authority alone. Another place may have its certificate from that authority too, or
-# from one that this system trusts.
+# fetch_asset URL FILE: the server is trusted by the pinned authority alone. Another place may have its certificate from
+# that authority too, or from one that this system trusts.
 fetch_asset() {
-    fetch ca "$1" "$TMP/agent" 600 && return 0
+    fetch ca "$1" "$2" 600 && return 0
     case "$1" in
     "${CATTLE_SERVER:-none}"/*) return 1 ;;
     esac
-    [ -n "$CA_FILE" ] && fetch system "$1" "$TMP/agent" 600
+    [ -n "$CA_FILE" ] && fetch system "$1" "$2" 600
 }
 
-# What was asked for, else one that asks the agent itself.
-write_uninstaller() {
-    uninstaller=$CATTLE_AGENT_BIN_PREFIX/bin/rancher-system-agent-uninstall.sh
+# The uninstall script that was asked for, else one that asks the agent itself. As early as the binary.
+download_uninstaller() {
     if is_true "$CATTLE_AGENT_UNINSTALL_LOCAL"; then
-        cp "$CATTLE_AGENT_UNINSTALL_LOCAL_LOCATION" "$uninstaller.tmp" ||
+        cp "$CATTLE_AGENT_UNINSTALL_LOCAL_LOCATION" "$TMP/uninstall.sh" ||
             fatal "cannot copy CATTLE_AGENT_UNINSTALL_LOCAL_LOCATION ($CATTLE_AGENT_UNINSTALL_LOCAL_LOCATION)"
     elif [ -n "$CATTLE_AGENT_UNINSTALL_URL" ]; then
-        retry "downloading $CATTLE_AGENT_UNINSTALL_URL" fetch_asset "$CATTLE_AGENT_UNINSTALL_URL"
-        cp "$TMP/agent" "$uninstaller.tmp" || fatal "cannot write $uninstaller.tmp"
+        retry "downloading $CATTLE_AGENT_UNINSTALL_URL" fetch_asset "$CATTLE_AGENT_UNINSTALL_URL" "$TMP/uninstall.sh"
     else
-        own_uninstaller >"$uninstaller.tmp" || fatal "cannot write $uninstaller.tmp"
+        own_uninstaller >"$TMP/uninstall.sh" || fatal "cannot write $TMP/uninstall.sh"
     fi
     if [ -n "$CATTLE_AGENT_UNINSTALL_CHECKSUM" ]; then
-        found=$(sha256_of "$uninstaller.tmp")
-        if [ "$found" != "$CATTLE_AGENT_UNINSTALL_CHECKSUM" ]; then
-            rm -f "$uninstaller.tmp"
+        found=$(sha256_of "$TMP/uninstall.sh")
+        [ "$found" = "$CATTLE_AGENT_UNINSTALL_CHECKSUM" ] ||
             fatal "the uninstall script has checksum $found, but $CATTLE_AGENT_UNINSTALL_CHECKSUM was expected"
-        fi
     fi
-    chmod 0755 "$uninstaller.tmp" && mv -f "$uninstaller.tmp" "$uninstaller" || fatal "cannot install $uninstaller"
+    case "$(head -c 2 "$TMP/uninstall.sh")" in
+    '#!') ;;
+    *) fatal "the uninstall script is no script: it begins with $(head -c 40 "$TMP/uninstall.sh" | tr -cd ' -~')" ;;
+    esac
+}
+
+install_uninstaller() {
+    uninstaller=$CATTLE_AGENT_BIN_PREFIX/bin/rancher-system-agent-uninstall.sh
+    cp "$TMP/uninstall.sh" "$uninstaller.tmp" && chmod 0755 "$uninstaller.tmp" &&
+        mv -f "$uninstaller.tmp" "$uninstaller" || fatal "cannot install $uninstaller"
 }
 
 own_uninstaller() {
     cat <<EOF
 #!/bin/sh
 # Removes the node agent from this machine. Kubernetes stays, unless --purge-distribution is given.
+# The agent removes itself and this script; after --help, or a mistyped argument, both are still there.
 CATTLE_AGENT_SYSTEMD_DIR='$SYSTEMD_DIR' CATTLE_AGENT_CONFIG='$CATTLE_AGENT_CONFIG_DIR/config.yaml' \\
     '$CATTLE_AGENT_BIN_PREFIX/bin/rancher-system-agent' uninstall "\$@"
-status=\$?
-rm -f '$CATTLE_AGENT_BIN_PREFIX/bin/rancher-system-agent' '$uninstaller'
-exit \$status
 EOF
 }
 
-# private FILE: standard input becomes the file, readable by root alone from its first byte on.
+# private FILE: standard input becomes the file, readable by root alone from its first byte on. At the end of a pipeline it
+# is a process of its own, and its failure must end this one as well: || exit 1.
 private() {
     (umask 077 && cat >"$1.tmp") && mv -f "$1.tmp" "$1" || fatal "cannot write $1"
 }
 
+# The agent itself says whether it understands it, before it takes the place of one that works.
 write_config() {
+    config=$CATTLE_AGENT_CONFIG_DIR/config.yaml
     {
         echo "workDirectory: $CATTLE_AGENT_VAR_DIR/work"
         echo "appliedPlanDirectory: $CATTLE_AGENT_VAR_DIR/applied"
@@ -475,8 +490,18 @@ write_config() {
             echo "connectionInfoFile: $CATTLE_AGENT_VAR_DIR/rancher2_connection_info.json"
             echo "imagesFromServer: $(role "$CATTLE_AGENT_IMAGES_FROM_SERVER")"
         fi
-    } | private "$CATTLE_AGENT_CONFIG_DIR/config.yaml"
-    "$BINARY" validate-config "$CATTLE_AGENT_CONFIG_DIR/config.yaml" >/dev/null || fatal "the agent refuses its configuration"
+    } | private "$config.new" || exit 1
+    if ! "$BINARY" validate-config "$config.new" >/dev/null; then
+        rm -f "$config.new"
+        fatal "the agent refuses its configuration"
+    fi
+    mv -f "$config.new" "$config" || fatal "cannot write $config"
+}
+
+# durable PATH...: with all that their file systems hold. Not with others, where the sync of this machine can do that: one
+# that does not answer any more would hold us for ever.
+durable() {
+    sync -f "$@" 2>/dev/null || sync
 }
 
 # The machine's identity: made once and kept, so that a second run is the same machine. It is on disk before the server
@@ -495,7 +520,8 @@ machine_id() {
     [ -e "$id_file" ] || NEW_ID=$id_file
     mkdir -p "$CATTLE_AGENT_CONFIG_DIR" && chmod 0700 "$CATTLE_AGENT_CONFIG_DIR" ||
         fatal "cannot create $CATTLE_AGENT_CONFIG_DIR"
-    printf '%s\n' "$CATTLE_ID" | private "$id_file"
+    printf '%s\n' "$CATTLE_ID" | private "$id_file" || exit 1
+    durable "$id_file"
 }
 
 role() { if is_true "$1"; then echo true; else echo false; fi; }
@@ -521,7 +547,10 @@ fetch_connection() {
     # A server that has just started may not know all its tokens yet, so once is not enough.
     if is_refusal "$status"; then
         REFUSALS=$((REFUSALS + 1))
-        [ "$REFUSALS" -lt 3 ] || give_up
+        [ "$REFUSALS" -lt "$MOST_REFUSALS" ] || give_up
+        [ "$REFUSALS" -gt 1 ] || warn "the token is refused: it is wrong, or the server has just started and does not know it yet"
+    else
+        REFUSALS=0
     fi
     return 1
 }
@@ -540,16 +569,19 @@ give_up() {
         rm -f "$NEW_ID"
         rmdir -p "$CATTLE_AGENT_CONFIG_DIR" 2>/dev/null || :
     fi
-    fatal "$CATTLE_SERVER refuses the token (--token): it is wrong or has expired; nothing was installed"
+    fatal "$CATTLE_SERVER refuses the token (--token): it is wrong or has expired$UNTOUCHED"
 }
 
 # Before anything is installed, so that a wrong token leaves no trace.
 connect() {
     is_true "$CATTLE_REMOTE_ENABLED" || return 0
     REFUSALS=0
+    UNTOUCHED="; nothing was installed"
     (umask 077 && : >"$TMP/connection.json")
     retry "registering with $CATTLE_SERVER" fetch_connection
     info "registered with $CATTLE_SERVER"
+    # From now on the server knows the machine by its identity, whatever it refuses later.
+    REFUSALS=0 NEW_ID='' UNTOUCHED=''
 }
 
 validate_connection() {
@@ -624,7 +656,7 @@ EOF
         if [ "$CATTLE_AGENT_BIN_PREFIX" != /usr/local ]; then
             echo "PATH=$PATH:$CATTLE_AGENT_BIN_PREFIX/bin"
         fi
-    } | private "$SYSTEMD_DIR/$UNIT.env"
+    } | private "$SYSTEMD_DIR/$UNIT.env" || exit 1
 }
 
 start_agent() {
@@ -648,15 +680,18 @@ main() {
     setup_prefix
     resolve_addresses
     download_binary
+    download_uninstaller
     machine_id
     connect
     create_directories
     install_binary
-    write_uninstaller
+    install_uninstaller
     write_config
     write_connection
     take_interlock
     write_unit
+    # What is started is there after a power cut, too.
+    durable "$BINARY" "$CATTLE_AGENT_CONFIG_DIR" "$CATTLE_AGENT_VAR_DIR" "$SYSTEMD_DIR"
     start_agent
 }
 

@@ -5,7 +5,6 @@
 mod common;
 
 use std::{
-    os::unix::fs::PermissionsExt as _,
     path::Path,
     process::{Command, Output},
 };
@@ -17,6 +16,7 @@ use common::{
 
 const TOKEN: &str = "the \"token\"";
 const AGENT: &str = "usr/local/bin/rancher-system-agent";
+const UNINSTALLER: &str = "usr/local/bin/rancher-system-agent-uninstall.sh";
 const CONNECTION: &str = "var/lib/rancher/agent/rancher2_connection_info.json";
 const REGISTRATION: &str = "/v3/connect/agent";
 
@@ -77,18 +77,10 @@ async fn an_interface_without_an_address_is_refused_by_name() {
     let server = Server::start().await;
     let root = Root::new("ip");
     // It knows every interface, and no address.
-    program(&root, "ip", "exit 0");
+    root.program("ip", "exit 0");
     let output = install(&server, &root, &[], &["--address", "dummy0"]).await;
     assert_refused(&output, &["--address dummy0: no such address was found"]);
     assert!(root.is_untouched() && server.count(REGISTRATION) == 0);
-}
-
-/// Puts a program of the test among those of the machine.
-fn program(root: &Root, name: &str, script: &str) {
-    let path = Path::new(&root.path).join(name);
-    let _ = std::fs::remove_file(&path);
-    std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
 }
 
 /// The services have fixed addresses, so it is the client that is played: it notes what it is asked for.
@@ -108,7 +100,7 @@ async fn keywords_ask_the_metadata_service_of_their_cloud() {
         echo "$1"
         [ "$1" = "$REFUSED" ] && exit 22
         printf 10.9.8.7 > "$out""#;
-    program(&root, "curl", &format!("{{ {note}\n}} >> {}", root.at("asked").display()));
+    root.program("curl", &format!("{{ {note}\n}} >> {}", root.at("asked").display()));
     let aws = "http://169.254.169.254/latest/meta-data";
     let digital = "http://169.254.169.254/metadata/v1/interfaces";
     let azure = "http://169.254.169.254/metadata/instance/network/interface/0/ipv4/ipAddress/0";
@@ -173,7 +165,6 @@ async fn a_binary_with_another_checksum_is_never_installed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_uninstall_script_may_come_from_elsewhere() {
-    const UNINSTALLER: &str = "usr/local/bin/rancher-system-agent-uninstall.sh";
     let server = Server::start().await;
     let root = Root::new("none");
     assert_installed(&install(&server, &root, &[], &[]).await);
@@ -189,6 +180,35 @@ async fn an_uninstall_script_may_come_from_elsewhere() {
     assert!(!root.read(UNINSTALLER).contains("theirs"), "the one that works stays");
     assert_installed(&install(&server, &root, &local[..2], &[]).await);
     assert!(root.read(UNINSTALLER).contains("theirs"));
+}
+
+/// Both the one that the installer writes and the one that installers of others fetch from the server.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_uninstaller_removes_the_agent_and_itself_only_when_it_uninstalls() {
+    let server = Server::start().await;
+    let asset = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/system-agent-uninstall.sh");
+    let fetched = [
+        ("CATTLE_AGENT_UNINSTALL_LOCAL", "true"),
+        ("CATTLE_AGENT_UNINSTALL_LOCAL_LOCATION", asset.to_str().unwrap()),
+    ];
+    for env in [&[][..], &fetched] {
+        let root = Root::new("none");
+        assert_installed(&install(&server, &root, env, &[]).await);
+        for (argument, succeeds) in [("--help", true), ("--nonsense", false)] {
+            let mut command = root.command(&root.at(UNINSTALLER));
+            command.arg(argument);
+            let output = root.run(command).await;
+            assert_eq!(output.status.success(), succeeds, "{argument}: {}", said(&output));
+            assert!(root.at(AGENT).exists() && root.at(UNINSTALLER).exists(), "{env:?} {argument}");
+        }
+        // Whoever stands beside it calls it like this, and has no variables of the installer any more.
+        let mut command = root.command(Path::new("sh"));
+        command.args(["-c", "cd usr/local/bin && ./rancher-system-agent-uninstall.sh"]);
+        command.current_dir(root.dir.path()).env_remove("CATTLE_AGENT_BIN_PREFIX").env("CDPATH", "/usr");
+        let output = root.run(command).await;
+        assert!(output.status.success(), "{env:?}: {}", said(&output));
+        assert!(!root.at(AGENT).exists() && !root.at(UNINSTALLER).exists(), "{env:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -419,6 +419,43 @@ async fn killed_again_and_again_by_a_bad_server_and_a_bad_machine_it_still_gets_
     }
 }
 
+/// A success that only the outbox knows of is told by the next agent, whose probes have not asked anything yet.
+#[tokio::test(start_paused = true)]
+async fn what_was_healthy_before_a_plan_is_not_so_after_it_because_the_agent_was_restarted() {
+    let probed = |name: &str| {
+        json!({
+            "instructions": [{"name": name, "command": "x", "args": [name, "5"]}],
+            "probes": {"p": {"failureThreshold": 3, "httpGet": {"url": "http://127.0.0.1/"}}},
+        })
+        .to_string()
+    };
+    let mut node = Node::new(11);
+    node.api().create(&[("plan", &probed("a")), ("plan-state", "pending")]);
+    node.start();
+    node.api().until("healthy", |api| api.text("probe-statuses").contains("true")).await;
+    let text = probed("b");
+    node.api().plan(&text, Some("pending"));
+    node.api().until_text("plan-state", "in-progress").await;
+    node.api().set_down(true);
+    *node.world.healthy.lock().unwrap() = false;
+    let outbox = || node.host.read(Path::new("/v/outbox.json")).unwrap_or_default();
+    node.api().until("it is applied", |_| String::from_utf8(outbox()).unwrap().contains("succeeded")).await;
+    node.stop().await;
+    node.api().set_down(false);
+    assert!(node.api().text("probe-statuses").contains("true"), "as it was before the plan");
+
+    node.start();
+    node.api().until_text("applied-checksum", &sum(&text)).await;
+    let written = node.api().written();
+    let told =
+        |data: &&common::Data| data.get("applied-checksum").is_some_and(|of| *of == sum(&text).as_bytes());
+    let first = written.iter().find(told).unwrap();
+    assert_eq!(first["plan-state"], b"succeeded");
+    let statuses = String::from_utf8(first["probe-statuses"].clone()).unwrap();
+    assert!(!statuses.contains("true"), "{statuses}");
+    assert_eq!(node.runs("b").len(), 1);
+}
+
 #[tokio::test(start_paused = true)]
 async fn hundreds_of_machines_live_in_one_process_and_on_one_api_server() {
     let api = Api::new();

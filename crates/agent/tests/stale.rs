@@ -1,5 +1,5 @@
 //! A list that tells of the past: because it was asked for before the agent wrote, or because the server went back to a
-//! backup. The first must not run a plan twice, the second must be believed.
+//! backup. The first must not run a plan twice, the second must be believed. And a watch that does, which must not.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // helpers outside #[test] functions
 
@@ -10,7 +10,7 @@ use std::{
     path::Path,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicUsize, Ordering::SeqCst},
+        atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
     },
     time::Duration,
 };
@@ -26,8 +26,12 @@ use http::{Method, Request, Response};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
-use serde_json::Value;
-use tokio::{sync::Notify, time::sleep};
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    sync::Notify,
+    time::sleep,
+};
 
 /// Between the agent and the API: ends the watch, holds an update back, and goes back in time, on command.
 #[derive(Clone)]
@@ -46,6 +50,10 @@ struct State {
     /// What the first list said.
     backup: Mutex<Option<Bytes>>,
     restored: Mutex<bool>,
+    /// What the watch says when it ends; nothing but that it is too old, if there is nothing.
+    late: Mutex<Vec<&'static str>>,
+    /// Whether probes are answered.
+    healthy: AtomicBool,
 }
 
 impl Between {
@@ -61,6 +69,8 @@ impl Between {
             runs: AtomicUsize::new(0),
             backup: Mutex::default(),
             restored: Mutex::default(),
+            late: Mutex::default(),
+            healthy: AtomicBool::new(true),
         }))
     }
 
@@ -79,7 +89,13 @@ impl Between {
         }
         if query.contains("watch=true") {
             state.end_watch.notified().await;
-            return Ok(status(410, "too old"));
+            let late = std::mem::take(&mut *state.late.lock().unwrap());
+            if late.is_empty() {
+                return Ok(status(410, "too old"));
+            }
+            let list: Value = serde_json::from_slice(state.backup.lock().unwrap().as_ref().unwrap()).unwrap();
+            let event = |kind| format!("{}\n", json!({"type": kind, "object": list["items"][0]}));
+            return Ok(whole(late.into_iter().map(event).collect::<String>().into()));
         }
         if path.ends_with("/secrets") {
             let body = self.backed_up(state.api.answer(request).await?).await;
@@ -138,10 +154,18 @@ impl Program for Between {
         Box::pin(async { Ok(Exit::Code(0)) })
     }
 
-    fn dial<'a>(&'a self, _: &'a str, _: u16) -> BoxFuture<'a, io::Result<BoxIo>> {
-        let (here, there) = tokio::io::duplex(64 * 1024);
+    fn dial<'a>(&'a self, _: &'a str, port: u16) -> BoxFuture<'a, io::Result<BoxIo>> {
+        let (here, mut there) = tokio::io::duplex(64 * 1024);
         let between = self.clone();
+        if port == 80 && !self.0.healthy.load(SeqCst) {
+            return Box::pin(async { Err(io::ErrorKind::ConnectionRefused.into()) });
+        }
         tokio::spawn(async move {
+            if port == 80 {
+                let _ = there.read(&mut [0; 2048]).await;
+                let _ = there.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await;
+                return;
+            }
             let service = hyper::service::service_fn(move |request| {
                 let between = between.clone();
                 async move { between.answer(request).await }
@@ -183,5 +207,40 @@ async fn a_server_that_went_back_to_a_backup_is_believed() {
     between.0.end_watch.notify_one();
     // The plan is pending as it was in the backup, and of a lower revision than the agent wrote.
     api.until("it is asked to apply the plan, and says so", |_| between.0.puts.load(SeqCst) > 2).await;
+    agent.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_secret_that_was_made_anew_is_obeyed_although_the_watch_has_not_heard_of_it() {
+    let probed = |name: &str| {
+        json!({
+            "instructions": [{"name": name, "command": "x", "args": [name]}],
+            "probes": {"p": {"httpGet": {"url": "http://127.0.0.1/"}}},
+        })
+        .to_string()
+    };
+    let between = Between::new(usize::MAX);
+    let (state, api) = (&*between.0, between.0.api.clone());
+    api.create(&[("plan", &probed("old")), ("plan-state", "pending")]);
+    let agent = between.start();
+    api.until("it is healthy", |api| api.text("probe-statuses").contains("true")).await;
+    // Another secret of that name. The watch says nothing, for so short a time that nobody takes it for dead; a probe
+    // makes the agent look at the secret.
+    let (gets, runs) = (state.gets.load(SeqCst), state.runs.load(SeqCst));
+    api.create(&[("plan", &probed("new")), ("plan-state", "pending")]);
+    state.healthy.store(false, SeqCst);
+    api.until_text("plan-state", "succeeded").await;
+    sleep(Duration::from_secs(8)).await;
+    let asked = state.gets.load(SeqCst) - gets;
+    assert!(asked < 20, "it was read {asked} times");
+    assert_eq!((state.lists.load(SeqCst), state.runs.load(SeqCst)), (1, runs + 1));
+
+    // What the watch had to say of the first one is of no interest any more.
+    state.late.lock().unwrap().extend(["MODIFIED", "DELETED"]);
+    state.end_watch.notify_one();
+    sleep(Duration::from_secs(8)).await;
+    state.healthy.store(true, SeqCst);
+    api.until("it is healthy again", |api| api.text("probe-statuses").contains("true")).await;
+    assert_eq!((state.lists.load(SeqCst), state.runs.load(SeqCst)), (1, runs + 1));
     agent.abort();
 }

@@ -279,7 +279,7 @@ fn a_wrong_registration_token_or_ca_checksum_installs_nothing() {
         let answer = person.drover(&["get", "registration-command", "own", "--worker"]);
         if answer.code == 0 { Ok(answer.out) } else { Err(answer.err) }
     });
-    let command = command.trim().replace("sudo sh", "CATTLE_AGENT_RETRY_PAUSE=0 sh");
+    let command = command.trim().replace("sudo sh", "CATTLE_AGENT_RETRY_PAUSE=0 CATTLE_AGENT_REFUSALS=3 sh");
     let word_after =
         |flag: &str| command.split_once(flag).unwrap().1.split_whitespace().next().unwrap().to_owned();
     // Installers of others fetch the agent and its uninstaller by these names.

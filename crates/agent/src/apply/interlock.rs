@@ -30,8 +30,8 @@ impl Interlock {
         Self(used.then(|| directory.to_owned()))
     }
 
-    /// Until when a pass must wait, if it must. The installer leaves the file empty, and the agent's first look gives it
-    /// its time.
+    /// Until when a pass must wait, if it must. The original's installer leaves the file empty, and the agent's first look
+    /// gives it its time.
     pub(super) fn blocked_until(&self, host: &dyn Host) -> io::Result<Option<Timestamp>> {
         let Some(directory) = &self.0 else { return Ok(None) };
         let path = directory.join(RESTART_PENDING);
@@ -92,6 +92,13 @@ mod tests {
         tokio::time::advance(std::time::Duration::from_secs(2)).await;
         assert_eq!(lock.blocked_until(&host).unwrap(), None);
         assert!(host.stat(Path::new("/i/restart-pending")).is_err(), "the file is removed");
+        // A file with its time is only read: written anew, it could outlive the installer that removes it.
+        let dated = unix_date::format(host.now());
+        host.replace(Path::new("/i/restart-pending"), dated.as_bytes(), Attr { mode: 0o600, owner: None })
+            .unwrap();
+        let writes = host.writes();
+        assert!(lock.blocked_until(&host).unwrap().is_some());
+        assert_eq!(host.writes(), writes);
         lock.begin(&host);
         assert!(host.stat(Path::new("/i/applyinator-active")).is_ok());
         lock.end(&host);

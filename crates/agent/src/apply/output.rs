@@ -321,4 +321,16 @@ mod tests {
         capture.write(Source::Stdout, &[b'z'; 5000]);
         assert_eq!(capture.last_line().unwrap().len(), LAST_LINE);
     }
+
+    #[test]
+    fn a_long_last_line_out_of_a_private_file_is_no_reason() {
+        use base64::{Engine as _, engine::general_purpose::STANDARD};
+        let line = format!("certificate-data: {}", "q".repeat(700));
+        let content = STANDARD.encode(format!("kind: Config\n{line}\n"));
+        let file = drover_plan::File { path: "/etc/x.yaml".into(), content, ..Default::default() };
+        let redactor = Redactor::of_files(&[file]);
+        let mut capture = Capture::together("x_0", &redactor);
+        capture.write(Source::Stdout, line.as_bytes());
+        assert_eq!(capture.last_line().unwrap(), "[redacted]");
+    }
 }

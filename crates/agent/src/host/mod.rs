@@ -7,6 +7,7 @@
 #[cfg(any(windows, test))]
 mod access_list;
 mod alive;
+mod dial;
 #[cfg(unix)]
 mod left;
 mod lookup;

@@ -4,20 +4,16 @@ use std::{
     fs,
     hash::{BuildHasher as _, Hasher as _},
     io::{self, Read, Write},
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use jiff::Timestamp;
-use tokio::net::TcpStream;
 
 use super::{
-    Attr, BoxFuture, BoxIo, Exec, Exit, Host, Kind, Sink, Stat, Watcher, lookup::Lookups, process, put, sys,
+    Attr, BoxFuture, BoxIo, Exec, Exit, Host, Kind, Sink, Stat, Watcher, dial, lookup::Lookups, process, put,
+    sys,
 };
-
-/// How long a TCP connection may take to open.
-const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// See the module.
 pub struct RealHost {
@@ -222,9 +218,7 @@ impl Host for RealHost {
     fn dial<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, io::Result<BoxIo>> {
         Box::pin(async move {
             let host = host.trim_start_matches('[').trim_end_matches(']');
-            let stream = tokio::time::timeout(DIAL_TIMEOUT, connect(&self.lookups, host, port))
-                .await
-                .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "connection attempt timed out"))??;
+            let stream = dial::connect(&self.lookups, host, port).await?;
             stream.set_nodelay(true)?;
             // A watch can be silent for minutes: without keep-alive a dead path would go unnoticed as long.
             let keepalive = socket2::TcpKeepalive::new()
@@ -254,17 +248,4 @@ fn stat(found: &fs::Metadata) -> Stat {
     };
     let (mode, uid, gid) = sys::attributes(found);
     Stat { kind, mode, uid, gid, len: found.len() }
-}
-
-async fn connect(lookups: &Lookups, host: &str, port: u16) -> io::Result<TcpStream> {
-    let addresses = if host == "localhost" {
-        // Most probes ask this name every few seconds; the resolver would start a thread each time.
-        vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()]
-    } else if let Ok(address) = host.parse::<IpAddr>() {
-        vec![address]
-    } else {
-        lookups.find(host).await?
-    };
-    let addresses: Vec<SocketAddr> = addresses.into_iter().map(|address| (address, port).into()).collect();
-    TcpStream::connect(&addresses[..]).await
 }

@@ -30,8 +30,9 @@ use proxy::Proxy;
 pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Bytes a second, on the slowest line that is put up with.
 const SLOWEST: u64 = 16 * 1024;
-/// How long TLS and proxy may take once TCP is up.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(15);
+/// How long a connection may take to open: the name, TCP, the proxy and TLS. The first two have limits of their own in
+/// the host, and this leaves something to the others.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(45);
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
@@ -173,9 +174,7 @@ impl Client {
 
     /// A byte stream to the origin, encrypted if it is https: for whoever speaks something else than requests on it.
     pub async fn open(&self) -> Result<BoxIo, Error> {
-        tokio::time::timeout(HANDSHAKE_TIMEOUT * 2, self.dial())
-            .await
-            .map_err(|_| Error::Timeout(HANDSHAKE_TIMEOUT * 2))?
+        tokio::time::timeout(OPEN_TIMEOUT, self.dial()).await.map_err(|_| Error::Timeout(OPEN_TIMEOUT))?
     }
 
     async fn dial(&self) -> Result<BoxIo, Error> {

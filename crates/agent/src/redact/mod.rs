@@ -20,7 +20,6 @@ use std::{
     hash::{DefaultHasher, Hash as _, Hasher as _},
 };
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
 use drover_plan::File;
 
 /// What stands for a secret in a log.
@@ -47,9 +46,10 @@ impl Redactor {
     /// Secrets in the files of a plan.
     pub fn of_files(files: &[File]) -> Self {
         let mut redactor = Self::default();
-        for file in files.iter().filter(|file| file.action.is_empty() && !file.directory) {
+        // Any other word means to write it; see `apply::files`.
+        for file in files.iter().filter(|file| file.action != "delete" && !file.directory) {
             // What is no base64 will not be written either.
-            let content = STANDARD.decode(&file.content).unwrap_or_default();
+            let content = drover_plan::from_base64(&file.content).unwrap_or_default();
             redactor.file(file, &String::from_utf8_lossy(&content));
         }
         redactor
@@ -136,6 +136,11 @@ impl Redactor {
     pub fn clean_start(&self, text: &str, length: usize) -> (String, usize) {
         if text.len() <= length {
             return (self.clean(text), text.len());
+        }
+        // Lines of files are known as a whole only, so this is told before anything is cut off.
+        if let Some(shown) = self.before_line_of_file(text) {
+            let (start, end) = self.clean_start(shown, length);
+            return if end < shown.len() { (start, end) } else { (start + BLOT, text.len()) };
         }
         let places = self.places(text);
         let mut end = length;

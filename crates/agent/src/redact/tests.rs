@@ -1,3 +1,5 @@
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+
 use super::*;
 
 fn of_env(env: &[&str]) -> Redactor {
@@ -123,4 +125,36 @@ fn the_beginning_of_a_long_line_ends_before_a_secret_and_not_within() {
     redactor = Redactor::of_files(&[file("/etc/x.yaml", "600", &format!("a: b-c-d-e-f\ncert: {long}\n"))]);
     assert!(redactor.reach() >= 20_000);
     assert_eq!(redactor.clean_start(&format!("+ cert: {long} and more"), 8192).0, "+ ");
+}
+
+#[test]
+fn a_line_of_a_private_file_does_not_show_because_it_is_cut() {
+    let line = format!("certificate-data: {}", "q".repeat(700));
+    let redactor =
+        Redactor::of_files(&[file("/etc/x.yaml", "600", &format!("kind: Config\n{line}\nend: of it\n"))]);
+    assert_eq!(redactor.clean_start(&line, 512), ("[redacted]".into(), line.len()));
+    let numbered = format!("12: {line}");
+    assert_eq!(redactor.clean_start(&numbered, 512), ("12:[redacted]".into(), numbered.len()));
+    // What stands before it may be long by itself.
+    let late = format!("{} {line}", "x".repeat(600));
+    assert_eq!(redactor.clean_start(&late, 512), ("x".repeat(512), 512));
+    assert_eq!(redactor.clean_start(&late, 700), (format!("{} [redacted]", "x".repeat(600)), late.len()));
+}
+
+#[test]
+fn every_file_that_is_written_is_known_however_it_is_given() {
+    let private = |action: &str, content: &str| {
+        let mut encoded = STANDARD.encode(content);
+        encoded.insert(4, '\n');
+        let file = File { action: action.into(), content: encoded, ..file("/etc/x", "600", "") };
+        Redactor::of_files(&[file])
+    };
+    for action in ["", "create", "Delete"] {
+        assert_eq!(
+            private(action, "one-line-secret").clean("is one-line-secret"),
+            "is [redacted]",
+            "{action}"
+        );
+    }
+    assert_eq!(private("delete", "one-line-secret").clean("one-line-secret"), "one-line-secret");
 }

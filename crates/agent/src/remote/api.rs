@@ -95,8 +95,8 @@ pub struct Api {
 pub enum Event {
     /// The secret, new or changed.
     Changed(Secret),
-    /// The secret is gone.
-    Deleted,
+    /// The secret with this uid is gone. There may be another of its name by now.
+    Deleted(String),
 }
 
 impl Api {
@@ -323,8 +323,9 @@ impl Watch {
                 Ok(Some(Event::Changed(secret)))
             }
             "DELETED" => {
-                self.revision = Secret::from_value(object)?.resource_version;
-                Ok(Some(Event::Deleted))
+                let secret = Secret::from_value(object)?;
+                self.revision = secret.resource_version;
+                Ok(Some(Event::Deleted(secret.uid)))
             }
             "BOOKMARK" => {
                 if let Some(revision) = object["metadata"]["resourceVersion"].as_str() {

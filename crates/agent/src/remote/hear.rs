@@ -53,17 +53,12 @@ impl Held {
 impl Remote {
     /// Takes in the latest word on the secret.
     pub(super) fn hear(&mut self, word: Word) {
-        let Word::Secret { secret, authoritative } = word else {
-            if self.seen.take().is_some() {
-                tracing::info!("the plan secret was deleted; waiting for it to be made again");
-            }
-            self.first = true;
-            self.doubt = false;
-            self.prober.follow(&Default::default(), &Default::default());
-            return;
+        let (secret, authoritative) = match word {
+            Word::Secret { secret, authoritative } => (secret, authoritative),
+            Word::Gone { uid } => return self.hear_gone(uid.as_deref()),
         };
+        // Revisions of one secret go on in the next that is made under its name.
         if let Some(seen) = &self.seen
-            && seen.uid == secret.uid
             && let (Some(old), Some(new)) = (seen.revision, secret.revision())
             && (new < old || (new == old && !authoritative))
         {
@@ -73,6 +68,22 @@ impl Remote {
             return;
         }
         self.see(*secret);
+    }
+
+    /// The secret, or the one of this uid, is gone.
+    fn hear_gone(&mut self, uid: Option<&str>) {
+        if let (Some(uid), Some(seen)) = (uid, &self.seen)
+            && seen.uid != uid
+        {
+            // A watch lags behind: this process has read already what took its place.
+            return;
+        }
+        if self.seen.take().is_some() {
+            tracing::info!("the plan secret was deleted; waiting for it to be made again");
+        }
+        self.first = true;
+        self.doubt = false;
+        self.prober.follow(&Default::default(), &Default::default());
     }
 
     pub(super) fn see(&mut self, mut secret: Secret) {
@@ -91,9 +102,15 @@ impl Remote {
         let offered = (decide::state_bytes(&secret.data) == Some(b"pending")).then(|| secret.clone());
         let plan_bytes = secret.data.remove(keys::PLAN);
         secret.data.remove(keys::APPLIED_PLAN);
+        let is_applied = |data: &Data| {
+            checksum.as_deref().is_some_and(|sum| decide::text(data, keys::APPLIED_CHECKSUM) == sum)
+        };
+        let told = is_applied(&secret.data);
         if self.pending.uid == secret.uid {
             self.pending.lay_onto(&mut secret.data, checksum.as_deref());
         }
+        // A predecessor applied the plan and could not say so: its probes have to prove themselves as after any success.
+        let forget = anew && !told && is_applied(&secret.data);
         let before = self.seen.take().filter(|seen| seen.uid == secret.uid && seen.checksum == checksum);
         let (mut plan, mut broken) = before.map(|seen| (seen.plan, seen.broken)).unwrap_or_default();
         let now_done = self.is_done(&secret.data, checksum.as_deref());
@@ -116,8 +133,8 @@ impl Remote {
             self.periodic = periodic::without_outputs(&ran);
         }
         let probes = plan.as_ref().map(|held| held.plan.probes.clone()).unwrap_or_default();
-        let known =
-            secret.data.get(keys::PROBE_STATUSES).and_then(|bytes| drover_plan::from_slice(bytes).ok());
+        let known = secret.data.get(keys::PROBE_STATUSES).filter(|_| !forget);
+        let known = known.and_then(|bytes| drover_plan::from_slice(bytes).ok());
         self.prober.follow(&probes, &known.unwrap_or_default());
         self.seen =
             Some(Seen { uid: secret.uid, revision, checksum, data: secret.data, plan, broken, offered });

@@ -32,7 +32,10 @@ pub enum Word {
         authoritative: bool,
     },
     /// It does not exist.
-    Gone,
+    Gone {
+        /// Which one, if it was a watch that said so.
+        uid: Option<String>,
+    },
 }
 
 /// State shared between the task that keeps the connection and the one that uses it.
@@ -106,7 +109,7 @@ impl Link {
             // An event that follows a list nobody has heard of yet stands for that list too: dropped as a late one, it
             // would take the list with it.
             *authoritative |=
-                matches!(shared.word, Some(Word::Gone | Word::Secret { authoritative: true, .. }));
+                matches!(shared.word, Some(Word::Gone { .. } | Word::Secret { authoritative: true, .. }));
         }
         shared.word = Some(word);
         drop(shared);
@@ -139,7 +142,7 @@ impl Link {
         let (secret, mut revision) = api.list().await?;
         self.tell(match secret {
             Some(secret) => Word::Secret { secret: Box::new(secret), authoritative: true },
-            None => Word::Gone,
+            None => Word::Gone { uid: None },
         });
         self.up(&api.server());
         loop {
@@ -159,7 +162,7 @@ impl Link {
                         *backoff = FIRST_BACKOFF;
                         self.tell(Word::Secret { secret: Box::new(secret), authoritative: false });
                     }
-                    Ok(Some(Event::Deleted)) => self.tell(Word::Gone),
+                    Ok(Some(Event::Deleted(uid))) => self.tell(Word::Gone { uid: Some(uid) }),
                     Ok(None) => break,
                     Err(Error::Expired) => return Ok(()),
                     Err(error) => return Err(error.into()),
@@ -272,7 +275,7 @@ mod tests {
         assert_eq!(heard(&link), Some(("9".into(), true)));
         link.tell(word("10", false));
         assert_eq!(heard(&link), Some(("10".into(), false)), "the list was heard");
-        link.tell(Word::Gone);
+        link.tell(Word::Gone { uid: None });
         link.tell(word("1", false));
         assert_eq!(heard(&link), Some(("1".into(), true)));
     }

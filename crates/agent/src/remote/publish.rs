@@ -34,8 +34,10 @@ impl Remote {
         loop {
             let mut secret = api.get().await?;
             if self.seen.as_ref().is_none_or(|seen| seen.uid != secret.uid) {
-                // Another secret than the results are about. The watch will tell.
+                // Another secret than the results are about. Not left to the watch: it may be far behind, and until then
+                // the probes would be as unsaid as before and ask again at once.
                 self.forget_pending();
+                self.see(secret);
                 return Ok(());
             }
             let before = secret.data.clone();

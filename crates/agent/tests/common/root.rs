@@ -1,4 +1,5 @@
-//! A directory that stands for a machine on which the install script runs, with a `systemctl` that only takes notes.
+//! A directory that stands for a machine on which the install script runs, with a `systemctl` and a `sync` that only take
+//! notes.
 
 use std::{
     os::unix::fs::PermissionsExt as _,
@@ -21,20 +22,28 @@ impl Root {
         for folder in ["/usr/bin", "/bin", "/usr/sbin", "/sbin"] {
             for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
                 let name = entry.file_name();
-                if name != without && name != "systemctl" {
+                if name != without {
                     let _ = std::os::unix::fs::symlink(entry.path(), tools.join(name));
                 }
             }
         }
-        let systemctl = tools.join("systemctl");
-        std::fs::write(
-            &systemctl,
-            format!("#!/bin/sh\necho \"$*\" >> {}/systemctl.log\n", dir.path().display()),
-        )
-        .unwrap();
-        std::fs::set_permissions(&systemctl, std::fs::Permissions::from_mode(0o755)).unwrap();
         let path = tools.to_str().unwrap().to_owned();
-        Self { dir, path }
+        let root = Self { dir, path };
+        // The disk of whoever runs the tests is not waited for.
+        for name in ["systemctl", "sync"] {
+            let log = root.at(&format!("{name}.log"));
+            root.program(name, &format!("echo \"$*\" >> {}", log.display()));
+        }
+        root
+    }
+
+    /// Puts a program of the test among those of the machine.
+    pub fn program(&self, name: &str, script: &str) {
+        let path = Path::new(&self.path).join(name);
+        // Most of them are links to those of the real one.
+        let _ = std::fs::remove_file(&path);
+        std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
     }
 
     pub fn at(&self, name: &str) -> PathBuf {

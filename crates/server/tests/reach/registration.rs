@@ -57,7 +57,8 @@ impl Machine {
             .env("CATTLE_AGENT_BINARY_LOCAL", "true")
             .env("CATTLE_AGENT_BINARY_LOCAL_LOCATION", self.at("agent"))
             .env("CATTLE_AGENT_RETRIES", "60")
-            .env("CATTLE_AGENT_RETRY_PAUSE", "1");
+            .env("CATTLE_AGENT_RETRY_PAUSE", "1")
+            .env("CATTLE_AGENT_REFUSALS", "3");
         tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
     }
 }
