@@ -13,7 +13,7 @@ use kube::api::{Api, ApiResource, DynamicObject, ListParams};
 use serde_json::json;
 
 use crate::cluster::{self, Plane};
-use crate::output::{Format, age, answer, columns};
+use crate::output::{Format, age, answer, chain, columns, note};
 
 #[derive(Args)]
 pub(crate) struct Get {
@@ -68,8 +68,12 @@ impl Get {
         match self.what {
             What::Clusters { names, all_namespaces, output, plane } => {
                 let client = plane.client().await?;
-                let found = clusters(client, &plane.namespace, &names, all_namespaces).await?;
-                answer(&shown(found, names.len() == 1, output)?)?;
+                if names.is_empty() {
+                    let found = clusters(client, &plane.namespace, all_namespaces).await?;
+                    answer(&shown(found, false, output)?)?;
+                } else {
+                    return named(&client, &plane.namespace, &names, output).await;
+                }
             }
             What::Kubeconfig { name, plane } => {
                 let client = plane.client().await?;
@@ -100,21 +104,34 @@ async fn find(client: &kube::Client, namespace: &str, name: &str) -> anyhow::Res
     })
 }
 
-async fn clusters(
-    client: kube::Client,
+async fn clusters(client: kube::Client, namespace: &str, all: bool) -> anyhow::Result<Vec<Cluster>> {
+    let api: Api<Cluster> = if all { Api::all(client) } else { Api::namespaced(client, namespace) };
+    Ok(api.list(&ListParams::default()).await?.items)
+}
+
+/// Prints those that are there and says of each other why not, as kubectl does.
+async fn named(
+    client: &kube::Client,
     namespace: &str,
     names: &[String],
-    all: bool,
-) -> anyhow::Result<Vec<Cluster>> {
-    if names.is_empty() {
-        let api: Api<Cluster> = if all { Api::all(client) } else { Api::namespaced(client, namespace) };
-        return Ok(api.list(&ListParams::default()).await?.items);
-    }
-    let mut found = vec![];
+    output: Format,
+) -> anyhow::Result<i32> {
+    let (mut found, mut missed) = (vec![], vec![]);
     for name in names {
-        found.push(find(&client, namespace, name).await?);
+        match find(client, namespace, name).await {
+            Ok(cluster) => found.push(cluster),
+            Err(error) => missed.push(error),
+        }
     }
-    Ok(found)
+    // Who asked for several in a machine's form can read an empty list; a person has no use for it.
+    let bare = names.len() == 1;
+    if !found.is_empty() || !(bare || output == Format::Table) {
+        answer(&shown(found, bare, output)?)?;
+    }
+    for error in &missed {
+        note(&format!("drover: {}", chain(error)));
+    }
+    Ok(i32::from(!missed.is_empty()))
 }
 
 /// Clusters as kubectl would print them: one that was asked for by name is bare, others are a List; who owns which field
