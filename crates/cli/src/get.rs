@@ -12,6 +12,7 @@ use kube::ResourceExt;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams};
 use serde_json::json;
 
+use crate::args::path_name;
 use crate::cluster::{self, Plane};
 use crate::output::{Format, age, answer, chain, columns, note};
 
@@ -27,7 +28,7 @@ enum What {
     #[command(visible_alias = "cluster")]
     Clusters {
         /// Only these.
-        #[arg(value_name = "NAME")]
+        #[arg(value_name = "NAME", value_parser = path_name)]
         names: Vec<String>,
         /// In all namespaces.
         #[arg(short = 'A', long, conflicts_with = "names")]
@@ -41,6 +42,7 @@ enum What {
     /// Print the kubeconfig of a cluster.
     Kubeconfig {
         /// The cluster.
+        #[arg(value_parser = path_name)]
         name: String,
         #[command(flatten)]
         plane: Plane,
@@ -48,6 +50,7 @@ enum What {
     /// Print the command that makes a machine of yours a node of a cluster; run it there as root.
     RegistrationCommand {
         /// The cluster.
+        #[arg(value_parser = path_name)]
         name: String,
         /// The machine shall run etcd.
         #[arg(long)]
@@ -68,12 +71,16 @@ impl Get {
         match self.what {
             What::Clusters { names, all_namespaces, output, plane } => {
                 let client = plane.client().await?;
-                if names.is_empty() {
-                    let found = clusters(client, &plane.namespace, all_namespaces).await?;
-                    answer(&shown(found, false, output)?)?;
-                } else {
+                if !names.is_empty() {
                     return named(&client, &plane.namespace, &names, output).await;
                 }
+                let found = clusters(client, &plane.namespace, all_namespaces).await?;
+                let text = if found.is_empty() && output == Format::Table {
+                    nothing((!all_namespaces).then_some(plane.namespace.as_str()))
+                } else {
+                    shown(found, false, output)?
+                };
+                answer(&text)?;
             }
             What::Kubeconfig { name, plane } => {
                 let client = plane.client().await?;
@@ -151,10 +158,17 @@ fn shown(mut clusters: Vec<Cluster>, bare: bool, output: Format) -> anyhow::Resu
     }
 }
 
-fn table(clusters: &[Cluster], now: Timestamp) -> String {
-    if clusters.is_empty() {
-        return "no clusters\n".to_owned();
+/// What is said to a person instead of a table without rows.
+fn nothing(namespace: Option<&str>) -> String {
+    match namespace {
+        Some(namespace) => {
+            format!("no clusters in namespace {namespace}; `drover get clusters -A` lists all\n")
+        }
+        None => "no clusters\n".to_owned(),
     }
+}
+
+fn table(clusters: &[Cluster], now: Timestamp) -> String {
     let row = |cluster: &Cluster| {
         let status = cluster.status.as_ref();
         let condition = |type_: &str| status.and_then(|s| s.conditions.iter().find(|c| c.type_ == type_));
@@ -225,6 +239,12 @@ mod tests {
         waits.status = serde_json::from_value(status).unwrap();
         let drawn = table(&[waits], Timestamp::UNIX_EPOCH);
         assert!(drawn.lines().count() == 2 && drawn.ends_with("* b * c\n"), "{drawn}");
+    }
+
+    #[test]
+    fn an_empty_answer_says_where_it_looked() {
+        assert!(nothing(Some("here")).starts_with("no clusters in namespace here; `drover get clusters -A`"));
+        assert_eq!(nothing(None), "no clusters\n");
     }
 
     #[test]

@@ -19,7 +19,7 @@ use drover_server::{DataDir, Manager};
 use kube::Client;
 use tokio::signal::unix::SignalKind;
 
-use crate::args::{DataDirArg, bind_address};
+use crate::args::{DataDirArg, bind_address, machine_count};
 use crate::output::{drover_at, full_disk_named, say};
 use crate::server::{BROKEN, Signals, ground, own_executable, start};
 use crate::{cluster, logging};
@@ -39,7 +39,7 @@ pub(crate) struct Quickstart {
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8443", value_parser = bind_address)]
     bind: SocketAddr,
     /// How many machines: one runs the control plane, the others are workers [default: 3].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(2..=50))]
+    #[arg(long, value_name = "N", value_parser = machine_count)]
     machines: Option<u16>,
     /// The demo cluster's Kubernetes version.
     #[arg(long, value_name = "V", help = format!("The demo cluster's Kubernetes version [default: {}]", demo::DEFAULT_VERSION))]
