@@ -49,6 +49,20 @@ pub(crate) fn bind_address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| "it is an IP address and a port, like 127.0.0.1:8443".to_owned())
 }
 
+/// `--machines`.
+pub(crate) fn machine_count(text: &str) -> Result<u16, String> {
+    let count = text.parse().ok().filter(|count| (2..=50).contains(count));
+    count.ok_or_else(|| "it is a number from 2 to 50".to_owned())
+}
+
+/// The name of an object or of a namespace, which becomes a part of a URL's path.
+pub(crate) fn path_name(text: &str) -> Result<String, String> {
+    if ["", ".", ".."].contains(&text) || text.contains(['/', '%']) {
+        return Err("a name is not empty, `.` or `..`, and has neither `/` nor `%`".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
 /// Where the management plane keeps everything.
 #[derive(ClapArgs, Clone)]
 pub(crate) struct DataDirArg {
@@ -109,5 +123,34 @@ mod tests {
             command.get_subcommands().for_each(|inner| look(inner, &path));
         }
         look(&Args::command(), "");
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused_in_plain_words() {
+        let refused = |words: &[&str], part: &str| {
+            let said = match Args::try_parse_from(std::iter::once(&"drover").chain(words)) {
+                Ok(_) => panic!("{words:?} was taken"),
+                Err(error) => error.to_string(),
+            };
+            assert!(said.contains(part), "{words:?}: {said}");
+        };
+        for count in ["x", "1", "51", "-1", "3.5"] {
+            refused(&["quickstart", &format!("--machines={count}")], "a number from 2 to 50");
+        }
+        for name in ["", ".", "..", "a/b", "%2e"] {
+            refused(&["get", "clusters", name], "a name is not empty");
+            refused(&["get", "clusters", "-n", name], "a name is not empty");
+            refused(&["get", "kubeconfig", name], "a name is not empty");
+            refused(&["get", "registration-command", name], "a name is not empty");
+            refused(&["describe", "cluster", name], "a name is not empty");
+        }
+        refused(&["machine", "ls", "-q", "-o", "json"], "cannot be used with");
+        for words in [
+            &["quickstart", "--machines", "50"][..],
+            &["get", "clusters", "a.b", "C"],
+            &["machine", "ls", "-q"],
+        ] {
+            assert!(Args::try_parse_from(std::iter::once(&"drover").chain(words)).is_ok(), "{words:?}");
+        }
     }
 }

@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::Api;
 use kube::{Client, Config};
 
-use crate::args::DataDirArg;
+use crate::args::{DataDirArg, path_name};
 
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
@@ -24,7 +24,7 @@ pub(crate) struct Plane {
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<std::path::PathBuf>,
     /// Namespace of the cluster.
-    #[arg(short, long, default_value = "fleet-default")]
+    #[arg(short, long, default_value = "fleet-default", value_parser = path_name)]
     pub(crate) namespace: String,
 }
 

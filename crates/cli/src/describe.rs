@@ -12,6 +12,7 @@ use kube::ResourceExt;
 use kube::api::{Api, ListParams};
 use serde::Serialize;
 
+use crate::args::path_name;
 use crate::cluster::Plane;
 use crate::output::{Format, age, answer, columns};
 
@@ -39,6 +40,7 @@ enum What {
     /// Show a cluster, its control plane, pools and machines.
     Cluster {
         /// The cluster.
+        #[arg(value_parser = path_name)]
         name: String,
         /// Show every condition, not only those that are not as they should be.
         #[arg(long)]

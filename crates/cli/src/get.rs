@@ -12,8 +12,9 @@ use kube::ResourceExt;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams};
 use serde_json::json;
 
+use crate::args::path_name;
 use crate::cluster::{self, Plane};
-use crate::output::{Format, age, answer, columns};
+use crate::output::{Format, age, answer, chain, columns, note};
 
 #[derive(Args)]
 pub(crate) struct Get {
@@ -27,7 +28,7 @@ enum What {
     #[command(visible_alias = "cluster")]
     Clusters {
         /// Only these.
-        #[arg(value_name = "NAME")]
+        #[arg(value_name = "NAME", value_parser = path_name)]
         names: Vec<String>,
         /// In all namespaces.
         #[arg(short = 'A', long, conflicts_with = "names")]
@@ -41,6 +42,7 @@ enum What {
     /// Print the kubeconfig of a cluster.
     Kubeconfig {
         /// The cluster.
+        #[arg(value_parser = path_name)]
         name: String,
         #[command(flatten)]
         plane: Plane,
@@ -48,6 +50,7 @@ enum What {
     /// Print the command that makes a machine of yours a node of a cluster; run it there as root.
     RegistrationCommand {
         /// The cluster.
+        #[arg(value_parser = path_name)]
         name: String,
         /// The machine shall run etcd.
         #[arg(long)]
@@ -68,8 +71,16 @@ impl Get {
         match self.what {
             What::Clusters { names, all_namespaces, output, plane } => {
                 let client = plane.client().await?;
-                let found = clusters(client, &plane.namespace, &names, all_namespaces).await?;
-                answer(&shown(found, names.len() == 1, output)?)?;
+                if !names.is_empty() {
+                    return named(&client, &plane.namespace, &names, output).await;
+                }
+                let found = clusters(client, &plane.namespace, all_namespaces).await?;
+                let text = if found.is_empty() && output == Format::Table {
+                    nothing((!all_namespaces).then_some(plane.namespace.as_str()))
+                } else {
+                    shown(found, false, output)?
+                };
+                answer(&text)?;
             }
             What::Kubeconfig { name, plane } => {
                 let client = plane.client().await?;
@@ -100,21 +111,34 @@ async fn find(client: &kube::Client, namespace: &str, name: &str) -> anyhow::Res
     })
 }
 
-async fn clusters(
-    client: kube::Client,
+async fn clusters(client: kube::Client, namespace: &str, all: bool) -> anyhow::Result<Vec<Cluster>> {
+    let api: Api<Cluster> = if all { Api::all(client) } else { Api::namespaced(client, namespace) };
+    Ok(api.list(&ListParams::default()).await?.items)
+}
+
+/// Prints those that are there and says of each other why not, as kubectl does.
+async fn named(
+    client: &kube::Client,
     namespace: &str,
     names: &[String],
-    all: bool,
-) -> anyhow::Result<Vec<Cluster>> {
-    if names.is_empty() {
-        let api: Api<Cluster> = if all { Api::all(client) } else { Api::namespaced(client, namespace) };
-        return Ok(api.list(&ListParams::default()).await?.items);
-    }
-    let mut found = vec![];
+    output: Format,
+) -> anyhow::Result<i32> {
+    let (mut found, mut missed) = (vec![], vec![]);
     for name in names {
-        found.push(find(&client, namespace, name).await?);
+        match find(client, namespace, name).await {
+            Ok(cluster) => found.push(cluster),
+            Err(error) => missed.push(error),
+        }
     }
-    Ok(found)
+    // Who asked for several in a machine's form can read an empty list; a person has no use for it.
+    let bare = names.len() == 1;
+    if !found.is_empty() || !(bare || output == Format::Table) {
+        answer(&shown(found, bare, output)?)?;
+    }
+    for error in &missed {
+        note(&format!("drover: {}", chain(error)));
+    }
+    Ok(i32::from(!missed.is_empty()))
 }
 
 /// Clusters as kubectl would print them: one that was asked for by name is bare, others are a List; who owns which field
@@ -134,10 +158,17 @@ fn shown(mut clusters: Vec<Cluster>, bare: bool, output: Format) -> anyhow::Resu
     }
 }
 
-fn table(clusters: &[Cluster], now: Timestamp) -> String {
-    if clusters.is_empty() {
-        return "no clusters\n".to_owned();
+/// What is said to a person instead of a table without rows.
+fn nothing(namespace: Option<&str>) -> String {
+    match namespace {
+        Some(namespace) => {
+            format!("no clusters in namespace {namespace}; `drover get clusters -A` lists all\n")
+        }
+        None => "no clusters\n".to_owned(),
     }
+}
+
+fn table(clusters: &[Cluster], now: Timestamp) -> String {
     let row = |cluster: &Cluster| {
         let status = cluster.status.as_ref();
         let condition = |type_: &str| status.and_then(|s| s.conditions.iter().find(|c| c.type_ == type_));
@@ -208,6 +239,12 @@ mod tests {
         waits.status = serde_json::from_value(status).unwrap();
         let drawn = table(&[waits], Timestamp::UNIX_EPOCH);
         assert!(drawn.lines().count() == 2 && drawn.ends_with("* b * c\n"), "{drawn}");
+    }
+
+    #[test]
+    fn an_empty_answer_says_where_it_looked() {
+        assert!(nothing(Some("here")).starts_with("no clusters in namespace here; `drover get clusters -A`"));
+        assert_eq!(nothing(None), "no clusters\n");
     }
 
     #[test]

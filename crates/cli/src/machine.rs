@@ -74,7 +74,7 @@ enum Command {
     /// List machines.
     Ls {
         /// Names only.
-        #[arg(short, long)]
+        #[arg(short, long, conflicts_with = "output")]
         quiet: bool,
         /// How to print it.
         #[arg(short, long, value_enum, default_value_t)]

@@ -19,6 +19,7 @@ as_root_and_as_user! {
     install_script_runs_until_it_succeeds_once
     units_are_supervised
     power_and_disk
+    switch_without_a_record
     looking_starts_nothing
     a_holder_that_holds_nothing_goes
     create_twice_adopts
@@ -308,6 +309,31 @@ ExecStart=/bin/sh -c 'id -u; exec sleep 1000'
 X
 systemctl start --no-block flapping
 "#;
+
+/// A disk that is too full for the record does not make the holder forget who was switched off.
+fn switch_without_a_record(rig: Rig) {
+    rig.create("m");
+    let folder = rig.data_dir.join("local/machines/m");
+    // Where the next version of the record would be written.
+    let blocked = folder.join("machine.next");
+    fs::create_dir(&blocked).unwrap();
+    let switched_off = || rig.local.list().unwrap().iter().all(|machine| machine.switched_off);
+    let recorded = || {
+        let text = fs::read_to_string(folder.join("machine.json")).unwrap();
+        serde_json::from_str::<serde_json::Value>(&text).unwrap()["switchedOff"].clone()
+    };
+    assert_eq!(rig.local.stop("m").unwrap().state, PowerState::Stopped);
+    assert!(switched_off(), "forgotten");
+    rig.local.start("m").unwrap();
+    assert!(!switched_off(), "it was started");
+    rig.local.stop("m").unwrap();
+    assert_eq!((switched_off(), recorded()), (true, false.into()));
+    // With space again, the same command makes up for it.
+    fs::remove_dir(&blocked).unwrap();
+    rig.local.stop("m").unwrap();
+    assert_eq!((switched_off(), recorded()), (true, true.into()));
+    rig.finish();
+}
 
 fn power_and_disk(rig: Rig) {
     let first = rig.create("m");

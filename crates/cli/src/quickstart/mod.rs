@@ -3,6 +3,7 @@
 mod delete;
 mod demo;
 mod instance;
+mod power;
 mod progress;
 
 use std::net::SocketAddr;
@@ -11,22 +12,22 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
-use drover_machine::local::{Local, MachineInfo, PowerState};
+use drover_machine::local::Local;
 use drover_provisioning::controlplane::planner::releases::Releases;
 use drover_server::shell::quoted;
 use drover_server::{DataDir, Manager};
 use kube::Client;
 use tokio::signal::unix::SignalKind;
 
-use crate::args::{DataDirArg, bind_address};
+use crate::args::{DataDirArg, bind_address, machine_count};
 use crate::output::{drover_at, full_disk_named, say};
 use crate::server::{BROKEN, Signals, ground, own_executable, start};
 use crate::{cluster, logging};
 use demo::Demo;
 use instance::Instance;
+use power::{Power, power_off, power_off_after_start};
 use progress::Progress;
 
-const POWER_CHECK: Duration = Duration::from_secs(3);
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 const ANSWER_RETRY: Duration = Duration::from_millis(200);
 
@@ -38,7 +39,7 @@ pub(crate) struct Quickstart {
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8443", value_parser = bind_address)]
     bind: SocketAddr,
     /// How many machines: one runs the control plane, the others are workers [default: 3].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(2..=50))]
+    #[arg(long, value_name = "N", value_parser = machine_count)]
     machines: Option<u16>,
     /// The demo cluster's Kubernetes version.
     #[arg(long, value_name = "V", help = format!("The demo cluster's Kubernetes version [default: {}]", demo::DEFAULT_VERSION))]
@@ -92,15 +93,16 @@ impl Quickstart {
 
     async fn foreground(self, data_dir: &DataDir) -> anyhow::Result<i32> {
         let begun = Instant::now();
-        let instance = Instance::claim(data_dir)?;
+        // Before others can find out whom to signal.
         let mut signals = Signals::catch()?;
+        let instance = Instance::claim(data_dir)?;
         let started = tokio::select! {
             started = start(data_dir.path(), self.bind, None, None) => Some(started?),
             _ = signals.next() => None,
         };
         let Some(manager) = started else {
             // One that was killed may have left machines on, and this one a network for them.
-            power_off(data_dir).await?;
+            power_off_after_start(data_dir).await?;
             return Ok(0);
         };
         let Some(local) = manager.local.clone() else {
@@ -108,13 +110,15 @@ impl Quickstart {
             manager.stop().await;
             bail!("local machines are not possible here: {why}");
         };
-        let work = self.bring_up(&manager, local.clone(), begun);
+        let power = Power::default();
+        let work = self.bring_up(&manager, local.clone(), &power, begun);
         let (outcome, signal) = tokio::select! {
             outcome = work => (outcome, None),
             signal = signals.next() => (Ok(0), Some(signal)),
             () = manager.broken() => (Err(anyhow!("{BROKEN}")), None),
         };
         say(last_words(signal));
+        power.end().await;
         manager.stop().await;
         let off = tokio::task::spawn_blocking(move || local.shutdown_all()).await?;
         drop(instance);
@@ -127,10 +131,15 @@ impl Quickstart {
     }
 
     /// Brings the demo cluster up and keeps its machines powered. Returns early only with --exit-when-ready.
-    async fn bring_up(&self, manager: &Manager, local: Local, begun: Instant) -> anyhow::Result<i32> {
+    async fn bring_up(
+        &self,
+        manager: &Manager,
+        local: Local,
+        power: &Power,
+        begun: Instant,
+    ) -> anyhow::Result<i32> {
         crate::sim::write_images(&manager.data_dir, &own_executable()?)?;
-        let power = tokio::spawn(keep_powered(local));
-        let _stops = AbortOnDrop(power);
+        power.keep(local);
         let demo = self.demo();
         demo.tell(&manager.client).await?;
         demo.ensure(&manager.client).await?;
@@ -167,51 +176,12 @@ impl Quickstart {
     }
 }
 
-struct AbortOnDrop<T>(tokio::task::JoinHandle<T>);
-
-impl<T> Drop for AbortOnDrop<T> {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
 /// --stop and --delete end it in the same way: what becomes of the disks is theirs to say.
 fn last_words(signal: Option<SignalKind>) -> &'static str {
     if signal == Some(SignalKind::terminate()) {
         "powering the machines off"
     } else {
         "powering the machines off; their disks are kept"
-    }
-}
-
-/// A machine that loses its power, by a kill or by a restart of this host, gets it back. At the beginning also one that
-/// was switched off, since all of them are to come up; later that is left alone.
-async fn keep_powered(local: Local) {
-    let mut all = true;
-    loop {
-        let local = local.clone();
-        if tokio::task::spawn_blocking(move || power_on(&local, all)).await.is_err() {
-            return;
-        }
-        all = false;
-        tokio::time::sleep(POWER_CHECK).await;
-    }
-}
-
-/// One that cannot be powered on keeps no other off.
-fn power_on(local: &Local, all: bool) {
-    let machines = local.list().unwrap_or_else(|error| {
-        tracing::warn!(%error, "the machines cannot be listed");
-        vec![]
-    });
-    let off = |machine: &MachineInfo| machine.state == PowerState::Stopped && (all || !machine.switched_off);
-    for machine in machines.iter().filter(|machine| off(machine)) {
-        tracing::info!(machine = machine.name, "powering on");
-        match local.start(&machine.name) {
-            // Removed in between.
-            Ok(_) | Err(drover_machine::local::Error::NotFound(_)) => {}
-            Err(error) => tracing::warn!(machine = machine.name, %error, "it could not be powered on"),
-        }
     }
 }
 
@@ -268,22 +238,6 @@ async fn stop(path: &Path) -> anyhow::Result<i32> {
         say(&format!("nothing was running: no quickstart has {shown}"));
     }
     Ok(0)
-}
-
-/// Powers off what a quickstart left running that had no time to. Machines under `drover server` run on purpose.
-async fn power_off(data_dir: &DataDir) -> anyhow::Result<bool> {
-    let Ok(claims) = data_dir.claim() else { return Ok(false) };
-    let (dir, exe) = (data_dir.path().to_owned(), own_executable()?);
-    let off = tokio::task::spawn_blocking(move || {
-        let local = Local::attach(&dir, &exe)?;
-        let on =
-            local.has_machines() && local.list()?.iter().any(|machine| machine.state != PowerState::Stopped);
-        local.shutdown_all()?;
-        Ok::<_, drover_machine::local::Error>(on)
-    });
-    let off = off.await?.context("the machines could not be powered off");
-    drop(claims);
-    off
 }
 
 /// Why local machines do not work, in the driver's own words.

@@ -50,6 +50,7 @@ pub(crate) fn looks_around(person: &Person) {
     }
 
     assert!(person.drover(&["get", "clusters"]).ok().contains("demo"));
+    finds_what_is_there(person);
     let kubeconfig = person.drover(&["get", "kubeconfig", "demo"]).ok();
     let path = person.write("mine.kubeconfig", &kubeconfig);
     assert_eq!(
@@ -137,4 +138,25 @@ impl Drop for Watch {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+/// As kubectl does: what was found is printed, each miss is said, and the exit code tells of it.
+fn finds_what_is_there(person: &Person) {
+    let some = person.drover(&["get", "clusters", "gone", "demo", "lost"]);
+    let rows: Vec<&str> = some.out.lines().collect();
+    assert!(some.code == 1 && rows.len() == 2 && rows[1].contains("demo"), "{}", some.out);
+    let said: Vec<&str> = some.err.lines().collect();
+    assert!(
+        said.len() == 2 && said[0].contains("cluster gone") && said[1].contains("cluster lost"),
+        "{said:?}"
+    );
+    for (names, kind) in
+        [(&["demo", "gone"][..], "List"), (&["gone", "lost"], "List"), (&["demo"], "Cluster")]
+    {
+        let all = [&["get", "clusters", "-o", "json"], names].concat();
+        let shown: serde_json::Value = serde_json::from_str(&person.drover(&all).out).unwrap();
+        assert_eq!(shown["kind"], kind, "{names:?}");
+    }
+    let none = person.drover(&["get", "clusters", "gone", "lost"]);
+    assert_eq!((none.code, none.out.as_str(), none.err.lines().count()), (1, "", 2));
 }

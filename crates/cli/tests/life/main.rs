@@ -20,7 +20,10 @@ use pools::{
     adds_and_removes_a_pool, brings_a_machine_of_their_own, powers_a_machine_off_and_on, replaces_a_machine,
     scales,
 };
-use power::{exits_when_ready, leaves_machines_alone, powers_off_at_ctrl_c};
+use power::{
+    exits_when_ready, leaves_machines_alone, powers_off_at_ctrl_c, powers_off_what_a_killed_one_left,
+    powers_off_while_it_powers_on,
+};
 use quickstart::{
     begins, begins_again_before_it_is_gone, deletes_the_cluster, leaves_nothing, stops_and_carries_on,
     stops_what_a_killed_one_left,
@@ -53,6 +56,8 @@ fn a_life_between_ctrl_c_and_a_server() {
     let Some(person) = Person::new(Identity::User) else { return };
     exits_when_ready(&person);
     powers_off_at_ctrl_c(&person);
+    powers_off_while_it_powers_on(&person);
+    powers_off_what_a_killed_one_left(&person);
     leaves_machines_alone(&person);
     leaves_nothing(&person);
 }

@@ -2,13 +2,14 @@
 //! under a server, which neither powers them on nor off.
 
 use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
 use crate::common::processes::{Process, processes};
-use crate::common::{Person, condition, eventually, items, name, when};
+use crate::common::{PATIENCE, Person, condition, eventually, items, name, when};
 use crate::who::{Identities, settled};
 
 /// A command in the foreground, ended with the test however that ends.
@@ -19,6 +20,16 @@ impl Foreground {
         let mut command = person.command(person.binary());
         let command = command.args(words).args(["--bind", "127.0.0.1:0"]).stdin(Stdio::null());
         Self(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+    }
+
+    /// Waits for something that is over soon: looks often, and not for longer than it runs.
+    fn until(&mut self, what: &str, mut seen: impl FnMut(u32) -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        while !seen(self.0.id()) {
+            assert_eq!(self.0.try_wait().unwrap(), None, "it ended before {what}");
+            assert!(Instant::now() < deadline, "not within {PATIENCE:?}: {what}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     fn ends_at(mut self, signal: Signal) {
@@ -47,6 +58,49 @@ pub(crate) fn powers_off_at_ctrl_c(person: &Person) {
     eventually(|| when(person.data_dir.join("quickstart.ready").exists(), "it is not ready"));
     quickstart.ends_at(Signal::SIGINT);
     all_are_off(person);
+}
+
+/// Ctrl-C while machines are being powered on, one after the other, leaves none of them on.
+pub(crate) fn powers_off_while_it_powers_on(person: &Person) {
+    let dir = person.data_dir.to_str().unwrap();
+    let more: Vec<String> = (0..6).map(|number| format!("more-{number}")).collect();
+    for name in &more {
+        person.drover(&["machine", "create", "--driver", "local", name, "--data-dir", dir]).ok();
+    }
+    person.drover(&["quickstart", "--stop"]).ok();
+    let log = person.data_dir.join("drover.log");
+    let begun = || std::fs::read_to_string(&log).unwrap_or_default().matches("powering on").count();
+    for wanted in [1, 3, 5] {
+        let before = begun();
+        let mut quickstart = Foreground::start(person, &["quickstart"]);
+        quickstart.until("it powers on", |_| begun() >= before + wanted);
+        quickstart.ends_at(Signal::SIGINT);
+        are_off(person, 2 + more.len());
+    }
+    for name in &more {
+        person.drover(&["machine", "rm", "-y", name]).ok();
+    }
+    all_are_off(person);
+}
+
+/// Ctrl-C while it starts, at several moments from when it has the store on, with machines that a killed one left on.
+pub(crate) fn powers_off_what_a_killed_one_left(person: &Person) {
+    let has_store = |pid: u32| {
+        let files = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+        files.filter_map(|file| std::fs::read_link(file.path()).ok()).any(|file| file.ends_with("db/lock"))
+    };
+    let run = || states(person).iter().all(|(_, state)| state == "Running");
+    for moment in [0, 100, 200, 400].map(Duration::from_millis) {
+        let mut killed = Foreground::start(person, &["quickstart"]);
+        killed.until("machines run", |_| run());
+        drop(killed);
+        assert!(run(), "{:?}", states(person));
+        let mut quickstart = Foreground::start(person, &["quickstart"]);
+        quickstart.until("it has the store", has_store);
+        std::thread::sleep(moment);
+        quickstart.ends_at(Signal::SIGINT);
+        all_are_off(person);
+    }
 }
 
 /// A server finds the machines as they are and leaves them so; whoever wants them on starts them.
@@ -101,9 +155,14 @@ fn answers_through_the_tunnel(person: &Person) {
 }
 
 fn all_are_off(person: &Person) {
-    assert_eq!(person.processes(), Vec::<String>::new());
+    are_off(person, 2);
+}
+
+/// The process that holds machines goes by itself once none has power, so only for a moment longer than the command.
+fn are_off(person: &Person, count: usize) {
     let states = states(person);
-    assert!(states.len() == 2 && states.iter().all(|(_, state)| state == "Stopped"), "{states:?}");
+    assert!(states.len() == count && states.iter().all(|(_, state)| state == "Stopped"), "{states:?}");
+    eventually(|| when(person.processes().is_empty(), person.processes()));
 }
 
 fn states(person: &Person) -> Vec<(String, String)> {

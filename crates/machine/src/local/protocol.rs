@@ -64,7 +64,8 @@ pub enum InstallState {
     Done,
 }
 
-/// A machine as others see it.
+/// A machine as others see it. Travels between builds: a holder outlives the program that started it, so what was added
+/// after the first release has a default.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineInfo {
@@ -81,6 +82,7 @@ pub struct MachineInfo {
     /// Whether it runs.
     pub state: PowerState,
     /// Somebody switched it off: it waits for a start or a create, and nobody else gives it its power back.
+    #[serde(default)]
     pub switched_off: bool,
     /// Its process 1, in the host's numbering.
     pub pid: Option<i32>,
@@ -230,3 +232,31 @@ pub(crate) enum InitReply {
 /// Exit codes by which process 1 tells the holder why it ended.
 pub(crate) const EXIT_POWER_OFF: i32 = 0;
 pub(crate) const EXIT_REBOOT: i32 = 66;
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// The answers of the first release's holder, which may still run when a newer program asks it.
+    #[test]
+    fn a_holder_of_the_first_release_is_understood() {
+        let machine: MachineInfo = serde_json::from_value(serde_json::json!({
+            "name": "m", "uid": "", "hostname": "m", "ip": "10.200.0.2", "machineId": "0", "state": "Stopped",
+            "pid": null, "install": "None", "created": "2026-01-01T00:00:00Z", "consoleLog": "/d/console.log",
+            "error": null,
+        }))
+        .unwrap();
+        assert!(!machine.switched_off);
+        let record: Record = serde_json::from_value(serde_json::json!({
+            "name": "m", "uid": "", "hostname": "m", "machineId": "0", "ip": "10.200.0.2",
+            "created": "2026-01-01T00:00:00Z", "phase": "Ready", "options": {},
+        }))
+        .unwrap();
+        assert!(!record.switched_off);
+        let holder = serde_json::json!({
+            "pid": 1, "instance": "i", "gateway": "10.200.0.1", "prefix": 20, "onlyRoot": false,
+        });
+        serde_json::from_value::<HolderInfo>(holder).unwrap();
+    }
+}

@@ -62,6 +62,8 @@ struct Live {
     error: Option<String>,
     /// No boot may begin or go on.
     halted: bool,
+    /// Whether the record on disk has the position of the switch, too.
+    switch_noted: bool,
 }
 
 impl Machines {
@@ -263,14 +265,24 @@ impl Machines {
         self.write(slot, record)
     }
 
-    /// Notes whether somebody wants the machine off. A disk that is too full for the note keeps nobody from the switch.
+    /// Notes whether somebody wants the machine off. A disk that is too full for the note keeps nobody from the switch:
+    /// this holder knows it all the same, and the next use of the switch tries the note again.
     fn note_switch(&self, slot: &Slot, off: bool) {
-        let Some(record) = lock(&slot.live).record.clone().filter(|record| record.switched_off != off) else {
-            return;
+        let record = {
+            let mut live = lock(&slot.live);
+            let noted = live.switch_noted;
+            match &mut live.record {
+                Some(record) if record.switched_off != off || !noted => {
+                    record.switched_off = off;
+                    record.clone()
+                }
+                _ => return,
+            }
         };
-        let name = record.name.clone();
-        if let Err(error) = self.write(slot, Record { switched_off: off, ..record }) {
-            say(&format!("machine {name}: its switch could not be noted: {}", error.chain()));
+        let written = write_json(&self.layout.machine(&record.name).record(), &record);
+        lock(&slot.live).switch_noted = written.is_ok();
+        if let Err(error) = written {
+            say(&format!("machine {}: its switch could not be noted: {}", record.name, error.chain()));
         }
     }
 
@@ -412,7 +424,8 @@ impl Machines {
 
 impl Slot {
     fn new(record: Option<Record>) -> Slot {
-        let live = Live { record, power: PowerState::Stopped, pid: None, error: None, halted: false };
+        let power = PowerState::Stopped;
+        let live = Live { record, power, pid: None, error: None, halted: false, switch_noted: true };
         Slot { op: Mutex::new(()), live: Mutex::new(live), changed: Condvar::new() }
     }
 

@@ -1,0 +1,329 @@
+//! The power of a quickstart's machines: they have it while it runs, and none has it afterwards.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use drover_machine::local::{Error, Local, MachineInfo, PowerState};
+use drover_server::DataDir;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::output::drover_at;
+use crate::server::own_executable;
+
+/// Between two looks at the machines.
+const CHECK: Duration = Duration::from_secs(3);
+/// A machine that cannot be powered on is tried again ever more rarely, up to this.
+const RAREST: Duration = Duration::from_secs(30);
+/// How long a start that was cut off may hold the store.
+const LET_GO: Duration = Duration::from_secs(10);
+const LET_GO_LOOK: Duration = Duration::from_millis(50);
+
+/// Keeps machines powered from [`Power::keep`] to [`Power::end`].
+#[derive(Default)]
+pub(super) struct Power {
+    stop: CancellationToken,
+    tasks: TaskTracker,
+}
+
+impl Power {
+    /// A machine that loses its power, by a kill or by a restart of this host, gets it back. At the beginning also one
+    /// that was switched off, since all of them are to come up; later that is left alone.
+    pub(super) fn keep(&self, machines: impl Machines) {
+        self.tasks.spawn(keep(machines, self.stop.clone()));
+    }
+
+    /// Returns when nothing is being powered on, and nothing will be: a machine whose start is under way while the
+    /// holder ends would be started again, by a new one.
+    pub(super) async fn end(self) {
+        self.stop.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+}
+
+/// What is asked of the machines; every call blocks.
+pub(super) trait Machines: Clone + Send + 'static {
+    fn list(&self) -> Result<Vec<MachineInfo>, Error>;
+    fn start(&self, name: &str) -> Result<(), Error>;
+}
+
+impl Machines for Local {
+    fn list(&self) -> Result<Vec<MachineInfo>, Error> {
+        Local::list(self)
+    }
+
+    fn start(&self, name: &str) -> Result<(), Error> {
+        Local::start(self, name).map(drop)
+    }
+}
+
+async fn keep(machines: impl Machines, stop: CancellationToken) {
+    let mut keeper = Keeper::default();
+    while !stop.is_cancelled() {
+        let (machines, until) = (machines.clone(), stop.clone());
+        let pass = tokio::task::spawn_blocking(move || {
+            keeper.pass(&machines, Instant::now(), &until);
+            keeper
+        });
+        let Ok(passed) = pass.await else { return };
+        keeper = passed;
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = tokio::time::sleep(CHECK) => {}
+        }
+    }
+}
+
+/// What is remembered from one look to the next.
+#[derive(Default)]
+struct Keeper {
+    /// The machines were seen once: from then on, whoever is switched off stays off.
+    begun: bool,
+    /// Why they could not be listed the last time.
+    unlisted: Option<String>,
+    troubles: BTreeMap<String, Trouble>,
+}
+
+/// A machine that could not be powered on.
+struct Trouble {
+    words: String,
+    pause: Duration,
+    again: Instant,
+}
+
+impl Keeper {
+    /// Powers on what is off, one after the other, until `stop`. One that cannot be powered on keeps no other off.
+    fn pass(&mut self, machines: &impl Machines, now: Instant, stop: &CancellationToken) {
+        let listed = match machines.list() {
+            Ok(listed) => listed,
+            Err(error) => {
+                let words = error.chain();
+                if self.unlisted.as_ref() != Some(&words) {
+                    tracing::warn!(error = words, "the machines cannot be listed");
+                }
+                self.unlisted = Some(words);
+                return;
+            }
+        };
+        self.unlisted = None;
+        let all = !std::mem::replace(&mut self.begun, true);
+        let off =
+            |machine: &MachineInfo| machine.state == PowerState::Stopped && (all || !machine.switched_off);
+        let off: Vec<&str> =
+            listed.iter().filter(|machine| off(machine)).map(|machine| machine.name.as_str()).collect();
+        self.troubles.retain(|name, _| off.contains(&name.as_str()));
+        for name in off {
+            if stop.is_cancelled() {
+                return;
+            }
+            if self.troubles.get(name).is_some_and(|trouble| now < trouble.again) {
+                continue;
+            }
+            if !self.troubles.contains_key(name) {
+                tracing::info!(machine = name, "powering on");
+            }
+            match machines.start(name) {
+                // Removed in between.
+                Ok(()) | Err(Error::NotFound(_)) => drop(self.troubles.remove(name)),
+                Err(error) => {
+                    let words = error.chain();
+                    if self.failed(name, &words, now) {
+                        tracing::warn!(machine = name, error = words, "it could not be powered on");
+                    }
+                }
+            }
+        }
+    }
+
+    /// Remembers a failure; true if it is news.
+    fn failed(&mut self, name: &str, words: &str, now: Instant) -> bool {
+        let before = self.troubles.get(name);
+        let pause = before.map_or(CHECK, |trouble| (trouble.pause * 2).min(RAREST));
+        let news = before.is_none_or(|trouble| trouble.words != words);
+        let trouble = Trouble { words: words.to_owned(), pause, again: now + pause };
+        self.troubles.insert(name.to_owned(), trouble);
+        news
+    }
+}
+
+/// Powers off what a quickstart left running that had no time to; true if anything was. Machines under `drover server`
+/// run on purpose.
+pub(super) async fn power_off(data_dir: &DataDir) -> anyhow::Result<bool> {
+    let Ok(claims) = data_dir.claim() else { return Ok(false) };
+    power_off_claimed(data_dir, claims).await
+}
+
+/// The same for a quickstart whose own start was cut off.
+pub(super) async fn power_off_after_start(data_dir: &DataDir) -> anyhow::Result<bool> {
+    let claims = claim_within(data_dir, LET_GO).await?;
+    power_off_claimed(data_dir, claims).await
+}
+
+/// What a start had begun when it was cut off lets go of the store in its own time.
+async fn claim_within(data_dir: &DataDir, limit: Duration) -> anyhow::Result<Vec<std::fs::File>> {
+    let deadline = Instant::now() + limit;
+    loop {
+        match data_dir.claim() {
+            Ok(claims) => return Ok(claims),
+            Err(_) if Instant::now() < deadline => tokio::time::sleep(LET_GO_LOOK).await,
+            Err(error) => {
+                let stop = drover_at(data_dir, &["quickstart", "--stop"]);
+                return Err(error.context(format!("machines may still be on; `{stop}` powers them off")));
+            }
+        }
+    }
+}
+
+/// No server begins while the claims are held.
+async fn power_off_claimed(data_dir: &DataDir, claims: Vec<std::fs::File>) -> anyhow::Result<bool> {
+    let (dir, exe) = (data_dir.path().to_owned(), own_executable()?);
+    let off = tokio::task::spawn_blocking(move || {
+        let local = Local::attach(&dir, &exe)?;
+        let on =
+            local.has_machines() && local.list()?.iter().any(|machine| machine.state != PowerState::Stopped);
+        local.shutdown_all()?;
+        Ok::<_, Error>(on)
+    });
+    let off = off.await?.context("the machines could not be powered off");
+    drop(claims);
+    off
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::sync::{Arc, Mutex};
+
+    /// Machines that are all off. Those with "broken" in their names do not start.
+    #[derive(Clone, Default)]
+    struct Fake(Arc<Mutex<State>>);
+
+    #[derive(Default)]
+    struct State {
+        /// Name, and whether it was switched off.
+        machines: Vec<(&'static str, bool)>,
+        unlisted: bool,
+        started: Vec<String>,
+        /// Cancelled by the first start, which goes on for as long as somebody holds the other end.
+        on_start: Option<(CancellationToken, std::sync::mpsc::Receiver<()>)>,
+    }
+
+    impl Fake {
+        fn new(machines: &[(&'static str, bool)]) -> Self {
+            let machines = machines.to_vec();
+            Self(Arc::new(Mutex::new(State { machines, ..State::default() })))
+        }
+
+        fn started(&self) -> Vec<String> {
+            std::mem::take(&mut self.0.lock().unwrap().started)
+        }
+    }
+
+    impl Machines for Fake {
+        fn list(&self) -> Result<Vec<MachineInfo>, Error> {
+            let state = self.0.lock().unwrap();
+            if state.unlisted {
+                return Err(Error::Failed("no list".into()));
+            }
+            let info = |(name, switched_off): &(&str, bool)| {
+                serde_json::from_value(serde_json::json!({
+                    "name": name, "uid": "", "hostname": name, "ip": "10.200.0.2", "machineId": "0",
+                    "state": "Stopped", "switchedOff": switched_off, "install": "None", "created": "",
+                    "consoleLog": "",
+                }))
+                .unwrap()
+            };
+            Ok(state.machines.iter().map(info).collect())
+        }
+
+        fn start(&self, name: &str) -> Result<(), Error> {
+            let held = {
+                let mut state = self.0.lock().unwrap();
+                state.started.push(name.to_owned());
+                state.on_start.take()
+            };
+            if let Some((begun, until)) = held {
+                begun.cancel();
+                let _ = until.recv();
+            }
+            if name.contains("broken") { Err(Error::Failed("no".into())) } else { Ok(()) }
+        }
+    }
+
+    #[tokio::test]
+    async fn at_the_end_the_start_that_is_under_way_is_the_last() {
+        let machines = Fake::new(&[("a", false), ("b", false), ("c", false)]);
+        let (begun, (hold, until)) = (CancellationToken::new(), std::sync::mpsc::channel());
+        machines.0.lock().unwrap().on_start = Some((begun.clone(), until));
+        let power = Power::default();
+        power.keep(machines.clone());
+        begun.cancelled().await;
+        let stop = power.stop.clone();
+        let ending = tokio::spawn(power.end());
+        stop.cancelled().await;
+        assert!(!ending.is_finished(), "a start is under way");
+        drop(hold);
+        ending.await.unwrap();
+        assert_eq!(machines.started(), ["a"]);
+        assert_eq!(Arc::strong_count(&machines.0), 1, "somebody still has the machines");
+    }
+
+    #[test]
+    fn who_was_switched_off_comes_up_at_the_beginning_however_late_that_is() {
+        let (machines, stop, now) =
+            (Fake::new(&[("a", false), ("b", true)]), CancellationToken::new(), Instant::now());
+        let mut keeper = Keeper::default();
+        machines.0.lock().unwrap().unlisted = true;
+        keeper.pass(&machines, now, &stop);
+        machines.0.lock().unwrap().unlisted = false;
+        keeper.pass(&machines, now, &stop);
+        assert_eq!(machines.started(), ["a", "b"]);
+        keeper.pass(&machines, now, &stop);
+        assert_eq!(machines.started(), ["a"], "later it is left alone");
+    }
+
+    #[test]
+    fn one_that_cannot_start_is_tried_ever_more_rarely_and_told_once() {
+        let (machines, stop, begun) =
+            (Fake::new(&[("broken", false), ("fine", false)]), CancellationToken::new(), Instant::now());
+        let mut keeper = Keeper::default();
+        let mut tries = vec![];
+        for look in 0..40 {
+            let now = begun + look * CHECK;
+            keeper.pass(&machines, now, &stop);
+            let started = machines.started();
+            assert!(started.contains(&"fine".to_owned()), "another is kept off");
+            tries.extend(started.contains(&"broken".to_owned()).then_some(look));
+        }
+        assert_eq!(tries, [0, 1, 3, 7, 15, 25, 35]);
+        assert!(!keeper.failed("broken", "no", begun), "the same words are no news");
+        assert!(keeper.failed("broken", "the disk is full", begun));
+        assert!(!keeper.failed("broken", "the disk is full", begun));
+        // Somebody looked after it: the next failure is another one.
+        machines.0.lock().unwrap().machines.clear();
+        keeper.pass(&machines, begun, &stop);
+        assert!(keeper.failed("broken", "the disk is full", begun));
+    }
+
+    #[tokio::test]
+    async fn a_store_that_is_not_let_go_of_is_an_error_and_not_a_silent_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let data_dir = DataDir::open(dir.path()).unwrap();
+        let held = std::fs::File::create(dir.path().join("lock")).unwrap();
+        held.lock().unwrap();
+        assert!(!power_off(&data_dir).await.unwrap(), "a server's machines run on purpose");
+        let refused = claim_within(&data_dir, Duration::from_millis(1)).await.unwrap_err();
+        assert!(refused.to_string().contains("quickstart --stop"), "{refused:#}");
+
+        let mut waiting = std::pin::pin!(power_off_after_start(&data_dir));
+        tokio::select! {
+            biased;
+            off = &mut waiting => panic!("it did not wait: {off:?}"),
+            () = tokio::task::yield_now() => drop(held),
+        }
+        assert!(!waiting.await.unwrap(), "nothing was on");
+    }
+}
