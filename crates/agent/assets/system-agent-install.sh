@@ -26,7 +26,7 @@
 #   CATTLE_AGENT_UNINSTALL_URL, CATTLE_AGENT_UNINSTALL_CHECKSUM, CATTLE_AGENT_UNINSTALL_LOCAL=true +
 #   CATTLE_AGENT_UNINSTALL_LOCAL_LOCATION,
 #   CATTLE_AGENT_STRICT_VERIFY or STRICT_VERIFY, CATTLE_AGENT_RETRIES=4500, CATTLE_AGENT_RETRY_PAUSE=5,
-#   CATTLE_AGENT_REFUSALS=60                how often in a row the server may refuse the token before it is taken for wrong
+#   CATTLE_AGENT_REFUSALS=12                how often in a row the server may refuse the token before it is taken for wrong
 #   CATTLE_AGENT_SYSTEMD_DIR=/etc/systemd/system,
 #   CATTLE_AGENT_IMAGES_FROM_SERVER=false   ask the server for installer images too, before the registry of their name;
 #                                           the script that Drover serves says true
@@ -120,7 +120,7 @@ setup_env() {
     RETRIES=${CATTLE_AGENT_RETRIES:-4500}
     RETRY_PAUSE=${CATTLE_AGENT_RETRY_PAUSE:-5}
     # Five minutes, with the pauses between. Not by the clock: that of a new machine may be set meanwhile.
-    MOST_REFUSALS=${CATTLE_AGENT_REFUSALS:-60}
+    MOST_REFUSALS=${CATTLE_AGENT_REFUSALS:-12}
     [ "$MOST_REFUSALS" -lt "$RETRIES" ] || MOST_REFUSALS=$RETRIES
     CATTLE_SERVER=${CATTLE_SERVER%/}
     for value in "$CATTLE_LOCAL_ENABLED" "$CATTLE_REMOTE_ENABLED" "$CATTLE_PRESERVE_WORKDIR"; do

@@ -3,6 +3,7 @@
 mod kinds;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use drover_api::secret_types;
 use drover_runtime::cache::Cached;
@@ -119,16 +120,29 @@ impl Provisioning {
             running: Mutex::default(),
         };
         follow_kinds(Arc::new(kinds), &store);
-        // The driver that needs nothing but this host is always there; whether it is active is a person's choice.
-        let writer = Writer::new(&store, "nodedriver", "builtin");
-        let live = store.drivers.get(&ObjectKey::cluster(LOCAL_DRIVER));
-        let active = live.is_none_or(|driver| driver.spec.active);
-        if let Err(error) = writer.apply(&local_driver(active)).await {
-            tracing::error!(error = error.chain(), "the built-in driver could not be registered");
+        tokio::select! {
+            () = register_local_driver(&store) => stop.cancelled().await,
+            () = stop.cancelled() => {}
         }
-        stop.cancelled().await;
         tasks.close();
         tasks.wait().await;
+    }
+}
+
+/// Between two tries to register the built-in driver.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// The driver that needs nothing but this host is always there; whether it is active is a person's choice.
+async fn register_local_driver(store: &Store) {
+    let writer = Writer::new(store, "nodedriver", "builtin");
+    let mut pause = Duration::from_millis(100);
+    loop {
+        let live = store.drivers.get(&ObjectKey::cluster(LOCAL_DRIVER));
+        let active = live.is_none_or(|driver| driver.spec.active);
+        let Err(error) = writer.apply(&local_driver(active)).await else { return };
+        tracing::error!(error = error.chain(), ?pause, "the built-in driver could not be registered yet");
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 
