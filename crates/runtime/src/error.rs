@@ -55,6 +55,18 @@ impl Error {
         matches!(self, Self::Api { source: kube::Error::Api(status), .. } if status.code == 422)
     }
 
+    /// Whether nothing was written for sure: the API said no, or was not asked. After a lost connection or an error of the
+    /// server the write may have happened, or may yet.
+    pub fn is_refusal(&self) -> bool {
+        match self {
+            Self::Api { source: kube::Error::Api(status), .. } => {
+                (400..500).contains(&status.code) && status.code != 408
+            }
+            Self::Api { .. } => false,
+            Self::Stale(_) | Self::Invalid(_) | Self::Other { .. } => true,
+        }
+    }
+
     /// Whether the same pass may succeed later without anyone changing an object.
     pub fn is_retryable(&self) -> bool {
         match self {

@@ -27,18 +27,31 @@ pub enum Fault {
 pub struct Plan {
     fault: Fault,
     at: u64,
+    /// Calls from one fault to the next; 0 means that there is one.
+    gap: u64,
     writes: AtomicU64,
 }
 
 impl Plan {
     /// A fault at the `at`-th writing call, counted from 1; 0 means never.
     pub fn new(fault: Fault, at: u64) -> Arc<Self> {
-        Arc::new(Self { fault, at, writes: AtomicU64::new(0) })
+        Self::every(fault, at, 0)
+    }
+
+    /// A fault at the `at`-th writing call and at every `gap`-th after it.
+    pub fn every(fault: Fault, at: u64, gap: u64) -> Arc<Self> {
+        Arc::new(Self { fault, at, gap, writes: AtomicU64::new(0) })
     }
 
     /// How many writing calls were made so far.
     pub fn writes(&self) -> u64 {
         self.writes.load(Ordering::SeqCst)
+    }
+
+    /// How many faults there were.
+    pub fn faults(&self) -> u64 {
+        let after = self.writes().checked_sub(self.at).filter(|_| self.at != 0);
+        after.map_or(0, |after| 1 + after.checked_div(self.gap).unwrap_or(0))
     }
 
     /// Whether the fault has happened.
@@ -52,16 +65,14 @@ impl Plan {
             return if dead { Verdict::Lose } else { Verdict::Pass };
         }
         let call = self.writes.fetch_add(1, Ordering::SeqCst) + 1;
-        match (self.at != 0).then(|| call.cmp(&self.at)) {
-            None | Some(std::cmp::Ordering::Less) => Verdict::Pass,
-            Some(std::cmp::Ordering::Equal) => match self.fault {
-                Fault::Lost | Fault::CrashBefore => Verdict::Lose,
-                Fault::AnswerLost | Fault::Crash => Verdict::LoseAnswer,
-            },
-            Some(std::cmp::Ordering::Greater) => match self.fault {
-                Fault::Crash | Fault::CrashBefore => Verdict::Lose,
-                Fault::Lost | Fault::AnswerLost => Verdict::Pass,
-            },
+        let Some(after) = call.checked_sub(self.at).filter(|_| self.at != 0) else { return Verdict::Pass };
+        let hit = after == 0 || after.checked_rem(self.gap) == Some(0);
+        match self.fault {
+            Fault::Crash if after == 0 => Verdict::LoseAnswer,
+            Fault::Crash | Fault::CrashBefore => Verdict::Lose,
+            Fault::Lost if hit => Verdict::Lose,
+            Fault::AnswerLost if hit => Verdict::LoseAnswer,
+            Fault::Lost | Fault::AnswerLost => Verdict::Pass,
         }
     }
 }

@@ -74,9 +74,18 @@ pub async fn ready(objects: &Objects, what: &str) {
         if condition(&cluster, "Ready").0 == "True" && observed && settled {
             return Ok(());
         }
-        Err(format!("{what}: {:?}\n{cluster:#}", condition(&cluster, "Ready")))
+        let machines: Vec<String> = machines(objects).await.iter().map(state_of).collect();
+        Err(format!("{what}: {:?}\n{machines:#?}\n{cluster:#}", condition(&cluster, "Ready")))
     })
     .await;
+}
+
+/// Name, phase and what is not as it should be.
+fn state_of(machine: &Value) -> String {
+    let conditions = machine["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    let told = conditions.iter().filter(|c| c["status"] != "True" || c["type"] == "Reconciled");
+    let told: Vec<String> = told.map(|c| format!("{}={} {}", c["type"], c["status"], c["message"])).collect();
+    format!("{} {}: {}", machine["metadata"]["name"], machine["status"]["phase"], told.join("; "))
 }
 
 pub async fn machines(objects: &Objects) -> Vec<Value> {

@@ -184,13 +184,17 @@ impl MachineSetController {
         self.clones.apply_dynamic(&api, &desired, Some(&live)).await.map(|_| ())
     }
 
-    /// Bootstrap config, infra machine, Machine. What was made is taken back when the rest fails.
+    /// Bootstrap config, infra machine, Machine. What was made is taken back when the rest is refused; where nobody knows
+    /// whether it was made, it stays, because a Machine without it would wait for ever: the next pass goes on with it.
     async fn create(&self, scope: &Scope, name: &str, namespace: &str) -> Result<(), Error> {
         let set = &scope.set;
         let mut made: Vec<ApiResource> = Vec::new();
         let outcome = self.create_all(scope, name, namespace, &mut made).await;
         if let Err(error) = &outcome {
             tracing::warn!(machine = %name, set = %set.name_any(), error = error.chain(), "cannot make Machine");
+            if !error.is_refusal() {
+                return outcome;
+            }
             for resource in made.iter().rev() {
                 let deleted =
                     self.externals.api(namespace, resource).delete(name, &DeleteParams::background()).await;
@@ -243,6 +247,12 @@ impl MachineSetController {
     }
 
     async fn delete_clones(&self, set: &MachineSet, name: &str, namespace: &str) -> Result<(), Error> {
+        let machines: Api<Machine> = Api::namespaced(self.client.clone(), namespace);
+        let machine =
+            machines.get_metadata_opt(name).await.map_err(Error::api(format!("read Machine {name}")))?;
+        if machine.is_some() {
+            return Err(Error::Stale(format!("Machine {name}")));
+        }
         let template = &set.spec.template.spec;
         for reference in template.bootstrap.config_ref.iter().chain([&template.infrastructure_ref]) {
             let Ok((resource, _)) =

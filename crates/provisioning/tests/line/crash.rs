@@ -1,5 +1,9 @@
-//! A manager that loses a call, or dies at one: the next one makes the same cluster of what it finds, and takes all of it
-//! down again. A sample of the calls by default, every one with `DROVER_CRASH_EVERY=1`.
+//! Managers that die at a write, and managers whose writes or answers are lost: the cluster becomes the same, and all of it
+//! is taken down again.
+//!
+//! In the first life the writes 1, 1 + GAP, 1 + 2 GAP … are hit, in the second one 2, 2 + GAP …, so that GAP lives hit every
+//! write. That many are lived with `DROVER_CRASH_EVERY=1`, otherwise a sample that differs from run to run, as does whether
+//! the write or its answer is lost.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,47 +11,59 @@ use std::time::{Duration, Instant};
 
 use drover_runtime::fault::{Fault, Plan};
 use drover_testkit::demo;
+use futures::{StreamExt, stream};
 
 use crate::cluster::nodes;
 use crate::players::play;
 use crate::world::World;
 
-const FAULTS: [Fault; 4] = [Fault::Crash, Fault::CrashBefore, Fault::AnswerLost, Fault::Lost];
-const SAMPLES: u64 = 5;
-const LOOK: Duration = Duration::from_millis(10);
+/// Writes from one fault to the next. A manager has to get further than to where the last one died, and begins with some
+/// twenty writes where Jobs are to be made.
+const GAP: u64 = 32;
+const SAMPLE: u64 = 4;
+/// Most of a life is waiting.
+const AT_ONCE: usize = 2;
+const LOOK: Duration = Duration::from_millis(5);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_manager_killed_at_any_write_makes_and_removes_the_same_cluster() {
-    let writes = life(Fault::Lost, 0).await;
-    let every = std::env::var_os("DROVER_CRASH_EVERY").is_some();
-    let step = if every { 1 } else { (writes / SAMPLES).max(1) };
-    // Where the sample begins differs from run to run, so that many runs see every call.
-    let first = 1 + u64::from(std::process::id()) % step;
-    for (round, at) in (first..=writes).step_by(step as usize).enumerate() {
-        life(FAULTS[round % FAULTS.len()], at).await;
-    }
+async fn managers_that_die_at_every_write_have_successors_that_go_on() {
+    all_lives("deaths", [Fault::Crash, Fault::CrashBefore]).await;
 }
 
-/// A whole life with a fault at one write; how many writes the first manager made.
-async fn life(fault: Fault, at: u64) -> u64 {
-    let told = format!("{fault:?} at write {at}");
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_manager_that_loses_any_write_or_answer_goes_on() {
+    all_lives("losses", [Fault::Lost, Fault::AnswerLost]).await;
+}
+
+async fn all_lives(what: &str, faults: [Fault; 2]) {
     let start = Instant::now();
+    let chance = u64::from(std::process::id());
+    let lives = stream::iter(1..=GAP).map(|first| life(first, faults[(first + chance) as usize % 2]));
+    let faults =
+        lives.buffer_unordered(AT_ONCE).fold(0, |sum, faults| std::future::ready(sum + faults)).await;
+    eprintln!("{faults} {what} in {GAP} lives, {:.0} s", start.elapsed().as_secs_f32());
+}
+
+/// A whole life with a fault at this write and at every GAP-th after it; how many there were.
+async fn life(first: u64, fault: Fault) -> u64 {
+    let told = format!("{fault:?} at write {first} and at every {GAP}th after it");
     let world = Arc::new(World::start().await);
-    let players = play(&world);
-    let plan = Plan::new(fault, at);
-    let doomed = world.manager(Some(plan.clone()));
+    let _players = play(&world);
     let over = AtomicBool::new(false);
-    let successor = async {
-        while !plan.struck() && !over.load(Ordering::SeqCst) {
-            tokio::time::sleep(LOOK).await;
+    let managers = async {
+        let (mut at, mut faults) = (first, 0);
+        while !over.load(Ordering::SeqCst) {
+            let plan = Plan::every(fault, at, GAP);
+            let manager = world.manager(Some(plan.clone()));
+            let is_dead = || plan.struck() && matches!(fault, Fault::Crash | Fault::CrashBefore);
+            while !is_dead() && !over.load(Ordering::SeqCst) {
+                tokio::time::sleep(LOOK).await;
+            }
+            manager.stop().await;
+            faults += if is_dead() { 1 } else { plan.faults() };
+            at = GAP;
         }
-        let dies = plan.struck() && matches!(fault, Fault::Crash | Fault::CrashBefore);
-        if dies {
-            doomed.stop().await;
-            (None, Some(world.manager(None)))
-        } else {
-            (Some(doomed), None)
-        }
+        faults
     };
     let whole = async {
         demo::make(&world.objects).await;
@@ -57,12 +73,6 @@ async fn life(fault: Fault, at: u64) -> u64 {
         demo::remove(&world.objects, &told).await;
         over.store(true, Ordering::SeqCst);
     };
-    let (managers, ()) = tokio::join!(successor, whole);
-    let writes = plan.writes();
-    for manager in [managers.0, managers.1].into_iter().flatten() {
-        manager.stop().await;
-    }
-    drop(players);
-    eprintln!("{told}: {:.1} s, {writes} writes of the first manager", start.elapsed().as_secs_f32());
-    writes
+    let (faults, ()) = tokio::join!(managers, whole);
+    faults
 }
