@@ -39,6 +39,12 @@ pub enum ResolveError {
         /// Name of the CRD.
         crd: String,
     },
+    /// Nobody knows yet which objects of the kind there are.
+    #[error("the list of all {plural} has not arrived yet")]
+    NotListed {
+        /// The kind's name in paths, with its group.
+        plural: String,
+    },
 }
 
 /// The newest version of the newest contract that the CRD's labels name.

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use drover_api::capi::v1beta2::ContractVersionedObjectReference;
-use drover_runtime::{Cache, Caches, Change, ObjectKey};
+use drover_runtime::{Cache, Caches, Change, Error, ObjectKey};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, ApiResource, DynamicObject};
 use parking_lot::Mutex;
 
 use crate::contract::{Contract, Provided, ResolveError, resolve};
 
-/// How long a pass waits for the first list of a kind that was not watched before.
-const FIRST_LIST: Duration = Duration::from_secs(10);
+/// How long a pass waits for the first list of a kind that was not watched before, until it gives way to others.
+const FIRST_LIST: Duration = Duration::from_secs(2);
 
 /// Name of the index that finds who refers to a provider's object.
 pub const INDEX: &str = "external";
@@ -51,6 +51,14 @@ impl External {
     /// The object.
     pub fn object(&self) -> Option<&DynamicObject> {
         self.provided().map(|provided| provided.object)
+    }
+
+    /// An error where a pass has to be made again, because no event will say that the kind is known at last.
+    pub fn is_listed(&self) -> Result<(), Error> {
+        match self {
+            Self::Unresolvable(ResolveError::NotListed { plural }) => Err(Error::Stale(plural.clone())),
+            _ => Ok(()),
+        }
     }
 
     /// Certainly gone, as opposed to unknown.
@@ -96,8 +104,8 @@ impl Externals {
         }
     }
 
-    /// The live copy of a kind.
-    pub async fn cache(&self, resource: &ApiResource) -> Cache<DynamicObject> {
+    /// The live copy of a kind, once it is complete: what is not in it does not exist.
+    pub async fn cache(&self, resource: &ApiResource) -> Result<Cache<DynamicObject>, ResolveError> {
         let cache = self.caches.dynamic(resource);
         let id = format!("{}/{}", resource.api_version, resource.plural);
         if self.watched.lock().insert(id) {
@@ -109,9 +117,12 @@ impl Externals {
                 listeners.lock().iter().for_each(|listener| listener(&value));
             });
         }
-        // A kind whose list does not come is treated as empty only for this pass; its events wake us.
-        let _ = tokio::time::timeout(FIRST_LIST, cache.synced()).await;
-        cache
+        match tokio::time::timeout(FIRST_LIST, cache.synced()).await {
+            Ok(()) => Ok(cache),
+            Err(_) => {
+                Err(ResolveError::NotListed { plural: format!("{}.{}", resource.plural, resource.group) })
+            }
+        }
     }
 
     /// What stands behind `reference`.
@@ -125,9 +136,12 @@ impl Externals {
             Ok(resolved) => resolved,
             Err(error) => return External::Unresolvable(error),
         };
-        match self.cache(&resource).await.get(&ObjectKey::new(namespace, &reference.name)) {
-            Some(object) => External::Found { resource, contract, object },
-            None => External::NotFound(resource),
+        match self.cache(&resource).await {
+            Err(error) => External::Unresolvable(error),
+            Ok(cache) => match cache.get(&ObjectKey::new(namespace, &reference.name)) {
+                Some(object) => External::Found { resource, contract, object },
+                None => External::NotFound(resource),
+            },
         }
     }
 

@@ -114,6 +114,8 @@ pub(crate) mod shell {
     use jiff::SignedDuration;
     use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 
+    use crate::external::External;
+
     /// An object that refers to providers' objects.
     pub(crate) trait Refers {
         fn references(&self) -> Vec<&ContractVersionedObjectReference>;
@@ -144,6 +146,11 @@ pub(crate) mod shell {
             Err(Error::Api { source, .. }) if is_not_found(&source) => Ok(()),
             other => other.map(|_| ()),
         }
+    }
+
+    /// An error where a pass could not know all it should, so that it is made again.
+    pub(crate) fn all_listed<'a>(externals: impl IntoIterator<Item = &'a External>) -> Result<(), Error> {
+        externals.into_iter().try_for_each(External::is_listed)
     }
 
     pub(crate) fn next(delay: Option<SignedDuration>) -> Next {

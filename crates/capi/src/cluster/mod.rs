@@ -119,6 +119,7 @@ impl Reconciler for ClusterController {
         shell::ignore_gone(self.status.apply_status(&desired, Some(&cluster)).await)?;
         self.events.tell(&*cluster, &notes);
         applied?;
+        shell::all_listed([&scope.infra, &scope.control_plane])?;
         Ok(Next::EVENT)
     }
 }

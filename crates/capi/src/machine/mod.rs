@@ -130,6 +130,7 @@ impl Reconciler for MachineController {
         shell::ignore_gone(self.status.apply_status(&desired, Some(&machine)).await)?;
         self.events.tell(&*machine, &notes);
         applied?;
+        shell::all_listed([&scope.bootstrap, &scope.infra, &scope.control_plane])?;
         Ok(shell::next(next))
     }
 }

@@ -147,6 +147,7 @@ impl Reconciler for MachineDeploymentController {
         self.events.tell(&*deployment, &events::events(&decision));
         shell::ignore_gone(self.status.apply_status(&desired, Some(&deployment)).await)?;
         applied?;
+        shell::all_listed([&scope.bootstrap_template, &scope.infra_template])?;
         Ok(shell::next(decision.next))
     }
 }

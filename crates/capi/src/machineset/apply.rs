@@ -132,7 +132,7 @@ impl MachineSetController {
                     Ok(resolved) => resolved,
                     Err(_) => continue,
                 };
-            let cache = self.externals.cache(&resource).await;
+            let Ok(cache) = self.externals.cache(&resource).await else { continue };
             if let Some(object) = cache.get(&ObjectKey::new(namespace, name)) {
                 self.apply_clone_metadata(scope, reference, template, &resource, &object).await?;
             }

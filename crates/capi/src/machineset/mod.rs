@@ -126,7 +126,7 @@ impl Reconciler for MachineSetController {
     async fn reconcile(&self, key: ObjectKey) -> Result<Next, Error> {
         let Some(set) = self.caches.machine_sets.get(&key) else { return Ok(Next::EVENT) };
         self.expected.met(&*set, &self.caches.machines).await?;
-        let scope = self.observe(&set).await;
+        let scope = self.observe(&set).await?;
         let now = self.clock.now();
         let decision = decide::decide(&scope, now, &mut random_suffix);
         let applied = self.apply(&scope, &decision).await;
@@ -141,6 +141,7 @@ impl Reconciler for MachineSetController {
         self.events.tell(&*set, &events::events(&decision));
         shell::ignore_gone(self.status.apply_status(&desired, Some(&set)).await)?;
         applied?;
+        shell::all_listed([&scope.bootstrap_template, &scope.infra_template, &scope.control_plane])?;
         Ok(shell::next(decision.next))
     }
 }

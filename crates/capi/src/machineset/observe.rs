@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use drover_api::capi::v1beta2::{ContractVersionedObjectReference, Machine, MachineSet};
 use drover_api::labels::capi as labels;
-use drover_runtime::ObjectKey;
+use drover_runtime::{Error, ObjectKey};
 use kube::ResourceExt;
 
 use super::MachineSetController;
@@ -15,7 +15,7 @@ use crate::admission::default_machine_set;
 use crate::meta;
 
 impl MachineSetController {
-    pub(super) async fn observe(&self, set: &MachineSet) -> Scope {
+    pub(super) async fn observe(&self, set: &MachineSet) -> Result<Scope, Error> {
         // As the API would have filled it in, where it knows how.
         let mut set = set.clone();
         default_machine_set(&mut set, None);
@@ -30,8 +30,8 @@ impl MachineSetController {
             &set,
             self.caches.machines.by_label(labels::CLUSTER_NAME, &namespace, &set.spec.cluster_name),
         );
-        let unfinished = self.unfinished(&set, &namespace).await;
-        Scope {
+        let unfinished = self.unfinished(&set, &namespace).await?;
+        Ok(Scope {
             cluster,
             deployment,
             machines,
@@ -40,11 +40,11 @@ impl MachineSetController {
             control_plane: self.externals.get(&namespace, control_plane.as_ref()).await,
             unfinished,
             set,
-        }
+        })
     }
 
-    /// Clones that still belong to the set itself, and whose name no Machine has.
-    async fn unfinished(&self, set: &MachineSet, namespace: &str) -> BTreeSet<String> {
+    /// Clones that still belong to the set itself, and whose name no Machine has. Not to know them would be to make others.
+    async fn unfinished(&self, set: &MachineSet, namespace: &str) -> Result<BTreeSet<String>, Error> {
         let template = &set.spec.template.spec;
         let references: Vec<&ContractVersionedObjectReference> =
             template.bootstrap.config_ref.iter().chain([&template.infrastructure_ref]).collect();
@@ -56,7 +56,8 @@ impl MachineSetController {
             else {
                 continue;
             };
-            let clones = self.externals.cache(&resource).await.by_index("owner", &uid);
+            let cache = self.externals.cache(&resource).await;
+            let clones = cache.map_err(Error::other("find clones"))?.by_index("owner", &uid);
             names.extend(
                 clones
                     .iter()
@@ -65,7 +66,7 @@ impl MachineSetController {
             );
         }
         names.retain(|name| self.caches.machines.get(&ObjectKey::new(namespace, name)).is_none());
-        names
+        Ok(names)
     }
 }
 

@@ -247,6 +247,65 @@ async fn capi_check_9_a_manager_killed_at_any_write_makes_no_machine_twice() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_could_not_be_listed_is_not_taken_for_gone() {
+    let world = World::start().await;
+    let manager = world.manager(None);
+    let _provider = world.provider();
+    world.cluster("unlisted").await;
+    world.deployment("unlisted", 1, "infra").await;
+    eventually("a Machine runs", || async {
+        let machines = world.list(CORE, "Machine", "unlisted").await;
+        machines.iter().any(|machine| machine["status"]["phase"] == "Running")
+    })
+    .await;
+    manager.stop().await;
+    let name = world.list(CORE, "Machine", "unlisted").await[0]["metadata"]["name"].clone();
+    let name = name.as_str().unwrap();
+    world.delete(CORE, "Machine", "unlisted", name).await;
+
+    let go_on = tokio_util::sync::CancellationToken::new();
+    let _manager = world.manager_without_list("/testmachines", go_on.clone());
+    eventually("the Machine says what is not known", || async {
+        let machine = world.get(CORE, "Machine", "unlisted", name).await.unwrap();
+        condition(&machine, "Deleting").1.contains("testmachines.test.drover.io has not arrived yet")
+    })
+    .await;
+    assert!(world.get(TEST, "TestMachine", "unlisted", name).await.is_some());
+    go_on.cancel();
+    eventually("the Machine goes, after its server", || async {
+        let machine = world.get(CORE, "Machine", "unlisted", name).await;
+        let server = world.get(TEST, "TestMachine", "unlisted", name).await;
+        assert!(machine.is_some() || server.is_none(), "the Machine went before its server");
+        machine.is_none()
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_answer_to_any_write_leaves_no_machine_without_its_objects() {
+    let world = World::start().await;
+    for at in 1..=24 {
+        let namespace = format!("lost-{at}");
+        world.cluster(&namespace).await;
+        let manager = world.manager(Some(Plan::new(Fault::AnswerLost, at)));
+        world.deployment(&namespace, 2, "infra").await;
+        let names = async |version: &str, kind: &str| {
+            let list = world.list(version, kind, &namespace).await;
+            let name = |object: &Value| object["metadata"]["name"].as_str().unwrap().to_owned();
+            list.iter().map(name).collect::<std::collections::BTreeSet<_>>()
+        };
+        eventually(&format!("two whole Machines after a lost answer to write {at}"), || async {
+            let machines = names(CORE, "Machine").await;
+            machines.len() == 2
+                && machines == names(TEST, "TestConfig").await
+                && machines == names(TEST, "TestMachine").await
+        })
+        .await;
+        manager.stop().await;
+    }
+}
+
 fn condition(object: &Value, type_: &str) -> (String, String) {
     let list = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
     let found = list.into_iter().find(|condition| condition["type"] == type_).unwrap_or_default();

@@ -78,7 +78,27 @@ impl World {
     pub(crate) fn manager(&self, plan: Option<Arc<Plan>>) -> Manager {
         let plan = plan.unwrap_or_else(|| Plan::new(Fault::Lost, 0));
         let service = Faulty::new(self.server.service(), plan);
-        let client = in_process_client(service, UserInfo::system_masters("manager"));
+        self.manager_with(in_process_client(service, UserInfo::system_masters("manager")))
+    }
+
+    /// Starts the controllers, to whom an API in trouble does not list one kind before `go_on`.
+    pub(crate) fn manager_without_list(&self, plural: &'static str, go_on: CancellationToken) -> Manager {
+        let service = self.server.service();
+        let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let (service, go_on) = (service.clone(), go_on.clone());
+            async move {
+                let is_list =
+                    *request.method() == http::Method::GET && request.uri().path().ends_with(plural);
+                if is_list {
+                    go_on.cancelled().await;
+                }
+                tower::ServiceExt::oneshot(service, request).await
+            }
+        });
+        self.manager_with(in_process_client(service, UserInfo::system_masters("manager")))
+    }
+
+    fn manager_with(&self, client: Client) -> Manager {
         let stop = CancellationToken::new();
         let caches = Caches::new(client, stop.clone());
         let below = Caches::new(self.client.clone(), stop.clone());
