@@ -59,11 +59,12 @@ async fn life_under(gap: u64, first: u64) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_management_plane_killed_at_any_write_makes_and_removes_the_same_cluster() {
-    let gap = if every() { 25 } else { 200 };
+    // To take up a cluster that comes back costs a manager some eighty writes; one that dies sooner gets nowhere.
+    const GAP: u64 = 200;
     let seed = u64::from(std::process::id());
-    let firsts: Vec<u64> = if every() { (1..=gap).collect() } else { vec![1 + seed % gap] };
-    for first in firsts {
-        life_under(gap, first).await;
+    let lives = if every() { 25 } else { 1 };
+    for life in 0..lives {
+        life_under(GAP, 1 + (seed + life * (GAP / lives)) % GAP).await;
     }
 }
 
