@@ -8,7 +8,7 @@ mod section;
 
 use std::{
     io,
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
     time::Duration,
 };
 
@@ -81,6 +81,17 @@ pub enum Error {
         path: PathBuf,
         /// Which field.
         field: &'static str,
+    },
+    /// The scratch space would be the system itself.
+    #[error(
+        "{path}: workDirectory must be a directory of its own, because it is emptied before every plan, but it is \
+         {directory}"
+    )]
+    WorkDirectory {
+        /// Which file.
+        path: PathBuf,
+        /// What it says.
+        directory: PathBuf,
     },
     /// The agent would have nothing to do.
     #[error("{0}: neither localEnabled nor remoteEnabled is true; the agent would have nothing to do")]
@@ -186,6 +197,9 @@ impl Config {
         if config.work_directory.as_os_str().is_empty() {
             config.work_directory = Path::new(platform.var_dir()).join("work");
         }
+        if is_of_the_system(&config.work_directory) {
+            return Err(Error::WorkDirectory { path: path.to_owned(), directory: config.work_directory });
+        }
         if config.images_directory.as_os_str().is_empty() {
             config.images_directory = Path::new(platform.var_dir()).join("images");
         }
@@ -225,6 +239,24 @@ impl Config {
         }
     }
 }
+
+/// `/`, `C:\\`, or one of the directories that every system has.
+fn is_of_the_system(directory: &Path) -> bool {
+    let mut names = directory.components().filter_map(|part| match part {
+        Component::Normal(name) => Some(name),
+        _ => None,
+    });
+    match (names.next(), names.next()) {
+        (None, _) => true,
+        (Some(top), None) => OF_THE_SYSTEM.iter().any(|known| top == *known),
+        _ => false,
+    }
+}
+
+const OF_THE_SYSTEM: [&str; 19] = [
+    "bin", "boot", "dev", "etc", "home", "lib", "lib64", "media", "mnt", "opt", "proc", "root", "run",
+    "sbin", "srv", "sys", "tmp", "usr", "var",
+];
 
 /// The connection file, as `/v3/connect/agent` answers.
 #[derive(Clone, Default, PartialEq, Eq, Deserialize)]
@@ -408,6 +440,23 @@ mod tests {
         assert_eq!(limit(None), Some(Duration::from_secs(3600)));
         assert_eq!(limit(Some(0)), None);
         assert!(std::time::Instant::now().checked_add(limit(Some(u64::MAX)).unwrap()).is_some());
+    }
+
+    #[test]
+    fn what_is_emptied_before_every_plan_is_not_the_system_itself() {
+        let host = host();
+        let mut load = |directory: &str| {
+            let text = format!("workDirectory: {directory}\nremoteEnabled: true\nconnectionInfoFile: /c");
+            put(&host, "/config.yml", &text, 0o600, (0, 0));
+            Config::load(&host, Path::new("/config.yml"))
+        };
+        for directory in ["/", "//", "/./", "/etc", "/var/", "/usr"] {
+            let told = load(directory).unwrap_err().to_string();
+            assert!(told.contains("workDirectory must be a directory of its own"), "{directory}: {told}");
+        }
+        for directory in ["/w", "/var/work", "/etc/rancher/work"] {
+            load(directory).unwrap();
+        }
     }
 
     #[tokio::test]

@@ -42,6 +42,12 @@ pub enum Error {
         /// As given.
         gid: i64,
     },
+    /// Something else has the name of a directory.
+    #[error("{path}: the plan wants a directory, but it is a file")]
+    NotADirectory {
+        /// Which.
+        path: PathBuf,
+    },
     /// The machine refused.
     #[error("cannot {verb} {path}: {source}")]
     Io {
@@ -72,6 +78,10 @@ fn apply_one(host: &dyn Host, index: usize, file: &File) -> Result<(), Error> {
     let default = if file.directory { 0o755 } else { 0o600 };
     let attr = Attr { mode: mode(file, default)?, owner: Some(owner(file)?) };
     if file.directory {
+        // Behind a link, as the original's: hosts whose directories lie elsewhere are made so.
+        if host.stat_target(path).is_ok_and(|stat| stat.kind != Kind::Directory) {
+            return Err(Error::NotADirectory { path: path.to_owned() });
+        }
         // Missing parents get the same mode, as the original's do: who closes a directory means what leads there too.
         let missing: Vec<&Path> = path.ancestors().take_while(|at| host.stat_target(at).is_err()).collect();
         for at in missing.into_iter().rev().filter(|at| *at != Path::new("")) {
@@ -212,6 +222,22 @@ mod tests {
         assert!(matches!(apply(&host, &[file("", "")]), Err(Error::NoPath(0))));
         let bad = File { uid: -2, ..file("/a", "") };
         assert!(matches!(apply(&host, &[bad]), Err(Error::Owner { .. })));
+    }
+
+    #[test]
+    fn a_file_where_a_directory_is_wanted_stays_as_it_is_and_fails_the_plan() {
+        let (root, host) = disk();
+        let path = root.path().join("reg");
+        std::fs::write(&path, "data").unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        std::os::unix::fs::symlink("reg", root.path().join("link")).unwrap();
+        for name in ["/reg", "/link"] {
+            let wanted = File { directory: true, permissions: "0777".into(), ..file(name, "") };
+            let told = apply(&host, &[wanted]).unwrap_err().to_string();
+            assert_eq!(told, format!("{name}: the plan wants a directory, but it is a file"));
+        }
+        assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
+        assert_eq!(std::fs::read(&path).unwrap(), b"data");
     }
 
     #[test]

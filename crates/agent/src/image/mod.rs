@@ -145,13 +145,31 @@ fn stage(host: &dyn Host, images: &Path, image: &str, into: &Path) -> Result<(),
     let tarballs = find(host, images, DEPTH);
     for path in &tarballs {
         match tarball::layers(host, path, &wanted) {
-            Ok(Some(layers)) => return tarball::unpack(host, path, &layers, into),
+            Ok(Some(layers)) => match tarball::unpack(host, path, &layers, into) {
+                Err(error @ Error::Layout { .. }) => {
+                    tracing::warn!("skipping image tarball: {error}");
+                    clear(host, into).map_err(|source| Error::Tarball { path: path.clone(), source })?;
+                }
+                other => return other,
+            },
             Ok(None) => {}
             // One broken tarball must not hide the good ones.
             Err(error) => tracing::warn!("skipping image tarball: {error}"),
         }
     }
     Err(Error::NotFound { image: image.to_owned(), directory: images.to_owned(), looked_at: tarballs.len() })
+}
+
+/// Takes away what a damaged archive left behind.
+fn clear(host: &dyn Host, directory: &Path) -> io::Result<()> {
+    for name in host.list(directory)? {
+        let path = directory.join(name);
+        match host.stat(&path)?.kind {
+            Kind::Directory => host.remove_tree(&path)?,
+            _ => host.remove_file(&path)?,
+        }
+    }
+    Ok(())
 }
 
 fn find(host: &dyn Host, directory: &Path, depth: usize) -> Vec<PathBuf> {

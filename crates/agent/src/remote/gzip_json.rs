@@ -1,9 +1,13 @@
 //! The compressed maps in the secret: gzip around JSON, with nothing in the header that changes by itself.
 
+use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 
 use flate2::{Compression, bufread::GzDecoder, write::GzEncoder};
-use serde::{Serialize, de::DeserializeOwned};
+use serde::{
+    Serialize,
+    de::{DeserializeOwned, IgnoredAny},
+};
 
 /// A map that grew beyond this is not one of ours.
 const LIMIT: u64 = 16 * 1024 * 1024;
@@ -22,12 +26,7 @@ pub fn encode<T: Serialize>(value: &T) -> Vec<u8> {
 /// Reads a map. Absent, empty or broken is an empty map: earlier output must not stop a plan.
 pub fn decode<T: DeserializeOwned + Default>(bytes: Option<&Vec<u8>>) -> T {
     let Some(bytes) = bytes.filter(|bytes| !bytes.is_empty()) else { return T::default() };
-    let mut text = Vec::new();
-    let read = GzDecoder::new(&bytes[..]).take(LIMIT).read_to_end(&mut text);
-    match read
-        .map_err(|error| error.to_string())
-        .and_then(|_| drover_plan::from_slice(&text).map_err(|error| error.to_string()))
-    {
+    match read(bytes) {
         Ok(value) => value,
         Err(error) => {
             tracing::warn!("earlier output in the plan secret is unreadable and is replaced: {error}");
@@ -36,10 +35,21 @@ pub fn decode<T: DeserializeOwned + Default>(bytes: Option<&Vec<u8>>) -> T {
     }
 }
 
+/// Whether a map is there. An empty value is none.
+pub fn is_readable(bytes: Option<&Vec<u8>>) -> bool {
+    bytes.is_some_and(|bytes| read::<BTreeMap<String, IgnoredAny>>(bytes).is_ok())
+}
+
+fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
+    let mut text = Vec::new();
+    let unpacked = GzDecoder::new(bytes).take(LIMIT).read_to_end(&mut text);
+    unpacked.map_err(|error| error.to_string())?;
+    drover_plan::from_slice(&text).map_err(|error| error.to_string())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeMap;
 
     #[test]
     fn equal_maps_give_equal_bytes_and_broken_ones_are_empty() {

@@ -23,6 +23,9 @@ use crate::{
 /// All values of a secret together may be 1 MiB; metadata and the server's own keys need room too.
 const SECRET_LIMIT: usize = 1_000_000;
 
+/// What was printed takes no more of it, because the next plan needs room beside it, and it is the server who writes that.
+const OUTPUTS_LIMIT: usize = 400_000;
+
 /// Unpublished results.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -185,7 +188,7 @@ impl Report {
             }
         }
         if !self.applied_output.is_empty()
-            || (same && self.succeeded() && !data.contains_key(keys::APPLIED_OUTPUT))
+            || (same && self.succeeded() && !gzip_json::is_readable(data.get(keys::APPLIED_OUTPUT)))
         {
             merge(data, keys::APPLIED_OUTPUT, &self.applied_output);
         }
@@ -197,7 +200,7 @@ impl Report {
             }
         }
         if !self.periodic.is_empty()
-            || (same && self.succeeded() && !data.contains_key(keys::APPLIED_PERIODIC_OUTPUT))
+            || (same && self.succeeded() && !gzip_json::is_readable(data.get(keys::APPLIED_PERIODIC_OUTPUT)))
         {
             merge(data, keys::APPLIED_PERIODIC_OUTPUT, &self.periodic);
         }
@@ -225,13 +228,13 @@ fn encode(outputs: Outputs) -> BTreeMap<String, String> {
     outputs.into_iter().map(|(name, bytes)| (name, STANDARD.encode(bytes))).collect()
 }
 
-/// Adds to a compressed map, writing only if something changed or the key is missing.
+/// Adds to a compressed map, writing only if something changed or no map is there.
 fn merge<T>(data: &mut Data, key: &str, more: &BTreeMap<String, T>)
 where
     T: Clone + PartialEq + Serialize + for<'de> Deserialize<'de>,
 {
     let mut map: BTreeMap<String, T> = gzip_json::decode(data.get(key));
-    let mut changed = !data.contains_key(key);
+    let mut changed = !gzip_json::is_readable(data.get(key));
     // One by one: together they can be large.
     for (name, value) in more {
         if map.get(name) != Some(value) {
@@ -245,7 +248,7 @@ where
 }
 
 /// Shortens saved outputs, tail kept, until the secret can be stored, with the server's copy of the plan if there can be
-/// room for it at all.
+/// room for it at all, and with room for the next plan.
 fn fit(data: &mut Data) {
     let plan = data.get(keys::PLAN).map_or(0, Vec::len);
     let copy = if plan <= SECRET_LIMIT / 2 { plan } else { 0 };
@@ -253,8 +256,15 @@ fn fit(data: &mut Data) {
         let others = data.iter().filter(|(key, _)| copy == 0 || *key != keys::APPLIED_PLAN);
         copy + others.map(|(key, value)| key.len() + value.len()).sum::<usize>()
     };
+    let printed = |data: &Data| -> usize {
+        [keys::APPLIED_OUTPUT, keys::FAILED_OUTPUT, keys::APPLIED_PERIODIC_OUTPUT]
+            .iter()
+            .filter_map(|key| data.get(*key))
+            .map(Vec::len)
+            .sum()
+    };
     let mut limit = 256 * 1024;
-    while size(data) > SECRET_LIMIT && limit >= 64 {
+    while (size(data) > SECRET_LIMIT || printed(data) > OUTPUTS_LIMIT) && limit >= 64 {
         for key in [keys::APPLIED_OUTPUT, keys::FAILED_OUTPUT] {
             let mut map: BTreeMap<String, String> = gzip_json::decode(data.get(key));
             if map.is_empty() {
@@ -424,6 +434,36 @@ mod tests {
             STANDARD.decode(&output["i0"]).unwrap().ends_with(&noise[noise.len() - 100..]),
             "the tail is kept"
         );
+    }
+
+    #[test]
+    fn outputs_of_many_plans_leave_room_for_the_next_one() {
+        let mut seed = 1_u64;
+        let mut secret = data(&[("plan", "{}")]);
+        for plan in 0..12 {
+            let mut noise = || {
+                seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                (seed >> 33) as u8
+            };
+            let outputs: Outputs = (0..5)
+                .map(|index| (format!("p{plan}-{index}"), (0..35_000).map(|_| noise()).collect()))
+                .collect();
+            let done = Done { outputs, ..Done::default() };
+            Report::outcome("u", "c", Some(1), done, &secret, now()).lay_onto(&mut secret, Some("c"));
+        }
+        assert!(secret["applied-output"].len() <= OUTPUTS_LIMIT);
+        let output: BTreeMap<String, String> = gzip_json::decode(secret.get("applied-output"));
+        assert_eq!(output.len(), 60, "shortened, not forgotten");
+    }
+
+    #[test]
+    fn earlier_output_that_cannot_be_read_is_replaced_also_by_a_plan_that_prints_nothing() {
+        let mut secret = data(&[("applied-output", "garbage"), ("applied-periodic-output", "garbage")]);
+        let report = Report::outcome("u", "c", Some(1), Done::default(), &secret, now());
+        report.lay_onto(&mut secret, Some("c"));
+        for key in ["applied-output", "applied-periodic-output"] {
+            assert!(gzip_json::is_readable(secret.get(key)), "{key}");
+        }
     }
 
     #[test]
