@@ -161,6 +161,14 @@ impl Init {
             let Some(deployment) = self.context.store.deployments.get(&key.sibling(name)) else { continue };
             let applied = deployment.metadata.annotations.as_ref().and_then(|a| a.get(APPLIED_QUANTITY));
             let replicas = deployment.spec.replicas;
+            // Noted also while the rest of the spec is refused, or a scale back would look like a pool that was changed.
+            let agreed = pool.quantity.is_some() && replicas == pool.quantity;
+            if agreed && applied.is_some_and(|applied| *applied != quantity_text(pool.quantity)) {
+                let note = events::of_pool(Some(&deployment), pool);
+                self.scale.apply(&scale(&key.namespace, &key.name, pool)).await?;
+                self.context.events.tell(cluster, &note);
+                return Ok(true);
+            }
             let Some(quantity) = scaled_to(replicas, applied.map(String::as_str), pool.quantity) else {
                 continue;
             };

@@ -30,7 +30,22 @@ pub fn of(seen: &Seen<'_>) -> Option<String> {
         return Some(format!("waiting for control plane {name} to take up the change"));
     }
     let pools = seen.cluster.spec.rke_config.iter().flat_map(|config| &config.machine_pools);
-    pools.filter(|pool| !pool.paused).find_map(|pool| of_pool(pool, &deployment_name(name, &pool.name), seen))
+    let mut pools = pools.filter(|pool| !pool.paused);
+    pools.find_map(|pool| of_pool(pool, &deployment_name(name, &pool.name), seen)).or_else(|| surplus(seen))
+}
+
+/// A machine of a pool that is too much, or replaced, or whose pool is gone.
+fn surplus(seen: &Seen<'_>) -> Option<String> {
+    let labelled = |machine: &&Arc<Machine>| {
+        let labels = machine.metadata.labels.as_ref();
+        labels.is_some_and(|labels| labels.contains_key(labels::capi::DEPLOYMENT_NAME))
+    };
+    let going = |machine: &&Arc<Machine>| machine.metadata.deletion_timestamp.is_some();
+    let machine = seen.machines.iter().filter(labelled).find(going)?;
+    Some(format!(
+        "waiting for machine {} to be removed",
+        machine.metadata.name.as_deref().unwrap_or_default()
+    ))
 }
 
 fn is_behind(plane: &RKEControlPlane, written: Option<i64>) -> bool {
@@ -47,7 +62,7 @@ fn of_pool(pool: &RKEMachinePool, deployment: &str, seen: &Seen<'_>) -> Option<S
     let there = i32::try_from(machines.len()).unwrap_or(i32::MAX);
     let live = seen.deployments.iter().find(|live| live.metadata.name.as_deref() == Some(deployment));
     let pool = &pool.name;
-    if live.is_none_or(|live| live.spec.replicas.unwrap_or(1) != wanted) || there < wanted {
+    if live.is_none_or(|live| live.spec.replicas.unwrap_or(1) != wanted) || there != wanted {
         return Some(format!("waiting for pool {pool} to have {wanted} machines, it has {there}"));
     }
     let name = |machine: &Machine| machine.metadata.name.clone().unwrap_or_default();
@@ -146,7 +161,11 @@ mod tests {
             assert_eq!(told, "waiting for machine c of pool worker to be configured");
         }
         assert!(of(1, &done, 2).is_some(), "nobody has scaled it down yet");
-        assert_eq!(of(1, &done, 1), None, "what is too much goes");
+        assert!(of(1, &done, 1).is_some(), "nobody has deleted what is too much yet");
+        let [a, mut b] = done.clone();
+        Arc::make_mut(&mut b).metadata.deletion_timestamp =
+            serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
+        assert_eq!(of(1, &[a, b], 1).as_deref(), Some("waiting for machine b to be removed"));
         assert!(super::of(&seen(&cluster(2), &[])).is_some(), "a new pool");
     }
 

@@ -79,3 +79,46 @@ async fn another_kind_of_server_is_ready_only_once_every_machine_is_replaced() {
         assert!(leaves < told, "Ready at revision {told}, replaced from {leaves} on");
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_smaller_pool_is_ready_only_once_the_surplus_is_gone() {
+    let (world, _manager, _players) = provisioned().await;
+    let objects = &world.objects;
+    let clusters = objects.record("provisioning.cattle.io/v1", "Cluster").await;
+    let ends = objects.record_ends(&[(CORE, "Machine")]).await;
+    demo::edit_pools(objects, |pools| pools[1]["quantity"] = json!(1)).await;
+    once("the Cluster is Ready", &clusters, |cluster| {
+        cluster["spec"]["rkeConfig"]["machinePools"][1]["quantity"] == 1 && is_ready(cluster)
+    })
+    .await;
+    assert_eq!(demo::machines(objects).await.len(), 2);
+    until("its end is noted", || async { ends.order().len() == 1 }).await;
+}
+
+/// The rest of the spec may be refused meanwhile, for whatever reason.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn provisioning_check_14_a_pool_follows_there_and_back_while_its_cluster_is_refused() {
+    let (world, _manager, _players) = provisioned().await;
+    let objects = &world.objects;
+    let quantity =
+        async || demo::cluster(objects).await["spec"]["rkeConfig"]["machinePools"][1]["quantity"].clone();
+    demo::merge(objects, json!({"spec": {"kubernetesVersion": "v9.9.9+k3s1"}})).await;
+    until("the version is refused", || async {
+        condition(&demo::cluster(objects).await, "RKECluster").0 == "False"
+    })
+    .await;
+    for size in [3, 2, 4, 2] {
+        let patch = json!({"spec": {"replicas": size}});
+        objects.merge(CORE, "MachineDeployment", "default", "demo-w", patch).await;
+        until(&format!("the pool follows to {size}"), || async { quantity().await == size }).await;
+        until("that is noted", || async {
+            let deployment = objects.get(CORE, "MachineDeployment", "default", "demo-w").await.unwrap();
+            let noted = &deployment["metadata"]["annotations"]["drover.io/applied-quantity"];
+            *noted == size.to_string().as_str()
+        })
+        .await;
+    }
+    demo::merge(objects, json!({"spec": {"kubernetesVersion": "v1.34.1+k3s1"}})).await;
+    demo::ready(objects, "corrected").await;
+    assert_eq!((quantity().await, demo::machines(objects).await.len()), (json!(2), 3));
+}

@@ -44,7 +44,7 @@ impl Backoff {
     async fn after(&mut self, host: &dyn Host, failure: Failure) -> Result<(), Failure> {
         let Some(asked) = failure.retry else { return Err(failure) };
         if self.left == 0 {
-            return Err(Failure { text: format!("{} (after {TRIES} tries)", failure.text), retry: None });
+            return Err(Failure::last(format!("{} (after {TRIES} tries)", failure.text)));
         }
         self.left -= 1;
         let jitter = self.pause.mul_f64(host.random() as f64 / u64::MAX as f64 / 2.0);
@@ -252,9 +252,9 @@ async fn flush(host: &Arc<dyn Host>, writing: &mut Writing, batch: &mut Vec<u8>)
         (moved, written)
     })
     .await;
-    let Some((moved, written)) = written else { return Err(Failure::last("writing a layer broke off")) };
+    let Some((moved, written)) = written else { return Err(Failure::ours("writing a layer broke off")) };
     *writing = moved;
-    written.map_err(|error| Failure::last(format!("cannot write a layer: {error}")))
+    written.map_err(|error| Failure::ours(format!("cannot write a layer: {error}")))
 }
 
 async fn on_disk<T: Send + 'static>(
@@ -268,7 +268,7 @@ async fn on_disk<T: Send + 'static>(
     offload(&**host, move || job(&*inner, &cache, &blob))
         .await
         .unwrap_or_else(|| Err(io::Error::other("broke off")))
-        .map_err(|error| Failure::last(format!("cannot keep {}: {error}", name.display())))
+        .map_err(|error| Failure::ours(format!("cannot keep {}: {error}", name.display())))
 }
 
 fn wrong(what: &str, blob: &Blob, found: &Digest, size: u64) -> Failure {

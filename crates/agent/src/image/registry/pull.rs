@@ -80,6 +80,9 @@ impl Puller {
                 }
                 Err(failure) => {
                     tracing::warn!("{name}: {}", failure.text);
+                    if failure.ours {
+                        return Err(Refusal(vec![failure.text]));
+                    }
                     refusals.push(format!("{name}: {}", failure.text));
                 }
             }

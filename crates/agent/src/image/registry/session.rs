@@ -33,15 +33,21 @@ pub(super) struct Failure {
     pub(super) text: String,
     /// Whether the same request may work later; with the time that the registry asked for.
     pub(super) retry: Option<Option<Duration>>,
+    /// Whether it is this machine that failed, so that another registry cannot do better.
+    pub(super) ours: bool,
 }
 
 impl Failure {
+    pub(super) fn ours(text: impl Into<String>) -> Self {
+        Self { ours: true, ..Self::last(text) }
+    }
+
     pub(super) fn last(text: impl Into<String>) -> Self {
-        Self { text: text.into(), retry: None }
+        Self { text: text.into(), retry: None, ours: false }
     }
 
     pub(super) fn passing(text: impl Into<String>) -> Self {
-        Self { text: text.into(), retry: Some(None) }
+        Self { text: text.into(), retry: Some(None), ours: false }
     }
 }
 
@@ -173,7 +179,7 @@ impl<'a> Session<'a> {
         let text = format!("{status}{advice}{said}");
         let passing = status.is_server_error()
             || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT);
-        Failure { text, retry: passing.then_some(after) }
+        Failure { text, retry: passing.then_some(after), ours: false }
     }
 
     /// Does what a 401 asks for.

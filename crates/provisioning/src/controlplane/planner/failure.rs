@@ -8,7 +8,9 @@ use drover_plan::{Plan, keys};
 use super::node::base64_decode;
 
 /// What a condition's message has room for.
-const LIMIT: usize = 200;
+const LIMIT: usize = 400;
+/// So much of the beginning of a longer one stays.
+const HEAD: usize = 150;
 /// Outputs come from a machine.
 const UNPACKED_LIMIT: u64 = 16 << 20;
 
@@ -93,15 +95,16 @@ fn without_times(text: &str) -> String {
     out
 }
 
-/// One line. Of a long one the end stays, where the cause is.
+/// One line. Of a long one beginning and end stay: what was tried first, and where it ended.
 fn shorten(text: &str) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let length = line.chars().count();
     if length <= LIMIT {
         return line;
     }
-    let end: String = line.chars().skip(length - (LIMIT - 1)).collect();
-    format!("…{end}")
+    let head: String = line.chars().take(HEAD).collect();
+    let end: String = line.chars().skip(length - (LIMIT - HEAD - 1)).collect();
+    format!("{head}…{end}")
 }
 
 #[cfg(test)]
@@ -172,10 +175,11 @@ mod tests {
     }
 
     #[test]
-    fn of_a_long_reason_the_end_stays_in_one_line() {
-        let long = format!("{}\nlast words", "ä".repeat(500));
+    fn of_a_long_reason_beginning_and_end_stay_in_one_line() {
+        let long = format!("no space left; {}\nlast words", "ä".repeat(500));
         let told = of(&[(keys::AGENT_REASON, &long)]);
-        assert_eq!(told.chars().count(), 200);
-        assert!(told.starts_with("…ä") && told.ends_with("ä: last words"), "{told}");
+        assert_eq!(told.chars().count(), LIMIT);
+        assert!(told.starts_with("no space left; ää") && told.ends_with("ä: last words"), "{told}");
+        assert!(told.contains("ä…ä"), "{told}");
     }
 }
