@@ -1,5 +1,8 @@
 //! What a registry can do wrong, and what a person reads then.
 
+use std::path::Path;
+
+use drover_agent::host::{Attr, Host as _};
 use drover_testkit::images;
 
 use crate::{
@@ -218,4 +221,21 @@ async fn a_dead_mirror_costs_a_few_tries_and_then_the_next_is_asked() {
     ));
     node.stage("r.x/a/b:1").await.unwrap();
     assert_eq!(node.dialled().iter().filter(|name| *name == "dead.example.com:80").count(), 4);
+}
+
+#[tokio::test]
+async fn trouble_of_this_machine_is_told_and_no_other_registry_is_asked() {
+    let (fake, node, _, _) = bench().await;
+    node.registries(&format!(
+        "mirrors: {{r.x: {{endpoint: ['http://{}', 'http://other.example.com']}}}}",
+        fake.address
+    ));
+    // Nothing can be kept where a file has the place of the cache.
+    let attr = Attr { mode: 0o600, owner: None };
+    node.host.make_dirs(Path::new("/var/lib/rancher/agent"), 0o700).unwrap();
+    node.host.replace(Path::new("/var/lib/rancher/agent/cache"), b"", attr).unwrap();
+    let error = node.stage("r.x/a/b:1").await.unwrap_err().to_string();
+    assert!(error.contains("cannot keep /var/lib/rancher/agent/cache/"), "{error}");
+    assert!(!error.contains("example.com"), "{error}");
+    assert!(!node.dialled().iter().any(|name| name.contains("other.example.com")));
 }

@@ -51,7 +51,9 @@ impl Progress {
         let (a, b) = (changed.clone(), changed.clone());
         clusters.subscribe(move |_| a.notify_one());
         machines.subscribe(move |_| b.notify_one());
-        let terminal = std::io::stdout().is_terminal();
+        // A terminal that calls itself dumb cannot move its cursor.
+        let dumb = std::env::var_os("TERM").is_some_and(|name| name == "dumb");
+        let terminal = std::io::stdout().is_terminal() && !dumb;
         Self { client, clusters, machines, changed, begun, terminal, _stops: stop.drop_guard() }
     }
 
