@@ -211,16 +211,26 @@ fn admin_kubeconfigs() -> Vec<PathBuf> {
 
 fn show_status(host: &RealHost, config_path: &Path) -> Result<ExitCode, String> {
     let config = Config::load(host, config_path).map_err(|error| error.to_string())?;
-    let path = status::path(&config.var_dir());
-    let bytes = host
-        .read(&path)
-        .map_err(|error| format!("the agent has not run yet: {}: {error}", path.display()))?;
+    let var = config.var_dir();
+    let path = status::path(&var);
+    let bytes = host.read(&path).map_err(|error| match status::obstacle(host, &var) {
+        Some(obstacle) if var.is_dir() => {
+            format!("the agent has noted nothing, and cannot: {}: {obstacle}", var.display())
+        }
+        _ => format!("the agent has not run yet: {}: {error}", path.display()),
+    })?;
     let status: status::Status =
         serde_json::from_slice(&bytes).map_err(|error| format!("{}: {error}", path.display()))?;
     print!("{}", status::render(&status));
     if !is_alive(status.pid) {
         println!("The agent is not running; this is what it said last.");
         return Ok(ExitCode::from(NOT_RUNNING));
+    }
+    if let Some(obstacle) = status::obstacle(host, &var) {
+        let noted = std::fs::metadata(&path).and_then(|found| found.modified()).ok();
+        let noted = noted.and_then(|at| jiff::Timestamp::try_from(at).ok());
+        let noted = noted.map_or_else(String::new, |at| format!("; it was noted at {at:.0}"));
+        println!("This may be old{noted}: nothing can be written to {} ({obstacle}).", var.display());
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -30,11 +30,20 @@ impl Sentinel {
     pub fn start(host: Arc<dyn Host>, config: Config, strict: bool) -> Result<Self, LinkError> {
         let board = Arc::new(Board::new(host.clone(), &config.var_dir()));
         // From now on there is something to say.
-        board.show(|_| {});
+        board.show(|status| status.remote = config.remote_enabled);
         let applier = Arc::new(Applier::new(host.clone(), &config));
         let mut tasks = JoinSet::new();
         if config.remote_enabled {
-            let link = Arc::new(Link::new(host.clone(), config.connection_info_file.clone(), strict)?);
+            let file = config.connection_info_file.clone();
+            let link = match Link::new(host.clone(), file.clone(), strict) {
+                Ok(link) => Arc::new(link),
+                Err(error) => {
+                    // The agent ends, and this is all that people find.
+                    let why = format!("the connection file {} cannot be used: {error}", file.display());
+                    board.show(|status| status.trouble = Some(why));
+                    return Err(error);
+                }
+            };
             let remote = Remote::new(host.clone(), &config, applier.clone(), link.clone(), board.clone());
             tasks.spawn(async move {
                 link.run().await;

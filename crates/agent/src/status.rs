@@ -19,6 +19,8 @@ pub struct Status {
     pub version: String,
     /// Process id of the sentinel.
     pub pid: u32,
+    /// It is to take plans from a management plane.
+    pub remote: bool,
     /// Whether list and watch work.
     pub connected: bool,
     /// What is wrong if not, or what else the API server refuses.
@@ -65,6 +67,9 @@ pub struct Tunnel {
     pub since: String,
 }
 
+/// The file is made larger than need be, by blanks, so that it can be rewritten as it stands on a disk that is full.
+const ROOM: usize = 4096;
+
 /// Where the sentinel writes its status.
 pub struct Board {
     host: Arc<dyn Host>,
@@ -85,6 +90,7 @@ impl Status {
             before: self.plan.is_some() || self.applied_checksum.is_some(),
             version: String::new(),
             pid: 0,
+            remote: false,
             connected: false,
             trouble: None,
             server: None,
@@ -122,7 +128,12 @@ impl Board {
             if let Some(parent) = self.path.parent() {
                 self.host.make_dirs(parent, 0o700)?;
             }
-            self.host.refresh(&self.path, &bytes, Attr { mode: 0o600, owner: None })
+            let mut padded = bytes.clone();
+            padded.resize((bytes.len() / ROOM + 2) * ROOM, b' ');
+            let refreshed = self.host.refresh(&self.path, &padded, Attr { mode: 0o600, owner: None });
+            // Without room for another file, what is shown would else be old for as long as the disk is full, which is
+            // when people look.
+            refreshed.or_else(|error| self.host.rewrite(&self.path, &bytes).map_err(|_| error))
         });
         shown.owed = written.is_err();
         if let Err(error) = written {
@@ -142,13 +153,23 @@ pub fn path(var: &Path) -> PathBuf {
     var.join("status.json")
 }
 
+/// Why nothing can be noted in the agent's directory at the moment, so that what was noted last may be old.
+pub fn obstacle(host: &dyn Host, var: &Path) -> Option<io::Error> {
+    let probe = var.join("status.probe");
+    let tried = host.refresh(&probe, &[b' '; ROOM], Attr { mode: 0o600, owner: None });
+    let _ = host.remove_file(&probe);
+    tried.err()
+}
+
 /// As lines for people.
 pub fn render(status: &Status) -> String {
     let mut out = String::new();
     let mut line = |name: &str, value: &str| out.push_str(&format!("{name:<14}{value}\n"));
     line("agent", &format!("{} (pid {})", status.version, status.pid));
     match (&status.server, &status.trouble, status.connected) {
-        (None, ..) => line("connection", "none (local plans only)"),
+        (None, ..) if !status.remote => line("connection", "none (local plans only)"),
+        (None, Some(trouble), _) => line("connection", &format!("none: {trouble}")),
+        (None, None, _) => line("connection", "none yet"),
         (Some(server), None, true) => line("connection", &format!("connected to {server}")),
         (Some(server), Some(trouble), true) => {
             line("connection", &format!("connected to {server}, but {trouble}"));
@@ -167,7 +188,7 @@ pub fn render(status: &Status) -> String {
     if let Some(upgrade) = &status.upgrade {
         line("upgrade", upgrade);
     }
-    if status.server.is_none() {
+    if status.server.is_none() && !status.remote {
         // Nobody gives it another plan.
         return out;
     }
@@ -193,7 +214,8 @@ pub fn render(status: &Status) -> String {
     for (name, healthy) in &status.probes {
         line("probe", &format!("{name}: {}", if *healthy { "healthy" } else { "unhealthy" }));
     }
-    line("now", status.waiting_for.as_deref().unwrap_or("idle"));
+    let connecting = if status.connected { "idle" } else { "waiting for the connection" };
+    line("now", status.waiting_for.as_deref().unwrap_or(connecting));
     out
 }
 
@@ -246,6 +268,45 @@ mod tests {
         host.replace(&path(Path::new("/v")), b"{", attr).unwrap();
         Board::new(host.clone(), Path::new("/v")).show(|_| {});
         assert_eq!(shown().plan, None);
+    }
+
+    #[test]
+    fn an_agent_that_has_no_plan_says_why() {
+        let mut status = Status { remote: true, ..Status::default() };
+        let text = render(&status);
+        assert!(text.contains("connection    none yet\n") && !text.contains("idle"), "{text}");
+        status.trouble = Some("the connection file /c cannot be used: no users".into());
+        let text = render(&status);
+        assert!(
+            text.contains("connection    none: the connection file /c cannot be used: no users\n"),
+            "{text}"
+        );
+        assert!(
+            !text.contains("local plans only") && text.contains("now           waiting for the connection\n")
+        );
+    }
+
+    #[test]
+    fn on_a_full_disk_the_file_is_rewritten_as_it_stands() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, mode) = (dir.path().join("status.json"), Attr { mode: 0o600, owner: None });
+        let host: Arc<dyn Host> = Arc::new(crate::host::RealHost::new());
+        let board = Board::new(host.clone(), dir.path());
+        board.show(|_| {});
+        assert!(obstacle(&*host, dir.path()).is_none());
+        let before = std::fs::metadata(&file).unwrap().len();
+        let long = Status { failure: Some("x".repeat(2000)), ..Status::default() };
+        host.rewrite(&file, &serde_json::to_vec(&long).unwrap()).unwrap();
+        assert_eq!(std::fs::metadata(&file).unwrap().len(), before, "it takes no more room");
+        let found: Status = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+        assert_eq!(found, long);
+        // What does not fit leaves the old content whole, and what does not exist is not made.
+        host.rewrite(&file, &vec![b'x'; before as usize + 1]).unwrap_err();
+        assert_eq!(serde_json::from_slice::<Status>(&std::fs::read(&file).unwrap()).unwrap(), long);
+        host.rewrite(&dir.path().join("other"), b"").unwrap_err();
+        assert_eq!(host.list(dir.path()).unwrap(), ["status.json"]);
+        assert!(host.refresh(&dir.path().join("none/x"), b"", mode).is_err());
+        assert!(obstacle(&*host, &dir.path().join("none")).is_some());
     }
 
     #[test]

@@ -482,7 +482,9 @@ async fn a_renewed_token_is_taken_from_the_file_and_secrets_stay_out_of_the_log(
                 "ML_SECRET=multi-one\nmulti-two",
                 "S_TOKEN=5char",
                 "LONG_TOKEN=in-a-line-of-8k",
-                "HARMLESS=shown as it is",
+                "HARMLESS_NAME=shown as it is",
+                "TOK=EnvS3cr3t",
+                "CONF=agent --token FlagS3cr3t --server h",
             ],
         }],
     })
@@ -499,14 +501,25 @@ async fn a_renewed_token_is_taken_from_the_file_and_secrets_stay_out_of_the_log(
     machine.private("var/connection.json", &renewed);
     api.until_text("plan-state", "succeeded").await;
     let log = machine.log();
-    let printed =
-        ["DbPassS3cr3t", "DsPassS3cr3t", "multi-one", "multi-two", "5char", "BearerS3cr3t", "in-a-"];
+    let printed = [
+        "DbPassS3cr3t",
+        "DsPassS3cr3t",
+        "multi-one",
+        "multi-two",
+        "5char",
+        "BearerS3cr3t",
+        "in-a-",
+        "EnvS3cr3t",
+        "FlagS3cr3t",
+    ];
     let known = [old.as_str(), &api.token(), "env-secret-value", "content-secret", "Y29udGVudC1zZWNyZXQ"];
     for secret in known.into_iter().chain(printed) {
         assert!(!log.contains(secret), "{secret} is in the log");
     }
     let long = "xxx [15 bytes more in this line]";
-    for shown in ["my [redacted] is here", "HARMLESS=shown as it is", "postgres://u:[redacted]@h/db", long] {
+    for shown in
+        ["my [redacted] is here", "HARMLESS_NAME=shown as it is", "postgres://u:[redacted]@h/db", long]
+    {
         assert!(log.contains(shown), "{shown} is not in the log");
     }
 }

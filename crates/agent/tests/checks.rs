@@ -338,6 +338,19 @@ async fn agent_check_37_local_plans_of_the_real_agent_are_skipped_applied_and_re
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_agent_whose_connection_file_is_unusable_leaves_word_of_it() {
+    let connection = json!({"kubeConfig": "{nonsense", "namespace": "n", "secretName": "s"}).to_string();
+    let machine = Machine::with_connection(&connection);
+    let ended = machine.command(&["sentinel"]).output().unwrap();
+    assert!(!ended.status.success());
+    let output = machine.command(&["status"]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("none: the connection file ") && text.contains("var/connection.json"), "{text}");
+    assert!(!text.contains("local plans only") && !text.contains("idle"), "{text}");
+    assert_eq!(output.status.code(), Some(3), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_agent_of_local_plans_alone_tells_how_they_are() {
     let mut machine = Machine::with_connection("");
     let dir = machine.dir.path().display().to_string();

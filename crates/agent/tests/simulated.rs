@@ -236,6 +236,27 @@ async fn status_catches_up_after_a_full_disk_and_tells_a_refused_credential() {
     until_status(&node, "it says what it thinks of it", &["failed, revision", "cannot be read"]).await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn status_tells_what_an_agent_without_a_plan_waits_for() {
+    let mut node = Node::new(221);
+    // Never connected.
+    node.api().faults().fail(Call::List, Fault::Status(403), usize::MAX);
+    node.start();
+    let refused =
+        ["\nconnection    not connected to ", "\nnow           waiting for the connection: ", "403"];
+    until_status(&node, "it never was connected", &refused).await;
+    node.api().faults().heal();
+    let gone = "\nnow           waiting for the plan secret, which does not exist\n";
+    until_status(&node, "there is none yet", &["connected to ", gone]).await;
+    node.api().create(&[("plan", &plan(&["a"])), ("plan-state", "pending")]);
+    until_status(&node, "it is applied", &["succeeded", "\nnow           the plan is applied\n"]).await;
+    node.api().delete();
+    until_status(&node, "it is gone", &["\nplan          none\n", gone]).await;
+    node.stop().await;
+    node.start();
+    until_status(&node, "it is still gone", &["\nconnection    connected to ", gone]).await;
+}
+
 /// Each number of the plan and of its secret, at its ends: nothing breaks off, and nothing runs in a circle.
 #[tokio::test(start_paused = true)]
 async fn any_number_in_the_plan_or_its_secret_is_survived() {

@@ -261,6 +261,42 @@ async fn a_full_disk_is_told_and_plans_go_on_when_there_is_room() {
     assert!(machine.is_running());
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn the_status_is_true_on_a_disk_that_became_full() {
+    let api = Api::new();
+    let mut machine = Machine::new(&api).await;
+    if !small_disk(&mut machine, "true") {
+        return;
+    }
+    let applied = json!({"instructions": [{"command": "true"}]}).to_string();
+    api.create(&[("plan", &applied), ("plan-state", "pending"), ("max-failures", "1")]);
+    machine.start();
+    api.until_text("plan-state", "succeeded").await;
+    let filler = machine.path("var/filler").display().to_string();
+    let filler = format!("/proc/{}/root{filler}", machine.pid());
+    until("it is full", || std::fs::write(&filler, vec![0; 256 * 1024]).is_err()).await;
+    let failing = json!({"instructions": [{"command": "false"}]}).to_string();
+    api.plan(&failing, Some("pending"));
+    api.until_text("plan-state", "failed").await;
+    let told = || {
+        let output = std::process::Command::new("nsenter")
+            .args([
+                "--mount",
+                "--target",
+                &machine.pid().to_string(),
+                env!("CARGO_BIN_EXE_drover-agent"),
+                "status",
+            ])
+            .env("CATTLE_AGENT_CONFIG", machine.path("config.yaml"))
+            .output()
+            .unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    until("it is told", || told().contains("failed, revision")).await;
+    let text = told();
+    assert!(text.contains("This may be old; it was noted at ") && text.contains("No space left"), "{text}");
+}
+
 /// As containers have it with `/etc/hosts`: such a file cannot be replaced by another.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_with_something_mounted_on_it_is_written_as_it_stands() {

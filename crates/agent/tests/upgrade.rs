@@ -185,6 +185,17 @@ async fn power_loss_between_any_two_writes_of_a_change_leaves_an_agent_that_runs
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_offer_of_the_agent_that_runs_is_not_worth_a_word() {
+    let mut node = node(8);
+    node.api().create(&[("plan", &plan(&["a 100"])), ("plan-state", "pending")]);
+    node.api().offer(b"old");
+    node.start();
+    node.api().until("it runs", |_| node.runs("a").len() == 1).await;
+    sleep(Duration::from_secs(30)).await;
+    assert_eq!((node.host.became(), told(&node)), (0, String::new()));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_pinned_agent_stays() {
     let mut node = node(6);
     node.pinned = true;

@@ -3,7 +3,12 @@
 /// Whether a process with this id runs on the machine itself.
 #[cfg(unix)]
 pub fn is_alive(pid: u32) -> bool {
-    std::path::Path::new("/proc").join(pid.to_string()).exists()
+    match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
+        // One that ended is listed until its parent asks for it. Its name may hold anything, but ends with the last
+        // parenthesis.
+        Ok(stat) => !stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with(['Z', 'X'])),
+        Err(error) => error.kind() == std::io::ErrorKind::PermissionDenied,
+    }
 }
 
 /// Whether a process with this id runs on the machine itself.
@@ -40,5 +45,18 @@ mod tests {
         let mut child = std::process::Command::new("true").spawn().unwrap();
         child.wait().unwrap();
         assert!(!is_alive(child.id()));
+    }
+
+    #[test]
+    fn one_that_nobody_waited_for_is_dead_all_the_same() {
+        let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+        assert!(is_alive(child.id()));
+        child.kill().unwrap();
+        let started = std::time::Instant::now();
+        while is_alive(child.id()) {
+            assert!(started.elapsed() < std::time::Duration::from_secs(10));
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        child.wait().unwrap();
     }
 }

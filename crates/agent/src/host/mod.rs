@@ -166,6 +166,11 @@ pub trait Host: Send + Sync + 'static {
     fn refresh(&self, path: &Path, content: &[u8], attr: Attr) -> io::Result<()> {
         self.replace(path, content, attr)
     }
+    /// Writes a file that exists as it stands, so that it takes no more room than it has: for when there is no room for
+    /// another beside it. What is left over of the old content becomes blanks.
+    fn rewrite(&self, _path: &Path, _content: &[u8]) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
     /// Sets mode and owner where they differ; a final symlink is not followed.
     fn set_attr(&self, path: &Path, attr: Attr) -> io::Result<()>;
     /// Unlinks a file or symlink.

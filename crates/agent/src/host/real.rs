@@ -149,6 +149,18 @@ impl Host for RealHost {
         self.put(path, content, attr, false)
     }
 
+    fn rewrite(&self, path: &Path, content: &[u8]) -> io::Result<()> {
+        let mut file = sys::open_to_write(&self.path(path))?;
+        let room = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?;
+        if content.len() > room {
+            // Half of the new content would be worse than the old.
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        let mut padded = content.to_vec();
+        padded.resize(room, b' ');
+        file.write_all(&padded)
+    }
+
     fn set_attr(&self, path: &Path, attr: Attr) -> io::Result<()> {
         let mut path = self.path(path);
         let mut found = fs::symlink_metadata(&path)?;

@@ -5,13 +5,16 @@
 //!
 //! - values of the instruction's environment, and of `NAME=value` and `name: value` in its arguments, its script and the
 //!   plan's files, whose name tells that they are secret (`PASS`, `TOKEN`, `KEY`, …), and each line of such a value;
+//! - other values of the instruction's environment of eight characters or more, and each such line of one, unless they
+//!   are ordinary (numbers, paths, hosts, versions) or their name tells that they are no secret (`PATH`, `…_VERSION`);
 //! - lines of the plan's files that not everybody may read, or whose own name tells; of programs (`#!`) only such values;
 //! - passwords in URLs, and what follows `Bearer` or `Authorization: Basic`.
 //!
 //! The last of these holds for every line of the log. Values of less than four characters, switches such as `true`, and
-//! paths are shown: blotting them out would hide half of every line. What is reported to the management plane, which made
+//! paths are shown under any name: blotting them out would hide half of every line. What is reported to the management plane, which made
 //! the plan, is not changed.
 
+mod ordinary;
 pub mod patterns;
 mod telling;
 
@@ -76,13 +79,22 @@ impl Redactor {
         }
     }
 
-    /// And the secrets of an environment.
+    /// And the secrets of an environment: what its values name, and the values themselves unless they are ordinary.
     pub fn env<'a>(&mut self, env: impl IntoIterator<Item = &'a str>) {
         for (name, value) in env.into_iter().filter_map(|entry| entry.split_once('=')) {
             if telling::is_telling(name) {
                 self.add(value);
             }
-            patterns::passwords(value).for_each(|password| self.add(password));
+            self.text(value);
+            if ordinary::is_harmless(name, value) {
+                continue;
+            }
+            // No shell reads these, so a dollar sign at their beginning is part of them.
+            for line in value.lines().map(str::trim) {
+                if line.len() >= SHORTEST_LINE && !ordinary::is_ordinary(line) {
+                    self.insert(line);
+                }
+            }
         }
     }
 
@@ -111,10 +123,14 @@ impl Redactor {
             if line.len() < SHORTEST || telling::is_trivial(line) {
                 continue;
             }
-            let at = self.secrets.partition_point(|known| (known.len(), known.as_str()) > (line.len(), line));
-            if self.secrets.get(at).is_none_or(|known| known != line) {
-                self.secrets.insert(at, line.to_owned());
-            }
+            self.insert(line);
+        }
+    }
+
+    fn insert(&mut self, line: &str) {
+        let at = self.secrets.partition_point(|known| (known.len(), known.as_str()) > (line.len(), line));
+        if self.secrets.get(at).is_none_or(|known| known != line) {
+            self.secrets.insert(at, line.to_owned());
         }
     }
 

@@ -26,11 +26,16 @@ pub(super) fn is_telling(name: &str) -> bool {
 
 /// Whether hiding the value would hide nothing but sense.
 pub(super) fn is_trivial(value: &str) -> bool {
-    TRIVIAL.iter().any(|word| value.eq_ignore_ascii_case(word)) || is_path(value) || value.starts_with('$')
+    is_switch(value) || is_path(value) || value.starts_with('$')
+}
+
+/// Whether it only says what somebody chose among a few.
+pub(super) fn is_switch(value: &str) -> bool {
+    TRIVIAL.iter().any(|word| value.eq_ignore_ascii_case(word))
 }
 
 /// Base64 can begin with a slash too, but seldom has a second one and none of its other signs.
-fn is_path(value: &str) -> bool {
+pub(super) fn is_path(value: &str) -> bool {
     value.starts_with('/')
         && value.matches('/').count() >= 2
         && !value.contains(|c: char| c.is_whitespace() || "+=".contains(c))

@@ -45,6 +45,59 @@ fn values_under_telling_names_do_not_show() {
 }
 
 #[test]
+fn values_of_an_environment_do_not_show_under_any_name() {
+    let redactor = of_env(&[
+        "INSTALL_K3S_EXEC=agent --token SECRETflag --server https://x",
+        r#"JSON={"password":"SECRETjson"}"#,
+        "CONF=token=SECRETconf",
+        "TOK=SECRETenv1",
+        "LICENSE=correct horse battery",
+        "DOC=first line\nshort\n  second line\r\n",
+        "ODD=$ecretpass1",
+        "X_URL=https://h/x?password=SECRETquery",
+        "HTTPS_PROXY=http://u:SECRETproxy@proxy:3128",
+        "CATTLE_AGENT_TOKEN=SECRETagent",
+    ]);
+    for (text, shown) in [
+        ("+ k3s agent --token SECRETflag", "+ k3s agent --token [redacted]"),
+        ("agent --token SECRETflag --server https://x", "[redacted]"),
+        ("password SECRETjson conf SECRETconf", "password [redacted] conf [redacted]"),
+        ("tok=SECRETenv1 correct horse battery", "tok=[redacted] [redacted]"),
+        (r#"<{"password":"SECRETjson"}>"#, "<[redacted]>"),
+        ("first line", "[redacted]"),
+        ("a second line", "a [redacted]"),
+        ("short", "short"),
+        ("$ecretpass1 SECRETquery", "[redacted] [redacted]"),
+        ("http://u:SECRETproxy@proxy:3128 or SECRETproxy", "http://u:[redacted]@proxy:3128 or [redacted]"),
+        ("SECRETagent", "[redacted]"),
+    ] {
+        assert_eq!(redactor.clean(text), shown);
+    }
+}
+
+#[test]
+fn ordinary_values_of_an_environment_show() {
+    let env = [
+        "PATH=/usr/local/bin:/usr/bin",
+        "LANG=en_GB.UTF-8",
+        "INSTALL_K3S_VERSION=v1.34.1+k3s1",
+        "INSTALL_K3S_SKIP_START=true",
+        "INSTALL_K3S_EXEC=server",
+        "K3S_URL=https://10.0.0.1:6443",
+        "K3S_NODE_NAME=pool-1-abcde",
+        "NO_PROXY=localhost,.svc,10.0.0.0/8",
+        "CATTLE_AGENT_STRICT_VERIFY=whatever",
+        "STARTED_AT=1700000000",
+        "ROOT=/var/lib/rancher/k3s",
+        "PEER=node-1.example.com:9345",
+    ];
+    let redactor = of_env(&env);
+    for entry in env {
+        assert_eq!(redactor.clean(entry), entry);
+    }
+}
+
+#[test]
 fn a_secret_that_is_part_of_another_leaves_nothing_of_it() {
     for env in [["A_TOKEN=node", "B_TOKEN=node::secret"], ["B_TOKEN=node::secret", "A_TOKEN=node"]] {
         assert_eq!(of_env(&env).clean("node::secret of a node"), "[redacted] of a [redacted]");

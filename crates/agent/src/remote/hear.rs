@@ -81,6 +81,7 @@ impl Remote {
         if self.seen.take().is_some() {
             tracing::info!("the plan secret was deleted; waiting for it to be made again");
         }
+        self.said = Some("waiting for the plan secret, which does not exist".into());
         self.first = true;
         self.doubt = false;
         self.prober.follow(&Default::default(), &Default::default());

@@ -52,8 +52,9 @@ impl Remote {
             trouble = Some(format!("the plan secret cannot be read or written: {}", refused.why));
         }
         self.board.show(|status| {
+            status.remote = true;
             status.connected = connected;
-            status.trouble = trouble;
+            status.trouble = trouble.clone();
             status.server = server;
             match &self.seen {
                 None if !connected => self.show_left(status),
@@ -68,6 +69,12 @@ impl Remote {
             } else if self.seen.as_ref().is_some_and(Seen::is_pending) {
                 // What was said last is about the plan before.
                 Some("waiting to start the plan, which the API server must first take as in progress".into())
+            } else if self.seen.is_none() && !connected {
+                // It knows of no plan that it could be idle with.
+                Some(match trouble {
+                    Some(trouble) => format!("waiting for the connection: {trouble}"),
+                    None => "waiting for the connection".into(),
+                })
             } else {
                 self.said.clone()
             };

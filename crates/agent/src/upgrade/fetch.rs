@@ -48,7 +48,7 @@ pub(super) async fn fetch(
     executable: &Path,
     wanted: &str,
 ) -> Result<Fetched, String> {
-    if sum(host, Path::new(RUNNING)).await.as_deref() == Ok(wanted) {
+    if is_running(host, wanted).await {
         return Ok(Fetched::Running);
     }
     if sum(host, executable).await.as_deref() == Ok(wanted) {
@@ -76,6 +76,11 @@ pub(super) async fn fetch(
             Err(error)
         }
     }
+}
+
+/// Whether this process runs the program with this checksum.
+pub(super) async fn is_running(host: &Arc<dyn Host>, wanted: &str) -> bool {
+    sum(host, Path::new(RUNNING)).await.as_deref() == Ok(wanted)
 }
 
 async fn sum(host: &Arc<dyn Host>, path: &Path) -> Result<String, String> {

@@ -23,7 +23,7 @@ use crate::{
     remote::api::Api,
 };
 pub(crate) use fetch::beside;
-use fetch::{Fetched, fetch};
+use fetch::{Fetched, fetch, is_running};
 
 /// A new manager is heard by all its agents at once; they come one after the other within this.
 const SPREAD: Duration = Duration::from_secs(4);
@@ -48,6 +48,8 @@ pub struct Upgrade {
 enum State {
     /// Nothing to do: nothing is offered, or this is it.
     Content,
+    /// An offer that is yet to be compared with the program that runs; mostly it is the same.
+    Comparing(JoinHandle<bool>),
     /// To be fetched, not before then.
     Due(Instant),
     Fetching(JoinHandle<Result<Fetched, String>>),
@@ -59,8 +61,16 @@ enum State {
 
 impl Drop for Upgrade {
     fn drop(&mut self) {
-        if let State::Fetching(task) = &self.state {
-            task.abort();
+        self.state.abort();
+    }
+}
+
+impl State {
+    fn abort(&self) {
+        match self {
+            Self::Fetching(task) => task.abort(),
+            Self::Comparing(task) => task.abort(),
+            _ => {}
         }
     }
 }
@@ -103,22 +113,25 @@ impl Upgrade {
         if wanted == self.wanted {
             return;
         }
-        if let State::Fetching(task) = &self.state {
-            task.abort();
-        }
+        self.state.abort();
         if let (None, Some(executable)) = (&wanted, &self.executable) {
             // No other takes its place.
             forget_fetched(&*self.host, executable);
         }
-        let spread = SPREAD.mul_f64(self.host.random() as f64 / u64::MAX as f64);
-        self.state = if wanted.is_some() { State::Due(Instant::now() + spread) } else { State::Content };
+        self.state = match wanted.clone() {
+            Some(wanted) => {
+                let host = self.host.clone();
+                State::Comparing(tokio::spawn(async move { is_running(&host, &wanted).await }))
+            }
+            None => State::Content,
+        };
         (self.wanted, self.rest, self.trouble) = (wanted, FIRST_REST, None);
     }
 
     /// How long until there is something to do in an idle moment; `None` if an event comes first.
     pub fn due(&self) -> Option<Duration> {
         match &self.state {
-            State::Content | State::Fetching(_) => None,
+            State::Content | State::Comparing(_) | State::Fetching(_) => None,
             State::Due(at) => Some(at.saturating_duration_since(Instant::now())),
             State::Ready(_) | State::InPlace => Some(Duration::ZERO),
         }
@@ -137,8 +150,15 @@ impl Upgrade {
         self.state = State::Fetching(task);
     }
 
-    /// Ends when a fetch ends.
+    /// Ends when a comparison or a fetch ends.
     pub async fn fetched(&mut self) {
+        if let State::Comparing(task) = &mut self.state {
+            // What cannot be told now is told by the fetch.
+            let is_it = task.await.unwrap_or(false);
+            let spread = SPREAD.mul_f64(self.host.random() as f64 / u64::MAX as f64);
+            self.state = if is_it { State::Content } else { State::Due(Instant::now() + spread) };
+            return;
+        }
         let State::Fetching(task) = &mut self.state else { return std::future::pending().await };
         match task.await {
             Ok(Ok(Fetched::Running)) => {
@@ -206,7 +226,7 @@ impl Upgrade {
         let wanted = self.wanted.as_deref()?;
         let short = wanted.get(..12).unwrap_or(wanted);
         match (&self.state, &self.trouble) {
-            (State::Content, _) => None,
+            (State::Content | State::Comparing(_), _) => None,
             (_, Some(trouble)) => {
                 Some(format!("the manager offers another agent ({short}), but {trouble}; it is tried again"))
             }
