@@ -445,7 +445,7 @@ mod tests {
     #[test]
     fn what_is_emptied_before_every_plan_is_not_the_system_itself() {
         let host = host();
-        let mut load = |directory: &str| {
+        let load = |directory: &str| {
             let text = format!("workDirectory: {directory}\nremoteEnabled: true\nconnectionInfoFile: /c");
             put(&host, "/config.yml", &text, 0o600, (0, 0));
             Config::load(&host, Path::new("/config.yml"))
