@@ -63,6 +63,7 @@ fn stat(pid: i32) -> Option<(char, i32)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::{Duration, Instant};
 
     #[test]
     fn children_are_found_by_mark_and_by_descent() {
@@ -70,7 +71,12 @@ mod tests {
         let mut child =
             std::process::Command::new("sleep").arg("60").env("INVOCATION_ID", &id).spawn().unwrap();
         let pid = child.id() as i32;
-        assert_eq!(of(&id, None), [pid]);
+        // While a program is being loaded, its environment is not to be seen yet.
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while of(&id, None) != [pid] {
+            assert!(Instant::now() < deadline, "{:?}", of(&id, None));
+            std::thread::sleep(Duration::from_millis(1));
+        }
         assert!(of("none", Some(std::process::id() as i32)).contains(&pid));
         assert!(alive(pid));
         child.kill().unwrap();
