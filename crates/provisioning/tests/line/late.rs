@@ -19,6 +19,7 @@ use tokio::sync::{mpsc, oneshot};
 use tower::{Service, ServiceExt};
 
 use crate::players::play;
+use crate::removal::deleted_between_managers;
 use crate::world::{World, until};
 
 const MACHINES: &str = "/apis/rke-machine.cattle.io/v1/namespaces/default/localmachines/";
@@ -103,13 +104,8 @@ async fn a_machine_deleted_while_its_first_attempt_is_noted_is_removed_and_not_f
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn provisioning_check_34_a_cluster_deleted_before_its_objects_are_heard_of_takes_them_along() {
-    let world = Arc::new(World::start().await);
+    let world = deleted_between_managers().await;
     let objects = &world.objects;
-    let manager = world.manager(None);
-    demo::make(objects).await;
-    until("every machine has its Job", || async { objects.list("batch/v1", "Job").await.len() == 3 }).await;
-    manager.stop().await;
-    objects.delete("provisioning.cattle.io/v1", "Cluster", "default", "demo").await;
     // The next one hears of Machines and of all else of Cluster API only when it is long at work.
     let (sender, _) = mpsc::channel(1);
     let service = late(world.service(), "/cluster.x-k8s.io/", sender);

@@ -47,21 +47,27 @@ async fn provisioning_check_30_a_cluster_goes_although_its_driver_and_credential
     demo::remove(objects, "without driver and credential").await;
 }
 
+/// A world without a manager, in which the cluster was deleted while its servers were on their way.
+pub(crate) async fn deleted_between_managers() -> Arc<World> {
+    let world = Arc::new(World::start().await);
+    let objects = &world.objects;
+    let manager = world.manager(None);
+    demo::make(objects).await;
+    // Nobody runs Jobs yet, so they stay unfinished.
+    until("every machine has its Job", || async { objects.list("batch/v1", "Job").await.len() == 3 }).await;
+    manager.stop().await;
+    objects.delete("provisioning.cattle.io/v1", "Cluster", "default", "demo").await;
+    world
+}
+
 async fn capi_cluster(objects: &Objects) -> Option<Value> {
     objects.get("cluster.x-k8s.io/v1beta2", "Cluster", "default", "demo").await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn provisioning_check_34_a_cluster_deleted_right_after_the_start_takes_its_objects_along() {
-    let world = Arc::new(World::start().await);
+    let world = deleted_between_managers().await;
     let objects = &world.objects;
-    let manager = world.manager(None);
-    demo::make(objects).await;
-    // Nobody runs Jobs yet, so servers are on their way when it all ends.
-    until("every machine has its Job", || async { objects.list("batch/v1", "Job").await.len() == 3 }).await;
-    manager.stop().await;
-    objects.delete("provisioning.cattle.io/v1", "Cluster", "default", "demo").await;
-
     let _manager = world.manager(None);
     until("its Cluster API object is deleted too", || async {
         let deleted = |cluster: Value| !cluster["metadata"]["deletionTimestamp"].is_null();
