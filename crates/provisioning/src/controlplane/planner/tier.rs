@@ -274,16 +274,14 @@ pub fn status_message(entry: &Entry) -> String {
     if let Some(plan) = node.plan.as_ref().filter(|plan| !plan.error.is_empty()) {
         return plan.error.clone();
     }
+    // First the cause: while a plan fails, probes that do so too are its doing, and mending them mends nothing.
+    if node.failed && !node.in_sync {
+        return with_reason("failure while applying plan", &node.failure);
+    }
     if !node.healthy {
         return format!("waiting for probes: {}", node.unhealthy.join(", "));
     }
-    if node.in_sync {
-        String::new()
-    } else if node.failed {
-        with_reason("failure while applying plan", &node.failure)
-    } else {
-        "waiting for plan to be applied".to_owned()
-    }
+    if node.in_sync { String::new() } else { "waiting for plan to be applied".to_owned() }
 }
 
 /// What happened in the fixed words, and why.
