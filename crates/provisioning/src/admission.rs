@@ -4,8 +4,10 @@
 use drover_api::capi::v1beta2::Machine;
 use drover_api::management::v3::NodeDriver;
 use drover_api::provisioning::v1::{Cluster, RKEMachinePool};
+use drover_api::rke::v1::RKEControlPlane;
 use drover_runtime::ObjectKey;
 
+use crate::init::pools;
 use crate::init::template::CONFIG_API_VERSION;
 use crate::machine::drivers::driver_name;
 use crate::machine::schema::kind_prefix;
@@ -30,7 +32,7 @@ pub fn driver_in_use(driver: &NodeDriver, clusters: &[Cluster], machines: &[Mach
         ours && reference.kind.as_deref() == Some(&config)
     };
     for cluster in clusters {
-        if let Some(pool) = pools(cluster).find(uses) {
+        if let Some(pool) = pools_of(cluster).find(uses) {
             let (name, cluster) = (&pool.name, ObjectKey::of(cluster));
             return Some(format!(
                 "machine pool {name:?} of cluster {cluster} uses it; remove the pool first"
@@ -54,9 +56,24 @@ pub fn credential_in_use(secret: &ObjectKey, clusters: &[Cluster]) -> Option<Str
         if refers(&cluster.spec.cloud_credential_secret_name) {
             return Some(format!("cluster {key} uses it as its cloud credential"));
         }
-        let pool = pools(cluster).find(|pool| refers(&pool.cloud_credential_secret_name))?;
+        let pool = pools_of(cluster).find(|pool| refers(&pool.cloud_credential_secret_name))?;
         Some(format!("machine pool {:?} of cluster {key} uses it as its cloud credential", pool.name))
     })
+}
+
+/// Why the MachineDeployment of a pool cannot have so many machines: what its Cluster refuses as a quantity must not
+/// happen by way of a scale, which takes effect before the pool follows.
+pub fn scale_refused(
+    cluster: &Cluster,
+    deployment: &str,
+    replicas: i32,
+    control_plane: Option<&RKEControlPlane>,
+    machines: &[Machine],
+) -> Option<String> {
+    let name = cluster.metadata.name.as_deref().unwrap_or_default();
+    let config = pools::with_quantity(name, cluster.spec.rke_config.as_ref()?, deployment, replicas)?;
+    let at_stake = pools::is_state_in_pools(control_plane, machines);
+    pools::too_many_servers(&config).or_else(|| pools::no_state_left(&config, at_stake))
 }
 
 /// The Secret that a `cloudCredentialSecretName` means: of the cluster's namespace, but for the shared ones.
@@ -67,7 +84,7 @@ pub fn credential_key(namespace: &str, name: &str) -> ObjectKey {
     }
 }
 
-fn pools(cluster: &Cluster) -> impl Iterator<Item = &RKEMachinePool> {
+fn pools_of(cluster: &Cluster) -> impl Iterator<Item = &RKEMachinePool> {
     cluster.spec.rke_config.iter().flat_map(|config| &config.machine_pools)
 }
 

@@ -147,6 +147,62 @@ async fn provisioning_check_38_a_credential_that_a_pool_refers_to_stays() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pool_of_servers_is_scaled_only_as_its_cluster_allows() {
+    let world = World::start().await;
+    let pool = |name: &str, roles: &[&str]| {
+        let mut pool =
+            json!({"name": name, "quantity": 1, "machineConfigRef": {"kind": "LocalConfig", "name": name}});
+        roles.iter().for_each(|role| pool[*role] = json!(true));
+        pool
+    };
+    let cluster = json!({
+        "apiVersion": "provisioning.cattle.io/v1", "kind": "Cluster", "metadata": {"name": "demo"},
+        "spec": {"kubernetesVersion": "v1.34.1+k3s1", "rkeConfig": {"machinePools": [
+            pool("cp", &["etcdRole", "controlPlaneRole"]), pool("w", &["workerRole"]),
+        ]}},
+    });
+    world.create(&world.clusters(), cluster).await;
+    let deployments = world.api("cluster.x-k8s.io", "v1beta2", "MachineDeployment", "default");
+    for (name, role) in [("demo-cp", "rke.cattle.io/etcd-role"), ("demo-w", "rke.cattle.io/worker-role")] {
+        let labels = json!({role: "true", "pool": name});
+        let reference = |kind: &str| json!({"apiGroup": "rke.cattle.io", "kind": kind, "name": "t"});
+        let deployment = json!({
+            "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineDeployment", "metadata": {"name": name},
+            "spec": {"clusterName": "demo", "replicas": 1, "selector": {"matchLabels": {"pool": name}},
+                "template": {"metadata": {"labels": labels}, "spec": {"clusterName": "demo",
+                    "bootstrap": {"configRef": reference("RKEBootstrapTemplate")},
+                    "infrastructureRef": reference("LocalMachineTemplate")}}},
+        });
+        world.create(&deployments, deployment).await;
+    }
+    let params = PatchParams::default();
+    let to = |replicas: i32| merge(json!({"spec": {"replicas": replicas}}));
+
+    for said in [
+        refusal(deployments.patch_scale("demo-cp", &params, &to(3)).await),
+        refusal(deployments.patch("demo-cp", &params, &to(3)).await),
+    ] {
+        assert!(said.contains("the simulated distribution runs one server per cluster"), "{said}");
+    }
+    deployments.patch_scale("demo-w", &params, &to(3)).await.unwrap();
+    // Before the cluster ran there is nothing to lose, and other changes are nobody's business here.
+    deployments.patch_scale("demo-cp", &params, &to(0)).await.unwrap();
+    deployments.patch_scale("demo-cp", &params, &to(1)).await.unwrap();
+    let planes = world.api("rke.cattle.io", "v1", "RKEControlPlane", "default");
+    let plane = json!({
+        "apiVersion": "rke.cattle.io/v1", "kind": "RKEControlPlane", "metadata": {"name": "demo"},
+        "spec": {"clusterName": "demo", "kubernetesVersion": "v1.34.1+k3s1", "managementClusterName": "c-m-1"},
+    });
+    world.create(&planes, plane).await;
+    let ran = merge(json!({"status": {"conditions": [{"type": "Bootstrapped", "status": "True"}]}}));
+    planes.patch_status("demo", &params, &ran).await.unwrap();
+    let said = refusal(deployments.patch_scale("demo-cp", &params, &to(0)).await);
+    assert!(said.contains("no machine with etcdRole would be left"), "{said}");
+    let labelled = merge(json!({"metadata": {"labels": {"mine": "1"}}}));
+    deployments.patch("demo-cp", &params, &labelled).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn provisioning_check_7_an_update_without_the_recorded_fields_keeps_them() {
     let world = World::start().await;
     world.make_cluster().await;

@@ -25,6 +25,17 @@ pub(crate) fn scales(person: &Person) {
     settled(person);
     let deployment = person.get(&["machinedeployment", "demo-worker"]);
     assert_eq!(deployment["spec"]["replicas"], 1);
+    keeps_its_server(person);
+}
+
+/// What cannot join, and what nothing could bring back, is refused before anything happens.
+fn keeps_its_server(person: &Person) {
+    for (replicas, why) in [("3", "one server per cluster"), ("0", "no machine with etcdRole would be left")]
+    {
+        let replicas = format!("--replicas={replicas}");
+        let said = person.kubectl(&["scale", "machinedeployment", "demo-control-plane", &replicas]).refused();
+        assert!(said.contains(why), "{said}");
+    }
 }
 
 /// Point 5: a worker Machine that is deleted by hand is replaced.

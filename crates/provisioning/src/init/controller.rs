@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::generate::{GenerateError, Generated, Surroundings, generate, owner_reference};
 use super::objectset::ObjectSet;
-use super::pools::{APPLIED_QUANTITY, deployment_name, quantity_text, scale, scaled_to};
+use super::pools::{APPLIED_QUANTITY, deployment_name, is_state_in_pools, quantity_text, scale, scaled_to};
 use super::shortfall::{self, Seen};
 use super::template::{CONFIG_API_VERSION, MACHINE_API_VERSION};
 use super::{events, kubeconfig, log, schemas, status, twin};
@@ -204,9 +204,13 @@ impl Init {
     /// What generation needs. Configs are read from the API: their kinds come and go at run time.
     async fn surroundings(&self, cluster: &Cluster) -> Result<Surroundings, GenerateError> {
         let store = &self.context.store;
-        let namespace = cluster.metadata.namespace.as_deref().unwrap_or_default();
+        let key = ObjectKey::of(cluster);
+        let namespace = &key.namespace;
+        let machines = store.machines.by_label(labels::capi::CLUSTER_NAME, namespace, &key.name);
+        let control_plane = store.control_planes.get(&key);
         let mut around = Surroundings {
             management_name: twin::name_of(cluster),
+            state_in_pools: is_state_in_pools(control_plane.as_deref(), machines.iter().map(AsRef::as_ref)),
             versions: self.context.releases.versions().into_iter().map(str::to_owned).collect(),
             ..Surroundings::default()
         };

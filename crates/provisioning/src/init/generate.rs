@@ -24,6 +24,8 @@ pub struct Surroundings {
     pub credentials: BTreeSet<String>,
     /// Versions that can be installed.
     pub versions: BTreeSet<String>,
+    /// The cluster has run, and machines of its pools are all that holds its state.
+    pub state_in_pools: bool,
 }
 
 /// Why nothing is generated.
@@ -63,6 +65,7 @@ pub fn generate(cluster: &Cluster, around: &Surroundings) -> Result<Generated, G
     problems.extend(version_problem(&cluster.spec.kubernetes_version, &around.versions));
     problems.extend(pools::name_problem(name));
     problems.extend(pools::problems(config));
+    problems.extend(pools::no_state_left(config, around.state_in_pools));
     let mut generated = Generated {
         unsupported: drover_api::provisioning::v1::unimplemented_fields(&cluster.spec),
         ..Generated::default()

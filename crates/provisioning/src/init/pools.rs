@@ -2,13 +2,16 @@
 
 use std::collections::BTreeSet;
 
+use drover_api::capi::v1beta2::Machine;
 use drover_api::names::safe_concat_name;
 use drover_api::provisioning::v1::{RKEConfig, RKEMachinePool};
+use drover_api::rke::v1::RKEControlPlane;
 use jiff::SignedDuration;
 use serde_json::{Map, Value, json};
 
 use super::nodemarks;
-use crate::keys::{annotations, labels};
+use crate::conditions as generic;
+use crate::keys::{annotations, conditions, labels};
 
 /// The quantity that was applied last, to tell a scaled MachineDeployment from a changed pool.
 pub const APPLIED_QUANTITY: &str = "drover.io/applied-quantity";
@@ -93,7 +96,7 @@ pub fn name_problem(name: &str) -> Option<String> {
 }
 
 /// The only distribution there is keeps its state in one server: a second one would begin an empty cluster of its own.
-fn too_many_servers(config: &RKEConfig) -> Option<String> {
+pub fn too_many_servers(config: &RKEConfig) -> Option<String> {
     let servers = config.machine_pools.iter().filter(|pool| pool.etcd_role || pool.control_plane_role);
     let count: i64 = servers.map(|pool| i64::from(pool.quantity.unwrap_or(1))).sum();
     (count > 1).then(|| {
@@ -102,6 +105,47 @@ fn too_many_servers(config: &RKEConfig) -> Option<String> {
              runs one server per cluster: set quantity to 1 in one such pool, and give it both roles"
         )
     })
+}
+
+/// Everything that a running cluster knows is on its etcd machines: the last of them goes with the Cluster, not with a
+/// number. `at_stake` is whether pools are all that holds it.
+pub fn no_state_left(config: &RKEConfig, at_stake: bool) -> Option<String> {
+    let etcd = config.machine_pools.iter().filter(|pool| pool.etcd_role);
+    let count: i64 = etcd.map(|pool| i64::from(pool.quantity.unwrap_or(1))).sum();
+    (at_stake && count == 0).then(|| {
+        "spec.rkeConfig.machinePools: no machine with etcdRole would be left, and everything in the cluster would be lost with the \
+         last one: keep a quantity of 1, or delete the Cluster if that is what you want"
+            .to_owned()
+    })
+}
+
+/// Whether a cluster has run and only machines of pools hold its state.
+pub fn is_state_in_pools<'a>(
+    control_plane: Option<&RKEControlPlane>,
+    machines: impl IntoIterator<Item = &'a Machine>,
+) -> bool {
+    let status = control_plane.and_then(|plane| plane.status.as_ref());
+    let has_run = status.is_some_and(|status| generic::is_true(&status.conditions, conditions::BOOTSTRAPPED));
+    let holds_beside_pools = |machine: &Machine| {
+        let label = |name: &str| machine.metadata.labels.as_ref().and_then(|labels| labels.get(name));
+        label(labels::ETCD_ROLE).is_some_and(|value| value == "true")
+            && label(labels::MACHINE_POOL_NAME).is_none()
+            && machine.metadata.deletion_timestamp.is_none()
+    };
+    has_run && !machines.into_iter().any(holds_beside_pools)
+}
+
+/// The configuration with another number of machines in the pool of a MachineDeployment.
+pub fn with_quantity(
+    cluster: &str,
+    config: &RKEConfig,
+    deployment: &str,
+    quantity: i32,
+) -> Option<RKEConfig> {
+    let mut config = config.clone();
+    let mut pools = config.machine_pools.iter_mut();
+    pools.find(|pool| deployment_name(cluster, &pool.name) == deployment)?.quantity = Some(quantity);
+    Some(config)
 }
 
 /// Labels that say what a machine is; a pool's own label must not change that.

@@ -1,10 +1,12 @@
 //! Numbered checks of provisioning.md about generation.
 
+use drover_api::capi::v1beta2::Machine;
 use drover_api::provisioning::v1::Cluster;
 use drover_api::rke::v1::RKEControlPlane;
 use serde_json::{Value, json};
 
 use super::generate::{GenerateError, Generated, Surroundings, generate};
+use super::pools::is_state_in_pools;
 use super::twin;
 
 fn cluster() -> Cluster {
@@ -35,6 +37,7 @@ fn surroundings() -> Surroundings {
         schemas: [("LocalConfig".to_owned(), vec!["cpus".to_owned()])].into(),
         credentials: Default::default(),
         versions: ["v1.34.1+k3s1".to_owned(), "v1.34.2+k3s1".to_owned()].into(),
+        state_in_pools: false,
     }
 }
 
@@ -252,6 +255,44 @@ fn all_problems_are_told_at_once_each_with_its_field() {
         ]
     );
     assert!(!message.contains('\n'));
+}
+
+#[test]
+fn the_last_etcd_machine_of_a_cluster_that_ran_does_not_go_with_a_number() {
+    let mut cluster = cluster();
+    let pools = |cluster: &mut Cluster| cluster.spec.rke_config.as_mut().unwrap().machine_pools.clone();
+    let ran = Surroundings { state_in_pools: true, ..surroundings() };
+    assert!(generate(&cluster, &ran).is_ok());
+    let mut none = pools(&mut cluster);
+    none[0].quantity = Some(0);
+    for left in [none.clone(), none[1..].to_vec()] {
+        cluster.spec.rke_config.as_mut().unwrap().machine_pools = left;
+        assert!(refusal(&cluster, &ran).contains("no machine with etcdRole would be left"));
+        assert!(generate(&cluster, &surroundings()).is_ok(), "there is nothing to lose yet");
+    }
+
+    let plane = |bootstrapped: &str| -> RKEControlPlane {
+        serde_json::from_value(json!({
+            "metadata": {"name": "demo"},
+            "spec": {"clusterName": "demo", "kubernetesVersion": "v1.34.1+k3s1", "managementClusterName": "c-m-1"},
+            "status": {"conditions": [{"type": "Bootstrapped", "status": bootstrapped}]},
+        }))
+        .unwrap()
+    };
+    let machine = |labels: Value| -> Machine {
+        serde_json::from_value(json!({
+            "metadata": {"name": "m", "labels": labels},
+            "spec": {"clusterName": "demo", "bootstrap": {}, "infrastructureRef": {"apiGroup": "g", "kind": "k", "name": "m"}},
+        }))
+        .unwrap()
+    };
+    let pooled =
+        machine(json!({"rke.cattle.io/etcd-role": "true", "rke.cattle.io/rke-machine-pool-name": "cp"}));
+    let custom = machine(json!({"rke.cattle.io/etcd-role": "true"}));
+    assert!(is_state_in_pools(Some(&plane("True")), [&pooled]));
+    assert!(!is_state_in_pools(Some(&plane("Unknown")), [&pooled]), "it never ran");
+    assert!(!is_state_in_pools(None, [&pooled]));
+    assert!(!is_state_in_pools(Some(&plane("True")), [&pooled, &custom]), "somebody's own machine holds it");
 }
 
 #[test]

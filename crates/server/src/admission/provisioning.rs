@@ -1,12 +1,15 @@
-//! Clusters keep the fields their pools were made with; drivers and credentials stay while someone needs them.
+//! Clusters keep the fields their pools were made with; drivers and credentials stay while someone needs them, and so do
+//! the machines that hold a cluster's state.
 
 use std::fmt::Debug;
 use std::sync::Weak;
 use std::time::Duration;
 
-use drover_api::capi::v1beta2::Machine;
+use drover_api::capi::v1beta2::{Machine, MachineDeployment};
+use drover_api::labels::{capi as capi_labels, rke as roles};
 use drover_api::management::v3::NodeDriver;
 use drover_api::provisioning::v1::Cluster;
+use drover_api::rke::v1::RKEControlPlane;
 use drover_apiserver::UserInfo;
 use drover_apiserver::admission::{Admission, AdmissionRequest, Operation};
 use drover_apiserver::embedded::Embedded;
@@ -67,10 +70,7 @@ impl InUse {
         object: Option<&Value>,
     ) -> Result<Option<String>, Status> {
         let (Some(old), Some(embedded)) = (request.old, self.embedded.upgrade()) else { return Ok(None) };
-        let client = || {
-            let user = UserInfo::system_masters("system:drover:admission");
-            drover_runtime::in_process_client(embedded.service(), user)
-        };
+        let client = || client(&embedded);
         if is::<NodeDriver>(request.resource) {
             let (Some(old), new) = (typed::<NodeDriver>(old), object.and_then(typed)) else {
                 return Ok(None);
@@ -79,7 +79,8 @@ impl InUse {
                 return Ok(None);
             }
             let client = client();
-            return Ok(rules::driver_in_use(&old, &all(&client).await?, &all::<Machine>(&client).await?));
+            let (clusters, machines) = (all(&client).await?, all::<Machine>(&client).await?);
+            return Ok(rules::driver_in_use(&old, &clusters, &machines));
         }
         if !old["type"].as_str().is_some_and(|type_| CREDENTIAL_TYPES.contains(&type_)) {
             return Ok(None);
@@ -109,13 +110,82 @@ impl Admission for InUse {
         request: &'a AdmissionRequest<'a>,
         object: Option<&'a Value>,
     ) -> BoxFuture<'a, Result<(), Status>> {
-        Box::pin(async move {
-            match self.complaint(request, object).await? {
-                None => Ok(()),
-                Some(why) => Err(Status::forbidden(request.resource.group_resource(), request.name, &why)),
-            }
-        })
+        Box::pin(async move { refuse(request, self.complaint(request, object).await?) })
     }
+}
+
+/// Refuses to scale pools of servers where the Cluster would refuse the same quantity.
+pub(super) struct Servers {
+    /// Weak, because the API holds its hooks.
+    embedded: Weak<Embedded>,
+}
+
+impl Servers {
+    pub(super) fn new(embedded: Weak<Embedded>) -> Self {
+        Self { embedded }
+    }
+
+    /// Why the write is refused.
+    async fn complaint(
+        &self,
+        request: &AdmissionRequest<'_>,
+        object: Option<&Value>,
+    ) -> Result<Option<String>, Status> {
+        let (Some(old), Some(new), Some(embedded)) = (request.old, object, self.embedded.upgrade()) else {
+            return Ok(None);
+        };
+        let replicas = |object: &Value| object["spec"]["replicas"].as_i64();
+        let marks = &new["spec"]["template"]["metadata"]["labels"];
+        let is_server =
+            [roles::ETCD_ROLE, roles::CONTROL_PLANE_ROLE].iter().any(|role| marks[role] == "true");
+        let (Some(wanted), true) = (replicas(new).filter(|_| replicas(new) != replicas(old)), is_server)
+        else {
+            return Ok(None);
+        };
+        let name = new["spec"]["clusterName"].as_str().unwrap_or_default();
+        let (client, namespace) = (client(&embedded), request.namespace);
+        let cluster: Api<Cluster> = Api::namespaced(client.clone(), namespace);
+        let Some(cluster) = look("clusters", cluster.get_opt(name)).await? else { return Ok(None) };
+        let plane: Api<RKEControlPlane> = Api::namespaced(client.clone(), namespace);
+        let plane = look("rkecontrolplanes", plane.get_opt(name)).await?;
+        let machines: Api<Machine> = Api::namespaced(client, namespace);
+        let of_cluster = ListParams::default().labels(&format!("{}={name}", capi_labels::CLUSTER_NAME));
+        let machines = look("machines", machines.list(&of_cluster)).await?.items;
+        let wanted = i32::try_from(wanted).unwrap_or(i32::MAX);
+        Ok(rules::scale_refused(&cluster, request.name, wanted, plane.as_ref(), &machines))
+    }
+}
+
+impl Admission for Servers {
+    fn name(&self) -> &str {
+        "servers"
+    }
+
+    fn handles(&self, operation: Operation, resource: &Resource, subresource: &str) -> bool {
+        operation == Operation::Update
+            && matches!(subresource, "" | "scale")
+            && is::<MachineDeployment>(resource)
+    }
+
+    fn validate<'a>(
+        &'a self,
+        request: &'a AdmissionRequest<'a>,
+        object: Option<&'a Value>,
+    ) -> BoxFuture<'a, Result<(), Status>> {
+        Box::pin(async move { refuse(request, self.complaint(request, object).await?) })
+    }
+}
+
+fn refuse(request: &AdmissionRequest<'_>, why: Option<String>) -> Result<(), Status> {
+    match why {
+        None => Ok(()),
+        Some(why) => Err(Status::forbidden(request.resource.group_resource(), request.name, &why)),
+    }
+}
+
+fn client(embedded: &Embedded) -> Client {
+    let user = UserInfo::system_masters("system:drover:admission");
+    drover_runtime::in_process_client(embedded.service(), user)
 }
 
 fn is<K: kube::Resource<DynamicType = ()>>(resource: &Resource) -> bool {
@@ -132,15 +202,16 @@ where
     K: kube::Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
 {
     let api: Api<K> = Api::all(client.clone());
-    let params = ListParams::default();
-    let plural = K::plural(&());
-    match tokio::time::timeout(LOOK_LIMIT, api.list(&params)).await {
-        Ok(Ok(list)) => Ok(list.items),
+    Ok(look(&K::plural(&()), api.list(&ListParams::default())).await?.items)
+}
+
+/// What is stored now. Nothing is let through because it could not be looked at.
+async fn look<T>(what: &str, asked: impl Future<Output = kube::Result<T>>) -> Result<T, Status> {
+    match tokio::time::timeout(LOOK_LIMIT, asked).await {
+        Ok(Ok(found)) => Ok(found),
         Ok(Err(error)) => {
-            Err(Status::internal(format!("who uses it is not known, {plural} cannot be listed: {error}")))
+            Err(Status::internal(format!("who needs it is not known, {what} cannot be read: {error}")))
         }
-        Err(_) => {
-            Err(Status::timeout(format!("who uses it is not known, {plural} were not listed in time"), 1))
-        }
+        Err(_) => Err(Status::timeout(format!("who needs it is not known, {what} were not read in time"), 1)),
     }
 }
