@@ -12,7 +12,7 @@ use crate::output::say;
 use crate::server::own_executable;
 
 /// All that Drover makes at the top of a data directory.
-const OURS: [&str; 15] = [
+const OURS: [&str; 16] = [
     "clusters",
     "db",
     "drover.log",
@@ -24,6 +24,7 @@ const OURS: [&str; 15] = [
     "local",
     "lock",
     "machine-store",
+    "quickstart.bind",
     "quickstart.out",
     "quickstart.ready",
     "tls",
@@ -163,6 +164,7 @@ mod tests {
             "db/store.db",
             "kubeconfig.yaml",
             "kubeconfig.new-7",
+            "quickstart.bind",
             "quickstart.pid",
             "tls/ca.crt",
         ]);

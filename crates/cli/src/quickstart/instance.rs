@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{Read, Seek, Write};
+use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -21,10 +22,15 @@ const POLL: Duration = Duration::from_millis(100);
 const STOP_LIMIT: Duration = Duration::from_secs(60);
 
 pub(super) const PID_FILE: &str = "quickstart.pid";
+const BIND_FILE: &str = "quickstart.bind";
 const OUT_FILE: &str = "quickstart.out";
 
 fn pid_file(data_dir: &DataDir) -> PathBuf {
     data_dir.path().join(PID_FILE)
+}
+
+fn bind_file(data_dir: &DataDir) -> PathBuf {
+    data_dir.path().join(BIND_FILE)
 }
 
 fn ready_file(data_dir: &DataDir) -> PathBuf {
@@ -38,9 +44,12 @@ pub(super) struct Instance {
 }
 
 impl Instance {
-    pub(super) fn claim(data_dir: &DataDir) -> anyhow::Result<Self> {
+    pub(super) fn claim(data_dir: &DataDir, bind: SocketAddr) -> anyhow::Result<Self> {
         let mut file = lock(data_dir)?;
-        let noted = file.set_len(0).and_then(|()| write!(file, "{}", std::process::id()));
+        let noted = file
+            .set_len(0)
+            .and_then(|()| write!(file, "{}", std::process::id()))
+            .and_then(|()| std::fs::write(bind_file(data_dir), bind.to_string()));
         noted.with_context(|| format!("data directory {} cannot be used", data_dir.path().display()))?;
         let ready = ready_file(data_dir);
         let _ = std::fs::remove_file(&ready);
@@ -89,6 +98,11 @@ fn read_pid(file: &mut File) -> Option<i32> {
     file.rewind().ok()?;
     file.read_to_string(&mut text).ok()?;
     text.trim().parse().ok()
+}
+
+/// The address that the last quickstart was told to have, for the one that carries on.
+pub(super) fn last_bind(data_dir: &DataDir) -> Option<SocketAddr> {
+    std::fs::read_to_string(bind_file(data_dir)).ok()?.trim().parse().ok()
 }
 
 /// Tells a command that waits in front that the cluster is Ready and its kubeconfig written.
@@ -189,13 +203,15 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let data_dir = DataDir::open(dir.path()).unwrap();
         refuse_running(&data_dir).unwrap();
-        let running = Instance::claim(&data_dir).unwrap();
+        let bind = SocketAddr::from(([0, 0, 0, 0], 9443));
+        let running = Instance::claim(&data_dir, bind).unwrap();
         let refused = refuse_running(&data_dir).unwrap_err().to_string();
         assert!(refused.contains(&format!("process {}", std::process::id())), "{refused}");
         mark_ready(&data_dir).unwrap();
         drop(running);
         assert!(!ready_file(&data_dir).exists() && std::fs::read(pid_file(&data_dir)).unwrap().is_empty());
         refuse_running(&data_dir).unwrap();
+        assert_eq!(last_bind(&data_dir), Some(bind), "whoever carries on wants to know");
     }
 
     #[test]

@@ -28,6 +28,7 @@ use instance::Instance;
 use power::{Power, power_off, power_off_after_start};
 use progress::Progress;
 
+const DEFAULT_BIND: &str = "127.0.0.1:8443";
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 const ANSWER_RETRY: Duration = Duration::from_millis(200);
 
@@ -36,7 +37,7 @@ pub(crate) struct Quickstart {
     #[command(flatten)]
     data_dir: DataDirArg,
     /// Address and port of the management plane.
-    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8443", value_parser = bind_address)]
+    #[arg(long, value_name = "ADDR:PORT", default_value = DEFAULT_BIND, value_parser = bind_address)]
     bind: SocketAddr,
     /// How many machines: one runs the control plane, the others are workers [default: 3].
     #[arg(long, value_name = "N", value_parser = machine_count)]
@@ -95,7 +96,7 @@ impl Quickstart {
         let begun = Instant::now();
         // Before others can find out whom to signal.
         let mut signals = Signals::catch()?;
-        let instance = Instance::claim(data_dir)?;
+        let instance = Instance::claim(data_dir, self.bind)?;
         let started = tokio::select! {
             started = start(data_dir.path(), self.bind, None, None) => Some(started?),
             _ = signals.next() => None,
@@ -147,12 +148,16 @@ impl Quickstart {
         let kubeconfig =
             progress.until_ready(kubeconfig_that_answers(&manager.client, &manager.data_dir)).await?;
         instance::mark_ready(&manager.data_dir)?;
-        farewell(&manager.data_dir, &manager.url, &kubeconfig, begun);
-        if !self.exit_when_ready {
-            say("\nCtrl-C powers the machines off and keeps their disks; the same command carries on.");
-            std::future::pending::<()>().await;
+        tell_ready(&manager.data_dir, &manager.url, &kubeconfig, begun);
+        if self.exit_when_ready {
+            // Nothing will answer commands in a moment.
+            let again = again(&manager.data_dir);
+            say(&format!("\nEverything stops now; `{again}` carries on from here."));
+            return Ok(0);
         }
-        Ok(0)
+        tell_next(&manager.data_dir, &kubeconfig);
+        say("\nCtrl-C powers the machines off and keeps their disks; the same command carries on.");
+        std::future::pending().await
     }
 
     /// Starts the same command in the background and follows it until the cluster is Ready.
@@ -169,7 +174,9 @@ impl Quickstart {
             failed = instance::ended(data_dir, &mut child) => bail!("{}", failed?),
         }
         let url = cluster::server_url(&data_dir.kubeconfig()).await?;
-        farewell(data_dir, &url, &data_dir.cluster_kubeconfig(demo::NAME), begun);
+        let kubeconfig = data_dir.cluster_kubeconfig(demo::NAME);
+        tell_ready(data_dir, &url, &kubeconfig, begun);
+        tell_next(data_dir, &kubeconfig);
         let stop = drover_at(data_dir, &["quickstart", "--stop"]);
         say(&format!("\nIt goes on in the background; `{stop}` ends it."));
         Ok(0)
@@ -203,13 +210,17 @@ async fn kubeconfig_that_answers(client: &Client, data_dir: &DataDir) -> anyhow:
     }
 }
 
-fn farewell(data_dir: &DataDir, url: &str, kubeconfig: &Path, begun: Instant) {
+fn tell_ready(data_dir: &DataDir, url: &str, kubeconfig: &Path, begun: Instant) {
     let seconds = begun.elapsed().as_secs_f32();
-    let (own, demos) = (data_dir.kubeconfig().display().to_string(), kubeconfig.display().to_string());
     say(&format!("\nCluster demo is Ready after {seconds:.1} s."));
     say(&format!("  management plane  {url}"));
-    say(&format!("  its kubeconfig    {own}"));
-    say(&format!("  demo's kubeconfig {demos}"));
+    say(&format!("  its kubeconfig    {}", data_dir.kubeconfig().display()));
+    say(&format!("  demo's kubeconfig {}", kubeconfig.display()));
+}
+
+/// What to do with a cluster that goes on running.
+fn tell_next(data_dir: &DataDir, kubeconfig: &Path) {
+    let (own, demos) = (data_dir.kubeconfig().display().to_string(), kubeconfig.display().to_string());
     say("\nTry next:");
     say(&format!("  kubectl --kubeconfig {} get nodes -o wide", quoted(&demos)));
     say(&format!(
@@ -220,6 +231,15 @@ fn farewell(data_dir: &DataDir, url: &str, kubeconfig: &Path, begun: Instant) {
     say(&format!("  {}", drover_at(data_dir, &["describe", "cluster", demo::NAME])));
 }
 
+/// The command that carries on, at the same address.
+fn again(data_dir: &DataDir) -> String {
+    let bind = instance::last_bind(data_dir).map(|bind| bind.to_string()).filter(|bind| bind != DEFAULT_BIND);
+    match bind {
+        None => drover_at(data_dir, &["quickstart"]),
+        Some(bind) => drover_at(data_dir, &["quickstart", "--bind", &bind]),
+    }
+}
+
 async fn stop(path: &Path) -> anyhow::Result<i32> {
     let shown = path.display();
     let found = DataDir::existing(path).with_context(|| format!("data directory {shown} cannot be used"))?;
@@ -227,7 +247,7 @@ async fn stop(path: &Path) -> anyhow::Result<i32> {
         say(&format!("nothing was running: {shown} does not exist"));
         return Ok(0);
     };
-    let again = drover_at(&data_dir, &["quickstart"]);
+    let again = again(&data_dir);
     if instance::stop_running(&data_dir).await? {
         say(&format!("stopped; the disks are kept, and `{again}` carries on from here"));
     } else if power_off(&data_dir).await? {

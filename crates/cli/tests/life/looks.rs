@@ -121,7 +121,7 @@ pub(crate) fn uses_the_cluster(person: &Person) {
     assert!(deleted.is_some_and(|line| line.contains(&last)));
     drop(watch);
 
-    let mut wrong: Value = serde_json::from_str(&std::fs::read_to_string(&kubeconfig).unwrap()).unwrap();
+    let mut wrong: Value = serde_saphyr::from_str(&std::fs::read_to_string(&kubeconfig).unwrap()).unwrap();
     let token = wrong.pointer_mut("/users/0/user/token").unwrap();
     let (who, _) = token.as_str().unwrap().split_once(':').unwrap();
     *token = json!(format!("{who}:0123456789"));

@@ -49,6 +49,10 @@ impl Drop for Foreground {
 pub(crate) fn exits_when_ready(person: &Person) {
     let said = person.quickstart(&["--exit-when-ready", "--machines", "2"]).ok();
     assert!(said.contains("Cluster demo is Ready") && said.contains("their disks are kept"), "{said}");
+    assert!(
+        !said.contains("Try next") && said.contains("carries on from here"),
+        "nothing answers now: {said}"
+    );
     assert!(person.data_dir.join("clusters/demo.kubeconfig").exists());
     all_are_off(person);
 }

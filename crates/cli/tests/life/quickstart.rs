@@ -65,7 +65,8 @@ pub(crate) fn stops_and_carries_on(person: &Person, stop: &str) {
     assert_eq!(person.processes(), Vec::<String>::new(), "neither stopping nor looking leaves a process");
     assert!(!person.data_dir.join("quickstart.ready").exists(), "nothing says that it runs");
 
-    let said = copied(person, &format!("{again} --bind 127.0.0.1:0 --detach --machines 50")).ok();
+    assert!(again.contains(" --bind 127.0.0.1:0"), "at the address that was asked for: {again}");
+    let said = copied(person, &format!("{again} --detach --machines 50")).ok();
     assert!(said.contains("--machines changes nothing"), "flags for a new cluster:\n{said}");
     eventually(|| {
         let nodes = items(&person.get_demo(&["nodes"]));

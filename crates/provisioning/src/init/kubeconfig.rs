@@ -46,7 +46,7 @@ pub fn render(settings: &Settings, management_name: &str, token: &str) -> String
         "contexts": [{"name": "default", "context": {"cluster": "cluster", "user": "user"}}],
         "current-context": "default",
     });
-    serde_json::to_string_pretty(&config).unwrap_or_default() + "\n"
+    serde_saphyr::to_string(&config).unwrap_or_default()
 }
 
 /// The secret that holds it.
@@ -66,4 +66,26 @@ pub fn secret(cluster: &Cluster, value: &str, token: &str) -> Value {
         "type": "Opaque",
         "data": {"value": base64_encode(value), "token": base64_encode(token)},
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn people_get_yaml_and_every_reader_the_same_values() {
+        let settings = Settings {
+            server_url: "https://[::1]:8443".into(),
+            cacerts: format!("-----BEGIN CERTIFICATE-----\n{}\n", "QUJD".repeat(300)),
+            ..Settings::default()
+        };
+        let text = render(&settings, "c-m-1", "kubeconfig-u: #1:key");
+        assert!(text.contains("apiVersion: v1\n") && !text.contains('{'), "{text}");
+        let read: Value = serde_saphyr::from_str(&text).unwrap();
+        let cluster = &read["clusters"][0]["cluster"];
+        assert_eq!(cluster["server"], "https://[::1]:8443/k8s/clusters/c-m-1");
+        assert_eq!(cluster["certificate-authority-data"], base64_encode(&settings.cacerts));
+        assert_eq!(read["users"][0]["user"]["token"], "kubeconfig-u: #1:key");
+        assert_eq!((&read["kind"], &read["current-context"]), (&json!("Config"), &json!("default")));
+    }
 }
