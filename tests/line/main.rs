@@ -14,6 +14,7 @@ mod hands;
 mod k3s;
 mod life;
 mod machine;
+mod restart;
 mod settings;
 mod site;
 mod story;

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -70,6 +71,11 @@ impl Site {
 
     /// Starts a management plane on what the one before left.
     pub(crate) async fn manager(&self, faults: Option<Arc<Plan>>) -> Manager {
+        self.patient_manager(faults, Duration::ZERO).await
+    }
+
+    /// The same, with time for clusters that were connected to come back.
+    pub(crate) async fn patient_manager(&self, faults: Option<Arc<Plan>>, patience: Duration) -> Manager {
         let faults = faults.unwrap_or_else(|| Plan::new(Fault::Lost, 0));
         let names = [self.address.ip().to_string()];
         let pair = self.pki.serving(&names, jiff::Timestamp::now()).unwrap();
@@ -85,6 +91,7 @@ impl Site {
             install_script: drover_agent::INSTALL_SCRIPT.into(),
             assets: [].into(),
             images: data_dir.registry(),
+            patience,
         };
         let (current, address) = (self.client.clone(), self.address);
         let connect = move |api: ApiService| {

@@ -115,7 +115,7 @@ async fn warnings(objects: &Objects) -> BTreeSet<String> {
 }
 
 /// Waits for three seconds in which nothing at all is written: the revision of the whole store stands still.
-async fn silence(objects: &Objects) {
+pub(crate) async fn silence(objects: &Objects) {
     let revision = || async {
         let api: Api<Event> = Api::all(objects.client());
         api.list(&ListParams::default()).await.unwrap().metadata.resource_version

@@ -2,7 +2,11 @@
 //!
 //! A session that comes or goes is looked at once; while one is open, the cluster is asked again now and then,
 //! because a tunnel can be open and the API behind it gone.
+//!
+//! A server that starts has no tunnels yet. Clusters that were connected before count as that for a while: a restart of
+//! the server is not a loss of every cluster.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +20,7 @@ use http::Request;
 use http_body_util::{BodyExt, Empty};
 use jiff::Timestamp;
 use kube::Client;
+use parking_lot::Mutex;
 use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
 
@@ -23,6 +28,8 @@ use crate::downstream::{Downstreams, boxed};
 
 const PROBE_LIMIT: Duration = Duration::from_secs(5);
 const PROBE_PERIOD: Duration = Duration::from_secs(15);
+/// How long a server that has started waits for the tunnels of before. Cluster API calls a connection lost after as long.
+pub const RETURN_LIMIT: Duration = Duration::from_secs(50);
 /// Probes at once. They do nothing but wait, and a dead cluster's probe must not hold up another's.
 const PROBES: usize = 1024;
 
@@ -32,16 +39,24 @@ pub struct Connectivity {
     downstreams: Downstreams,
     applier: Applier,
     clock: Arc<dyn Clock>,
+    /// Until then tunnels of before may come back.
+    patient_until: Timestamp,
+    /// Clusters whose tunnel this server has seen: that such a one goes is news at once.
+    seen: Mutex<HashSet<String>>,
 }
 
 impl Connectivity {
+    /// `patience` is for clusters that were connected when the server before this one ended.
     pub fn new(
         client: Client,
         clusters: Cache<Cluster>,
         downstreams: Downstreams,
         clock: Arc<dyn Clock>,
+        patience: Duration,
     ) -> Self {
-        Self { clusters, downstreams, applier: Applier::new(client, "access", "connected"), clock }
+        let patient_until = clock.now() + patience;
+        let applier = Applier::new(client, "access", "connected");
+        Self { clusters, downstreams, applier, clock, patient_until, seen: Mutex::default() }
     }
 
     /// Runs until `stop`.
@@ -68,6 +83,16 @@ impl Connectivity {
         }
     }
 
+    /// How long a cluster without a tunnel still counts as it did.
+    fn patience(&self, cluster: &Cluster, id: &str) -> Option<Duration> {
+        let mut seen = self.seen.lock();
+        if self.downstreams.tunnels().is_connected(id) {
+            seen.insert(id.to_owned());
+        }
+        let left = patience(cluster, self.patient_until, self.clock.now());
+        left.filter(|_| !seen.contains(id))
+    }
+
     async fn probe(&self, id: &str) -> Result<(), String> {
         let downstream = self.downstreams.get(id).map_err(|error| error.to_string())?;
         let request = Request::get("/version").body(boxed(Empty::new())).map_err(|e| e.to_string())?;
@@ -89,10 +114,14 @@ impl Reconciler for Connectivity {
     async fn reconcile(&self, key: ObjectKey) -> Result<Next, Error> {
         let Some(cluster) = self.clusters.get(&key) else {
             self.downstreams.forget(&key.name);
+            self.seen.lock().remove(&key.name);
             return Ok(Next::EVENT);
         };
         if cluster.spec.internal || cluster.metadata.deletion_timestamp.is_some() {
             return Ok(Next::EVENT);
+        }
+        if let Some(left) = self.patience(&cluster, &key.name) {
+            return Ok(Next::after(left));
         }
         let answer = self.probe(&key.name).await;
         if let Some(condition) = decide(&cluster, &answer, self.clock.now()) {
@@ -107,6 +136,14 @@ impl Reconciler for Connectivity {
         let open = self.downstreams.tunnels().is_connected(&key.name);
         Ok(if open { Next::after(PROBE_PERIOD) } else { Next::EVENT })
     }
+}
+
+/// How long a cluster that was connected may still stay away before that is told.
+fn patience(cluster: &Cluster, until: Timestamp, now: Timestamp) -> Option<Duration> {
+    let mut conditions = cluster.status.iter().flat_map(|status| &status.conditions);
+    let was_connected = conditions.any(|condition| condition.type_ == CONNECTED && condition.status == TRUE);
+    let left = Duration::try_from(until.duration_since(now)).unwrap_or_default();
+    (was_connected && !left.is_zero()).then_some(left)
 }
 
 /// The condition to write, if it differs from the one that is there. A cluster that was never connected gets none.
@@ -179,6 +216,18 @@ mod tests {
         let again = decide(&with(Some(down.clone())), &Err("other reason".into()), at(40)).unwrap();
         assert_eq!(again.last_transition_time, down.last_transition_time);
         assert_ne!(again.last_update_time, down.last_update_time);
+    }
+
+    #[test]
+    fn a_server_that_starts_waits_for_the_tunnels_of_before_and_only_for_those() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let up = with(decide(&with(None), &Ok(()), at(10)));
+        let down = with(decide(&up, &Err("agent gone".into()), at(20)));
+        assert_eq!(patience(&up, at(150), at(100)), Some(Duration::from_secs(50)));
+        assert_eq!(patience(&up, at(150), at(150)), None, "it did not come back");
+        assert_eq!(patience(&up, at(150), at(999)), None);
+        assert_eq!(patience(&down, at(150), at(100)), None, "it was lost before");
+        assert_eq!(patience(&with(None), at(150), at(100)), None);
     }
 
     #[test]

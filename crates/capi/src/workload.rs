@@ -16,8 +16,21 @@ use serde_json::Value;
 /// Every call to a managed cluster ends after this long.
 const CALL_LIMIT: Duration = Duration::from_secs(10);
 
-/// Why a cluster cannot be reached, in words for a condition.
-pub type Disconnected = String;
+/// A cluster cannot be reached.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Disconnected {
+    /// Why, in words for a condition.
+    pub why: String,
+    /// It is expected back in a moment, as after a restart of the manager: what was known of it still counts. Its return
+    /// is an event, and so is the end of that patience.
+    pub expected: bool,
+}
+
+impl<T: Into<String>> From<T> for Disconnected {
+    fn from(why: T) -> Self {
+        Self { why: why.into(), expected: false }
+    }
+}
 
 /// What changed in a managed cluster.
 #[derive(Clone, Debug)]

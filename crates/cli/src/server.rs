@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
@@ -10,7 +11,7 @@ use drover_machine::local::enough_open_files;
 use drover_server::front::Asset;
 use drover_server::manager::can_listen;
 use drover_server::shell::quoted;
-use drover_server::{DataDir, Manager, ManagerOptions};
+use drover_server::{DataDir, Manager, ManagerOptions, RETURN_LIMIT};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::args::{DataDirArg, bind_address};
@@ -50,7 +51,7 @@ impl Server {
         let external = self.kubeconfig.is_some();
         let kubeconfig = self.kubeconfig.clone();
         let dir = self.data_dir.path();
-        let manager = start(&dir, self.bind, self.server_url, self.kubeconfig).await;
+        let manager = start(&dir, self.bind, self.server_url, self.kubeconfig, RETURN_LIMIT).await;
         let manager = manager.map_err(|error| full_disk_named(error, &dir))?;
         let kubeconfig = kubeconfig.unwrap_or_else(|| manager.data_dir.kubeconfig());
         let mut signals = Signals::catch()?;
@@ -83,6 +84,7 @@ pub(crate) async fn start(
     bind: SocketAddr,
     server_url: Option<String>,
     kubeconfig: Option<PathBuf>,
+    patience: Duration,
 ) -> anyhow::Result<Manager> {
     ground(data_dir, bind).await?;
     let exe = own_executable()?;
@@ -98,6 +100,7 @@ pub(crate) async fn start(
         exe,
         install_script: include_str!(env!("DROVER_INSTALL_SCRIPT")).to_owned(),
         assets,
+        patience,
     };
     Manager::start(options).await
 }

@@ -83,6 +83,10 @@ impl Clusters {
         twins.subscribe(move |change| {
             let connected = change.new.is_some_and(|twin| is_connected(twin));
             follower.set_connected(&change.key.name, connected);
+            // Also one that was only expected back.
+            if !connected && change.old.is_some_and(|twin| is_connected(twin)) {
+                follower.notify(&change.key.name, None);
+            }
         });
         // A new credential is a new connection, also when the condition never wavered.
         let follower = all.clone();
@@ -325,12 +329,15 @@ impl Workload for Clusters {
     fn cluster(&self, cluster: &ObjectKey) -> Result<Arc<dyn WorkloadCluster>, Disconnected> {
         let id =
             self.id_of(cluster).ok_or_else(|| format!("cluster {cluster} has no management cluster yet"))?;
+        // Whoever says so gives it the time that it needs to come back.
+        let expected = self.inner.twins.get(&ObjectKey::cluster(&id)).is_some_and(|twin| is_connected(&twin));
+        let away = |why| Disconnected { why, expected };
         let connected = self.inner.connected.lock();
         let connection =
-            connected.get(&id).ok_or_else(|| format!("cluster {cluster} ({id}) is not connected"))?;
+            connected.get(&id).ok_or_else(|| away(format!("cluster {cluster} ({id}) is not connected")))?;
         // Before the first list is complete every Node would look deleted.
         if !connection.nodes.is_synced() {
-            return Err(format!("the Nodes of cluster {cluster} ({id}) are being read"));
+            return Err(away(format!("the Nodes of cluster {cluster} ({id}) are being read")));
         }
         Ok(connection.cluster.clone())
     }

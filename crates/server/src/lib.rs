@@ -29,4 +29,5 @@ mod prepare;
 pub mod shell;
 
 pub use datadir::DataDir;
+pub use drover_access::connected::RETURN_LIMIT;
 pub use manager::{Manager, ManagerOptions};

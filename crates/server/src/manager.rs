@@ -47,6 +47,8 @@ pub struct ManagerOptions {
     pub install_script: String,
     /// The agent's program, by asset name.
     pub assets: BTreeMap<String, Asset>,
+    /// How long clusters that were connected before may stay away before that is told.
+    pub patience: Duration,
 }
 
 /// A running management plane.
@@ -95,6 +97,7 @@ impl Manager {
             install_script: options.install_script,
             assets: options.assets,
             images: data_dir.registry(),
+            patience: options.patience,
         })
         .await?;
         let jobs = RunnerOptions {

@@ -62,6 +62,8 @@ pub struct PlaneOptions {
     pub assets: BTreeMap<String, Asset>,
     /// Installer images below `/v2/`.
     pub images: drover_registry::Registry,
+    /// How long clusters that were connected to the server before this one count as that, without a tunnel.
+    pub patience: Duration,
 }
 
 /// A running management plane. Dropping it ends the controllers and closes the port.
@@ -119,8 +121,18 @@ impl Plane {
         options: PlaneOptions,
         connect: impl FnOnce(ApiService) -> Client,
     ) -> anyhow::Result<Self> {
-        let PlaneOptions { api, pki, serving, url, server_url, drivers, install_script, assets, images } =
-            options;
+        let PlaneOptions {
+            api,
+            pki,
+            serving,
+            url,
+            server_url,
+            drivers,
+            install_script,
+            assets,
+            images,
+            patience,
+        } = options;
         let late = Arc::new(Late::default());
         let mut store = None;
         let (backend, ours, client) = match api {
@@ -194,7 +206,7 @@ impl Plane {
         run(Box::pin(provisioning.run(controllers.clone())));
         let capi = drover_capi::run(caches.clone(), Arc::new(clusters), clock.clone(), controllers.clone());
         run(Box::pin(capi));
-        let connectivity = Connectivity::new(client.clone(), twins, downstreams, clock.clone());
+        let connectivity = Connectivity::new(client.clone(), twins, downstreams, clock.clone(), patience);
         run(Box::pin(connectivity.run(controllers.clone())));
         let port = Port { front, tls, stop };
         Ok(Self { client, caches, secrets, settings: current, clock, backend, port, controllers, tasks })

@@ -92,6 +92,7 @@ async fn start(storage: Arc<Filling>) -> anyhow::Result<()> {
         drivers: Arc::new(Builtin::new(&data_dir, &std::env::current_exe()?)),
         install_script: String::new(),
         assets: [].into(),
+        patience: Duration::ZERO,
         images: data_dir.registry(),
     };
     Plane::start(options).await?.stop().await;

@@ -9,6 +9,7 @@ use kube::ResourceExt;
 
 use crate::external::External;
 use crate::meta;
+use crate::workload::Disconnected;
 
 /// A Cluster and what surrounds it.
 #[derive(Clone, Debug, Default)]
@@ -26,7 +27,7 @@ pub struct Scope {
     /// Its Machines.
     pub machines: Vec<Arc<Machine>>,
     /// Why its API cannot be reached; `None` when it can.
-    pub disconnected: Option<String>,
+    pub disconnected: Option<Disconnected>,
 }
 
 impl Scope {

@@ -98,9 +98,12 @@ fn phase(scope: &Scope, decision: &Decision) -> &'static str {
 }
 
 fn remote_connection(scope: &Scope) -> Condition {
-    match &scope.disconnected {
-        None => new(types::REMOTE_CONNECTION_PROBE, TRUE, reasons::PROBE_SUCCEEDED, ""),
-        Some(why) => new(types::REMOTE_CONNECTION_PROBE, FALSE, reasons::PROBE_FAILED, why.clone()),
+    let type_ = types::REMOTE_CONNECTION_PROBE;
+    let live = scope.cluster.status.as_ref().and_then(|status| get(&status.conditions, type_));
+    match (&scope.disconnected, live) {
+        (None, _) => new(type_, TRUE, reasons::PROBE_SUCCEEDED, ""),
+        (Some(lost), Some(known)) if lost.expected => known.clone(),
+        (Some(lost), _) => new(type_, FALSE, reasons::PROBE_FAILED, lost.why.clone()),
     }
 }
 

@@ -12,6 +12,7 @@ use super::status::status;
 use crate::contract::ResolveError;
 use crate::external::External;
 use crate::fixtures::{at, cluster, deployment, found, machine, not_found, set};
+use crate::workload::Disconnected;
 
 fn scope(over: Value) -> Scope {
     let cluster: Arc<Cluster> = cluster(over);
@@ -180,6 +181,27 @@ fn a_cluster_that_cannot_be_reached_says_so() {
         "{}",
         available.message
     );
+}
+
+#[test]
+fn a_cluster_that_is_expected_back_counts_as_it_was_known() {
+    let mut scope = scope(json!({}));
+    let probe = |scope: &mut Scope| {
+        let shown = status(scope, &decide(scope), None, at(1));
+        let probe = get(&shown.conditions, types::REMOTE_CONNECTION_PROBE).unwrap().clone();
+        scope.cluster.status = Some(shown);
+        probe
+    };
+    let away = Disconnected { why: "no tunnel yet".into(), expected: true };
+    scope.disconnected = Some(away.clone());
+    assert_eq!(probe(&mut scope).status, "False", "nothing was known");
+    scope.disconnected = None;
+    let known = probe(&mut scope);
+    assert_eq!(known.status, "True");
+    scope.disconnected = Some(away);
+    assert_eq!(probe(&mut scope), known);
+    scope.disconnected = Some("it stays away".into());
+    assert_eq!(probe(&mut scope).message, "it stays away");
 }
 
 #[test]

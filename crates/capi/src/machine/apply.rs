@@ -87,7 +87,7 @@ impl MachineController {
     ) -> Result<std::sync::Arc<dyn crate::workload::WorkloadCluster>, Error> {
         let namespace = scope.machine.namespace().unwrap_or_default();
         let key = ObjectKey::new(namespace, &scope.machine.spec.cluster_name);
-        self.workload.cluster(&key).map_err(Error::Stale)
+        self.workload.cluster(&key).map_err(|lost| Error::Stale(lost.why))
     }
 
     /// By JSON patch with `test`, because others own other entries of the list.

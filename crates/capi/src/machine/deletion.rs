@@ -189,7 +189,7 @@ fn drain_stage(scope: &Scope, now: Timestamp) -> Option<Stage> {
     };
     let node = match &scope.node {
         NodeView::Found(node) => node,
-        NodeView::Disconnected(why) => return Some(stuck(why)),
+        NodeView::Disconnected(lost) => return Some(stuck(&lost.why)),
         NodeView::Several(names) => {
             return Some(stuck(&format!("Nodes {} have the same provider id", names.join(", "))));
         }
@@ -248,8 +248,8 @@ fn node_stage(scope: &Scope, now: Timestamp) -> Option<(Stage, Option<SignedDura
             let gone = remaining == Some(SignedDuration::ZERO) && meta::is_deleting(&node.metadata);
             (!gone).then(|| (Stage::Node(node.name_any()), remaining))
         }
-        NodeView::Disconnected(why) if remaining != Some(SignedDuration::ZERO) => {
-            Some((Stage::NodeBlocked(why.clone()), remaining))
+        NodeView::Disconnected(lost) if remaining != Some(SignedDuration::ZERO) => {
+            Some((Stage::NodeBlocked(lost.why.clone()), remaining))
         }
         _ => None,
     }

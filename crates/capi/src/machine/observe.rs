@@ -63,8 +63,8 @@ impl MachineController {
         }
         let workload = match self.workload.cluster(cluster) {
             Ok(workload) => workload,
-            Err(why) => {
-                scope.node = NodeView::Disconnected(why);
+            Err(lost) => {
+                scope.node = NodeView::Disconnected(lost);
                 return;
             }
         };

@@ -10,6 +10,7 @@ use kube::ResourceExt;
 
 use crate::external::External;
 use crate::meta;
+use crate::workload::Disconnected;
 
 /// A Machine and what surrounds it.
 #[derive(Clone, Debug, Default)]
@@ -45,7 +46,7 @@ pub enum NodeView {
     #[default]
     NotSought,
     /// The cluster cannot be reached.
-    Disconnected(String),
+    Disconnected(Disconnected),
     /// No Node has the provider id.
     Absent,
     /// Several Nodes have it, which must not be.

@@ -189,7 +189,7 @@ fn node_condition<'a>(node: &'a Node, type_: &str) -> Option<(&'a str, &'a str)>
 fn node_trouble(scope: &Scope, decision: &Decision) -> Option<(&'static str, &'static str, String)> {
     match &scope.node {
         NodeView::Found(_) => None,
-        NodeView::Disconnected(why) => Some((UNKNOWN, reasons::CONNECTION_DOWN, why.clone())),
+        NodeView::Disconnected(lost) => Some((UNKNOWN, reasons::CONNECTION_DOWN, lost.why.clone())),
         NodeView::Several(names) => Some((
             UNKNOWN,
             reasons::INTERNAL_ERROR,
@@ -217,8 +217,22 @@ fn node_trouble(scope: &Scope, decision: &Decision) -> Option<(&'static str, &'s
     }
 }
 
+/// Whether the Node counts as it was seen last.
+fn counts_as_known(scope: &Scope) -> bool {
+    matches!(&scope.node, NodeView::Disconnected(lost) if lost.expected)
+}
+
+/// The condition that is there, if it still counts.
+fn known(scope: &Scope, type_: &str) -> Option<Condition> {
+    let live = scope.machine.status.as_ref().filter(|_| counts_as_known(scope))?;
+    get(&live.conditions, type_).cloned()
+}
+
 fn node_ready(scope: &Scope, decision: &Decision) -> Condition {
     let type_ = types::NODE_READY;
+    if let Some(known) = known(scope, type_) {
+        return known;
+    }
     if let Some((status, reason, message)) = node_trouble(scope, decision) {
         return new(type_, status, reason, message);
     }
@@ -239,6 +253,9 @@ fn node_ready(scope: &Scope, decision: &Decision) -> Condition {
 
 fn node_healthy(scope: &Scope, decision: &Decision) -> Condition {
     let type_ = types::NODE_HEALTHY;
+    if let Some(known) = known(scope, type_) {
+        return known;
+    }
     if let Some((status, reason, message)) = node_trouble(scope, decision) {
         return new(type_, status, reason, message);
     }
@@ -435,6 +452,10 @@ fn older(scope: &Scope, decision: &Decision) -> Vec<V1Beta1Condition> {
 
 fn older_node_healthy(scope: &Scope, decision: &Decision) -> V1Beta1Condition {
     let type_ = v1beta1_types::NODE_HEALTHY;
+    let live = scope.machine.status.as_ref().filter(|_| counts_as_known(scope));
+    if let Some(known) = live.and_then(|live| old_conditions(live).iter().find(|c| c.type_ == type_)) {
+        return known.clone();
+    }
     match &scope.node {
         NodeView::Found(node) => match node_condition(node, "Ready") {
             Some((TRUE, _)) => old_true(type_),
@@ -451,8 +472,8 @@ fn older_node_healthy(scope: &Scope, decision: &Decision) -> V1Beta1Condition {
             old_false(type_, Severity::Error, v1beta1_reasons::NODE_NOT_FOUND, "")
         }
         NodeView::Absent => old_false(type_, Severity::Warning, v1beta1_reasons::NODE_PROVISIONING, ""),
-        NodeView::Disconnected(why) => {
-            old(type_, UNKNOWN, None, v1beta1_reasons::NODE_INSPECTION_FAILED, why)
+        NodeView::Disconnected(lost) => {
+            old(type_, UNKNOWN, None, v1beta1_reasons::NODE_INSPECTION_FAILED, &lost.why)
         }
         NodeView::Several(names) => {
             old_false(type_, Severity::Error, v1beta1_reasons::NODE_INSPECTION_FAILED, &names.join(", "))

@@ -12,6 +12,7 @@ use super::{drain, node as node_sync};
 use crate::contract::ResolveError;
 use crate::external::External;
 use crate::fixtures::{at, cluster, condition, found, machine, merged, node, not_found};
+use crate::workload::Disconnected;
 
 fn scope(over: serde_json::Value) -> Scope {
     Scope {
@@ -333,6 +334,30 @@ fn an_unreachable_cluster_holds_a_drain_and_says_what_to_do() {
     let decision = decide(&scope, at(2));
     let Stage::DrainBlocked(why) = stage(&decision) else { panic!("{:?}", decision.stage) };
     assert!(why.contains("no tunnel") && why.contains("nodeDrainTimeoutSeconds"), "{why}");
+}
+
+#[test]
+fn a_node_that_is_expected_back_counts_as_it_was_known() {
+    let mut scope = scope(json!({}));
+    let shown = |scope: &mut Scope| {
+        let shown = status(scope, &decide(scope, at(2)), None, at(2));
+        let old = shown.deprecated.clone().unwrap().v1beta1.unwrap().conditions;
+        let old = old.into_iter().find(|condition| condition.type_ == "NodeHealthy").unwrap().status;
+        let of = |type_: &str| get(&shown.conditions, type_).unwrap().status.clone();
+        let said = [of(types::NODE_READY), of(types::NODE_HEALTHY), old];
+        scope.machine.status = Some(shown);
+        said
+    };
+    let away = || NodeView::Disconnected(Disconnected { why: "no tunnel yet".into(), expected: true });
+    scope.node = away();
+    assert_eq!(shown(&mut scope), ["Unknown"; 3], "nothing was known");
+    scope.node = NodeView::Found(node("node", json!({})));
+    let known = shown(&mut scope);
+    assert_ne!(known, ["Unknown"; 3]);
+    scope.node = away();
+    assert_eq!(shown(&mut scope), known);
+    scope.node = NodeView::Disconnected("it stays away".into());
+    assert_eq!(shown(&mut scope), ["Unknown"; 3]);
 }
 
 #[test]

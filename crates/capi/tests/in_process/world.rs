@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use drover_apiserver::auth::pki::Pki;
 use drover_apiserver::embedded::{Embedded, EmbeddedOptions};
 use drover_apiserver::identity::UserInfo;
-use drover_capi::workload::{ClientCluster, Workload, WorkloadChange, WorkloadCluster};
+use drover_capi::workload::{ClientCluster, Disconnected, Workload, WorkloadChange, WorkloadCluster};
 use drover_runtime::fault::{Fault, Faulty, Plan};
 use drover_runtime::{Cache, Caches, ObjectKey, SystemClock, in_process_client};
 use k8s_openapi::api::core::v1::{Namespace, Node};
@@ -340,7 +340,7 @@ struct Downstream {
 }
 
 impl Workload for Downstream {
-    fn cluster(&self, _: &ObjectKey) -> Result<Arc<dyn WorkloadCluster>, String> {
+    fn cluster(&self, _: &ObjectKey) -> Result<Arc<dyn WorkloadCluster>, Disconnected> {
         Ok(Arc::new(ClientCluster::new(self.client.clone(), self.nodes.clone())))
     }
 

@@ -98,7 +98,8 @@ impl Quickstart {
         let mut signals = Signals::catch()?;
         let instance = Instance::claim(data_dir, self.bind)?;
         let started = tokio::select! {
-            started = start(data_dir.path(), self.bind, None, None) => Some(started?),
+            // Nobody is expected back by itself: the machines were powered off.
+            started = start(data_dir.path(), self.bind, None, None, Duration::ZERO) => Some(started?),
             _ = signals.next() => None,
         };
         let Some(manager) = started else {

@@ -14,6 +14,7 @@ use k8s_openapi::api::core::v1::Node;
 
 use super::nodelookup::is_ready;
 use crate::context::Context;
+use crate::downstream::DownstreamError;
 use crate::keys::labels;
 
 /// Reconciles the Nodes of one RKEControlPlane's cluster.
@@ -39,7 +40,11 @@ impl Reconciler for LostNodes {
         }
         let downstream = &self.context.downstream;
         let failed = || Error::other(format!("collect the Nodes of {key}"));
-        let nodes = downstream.nodes(management, labels::MACHINE_UID).await.map_err(failed())?;
+        let nodes = match downstream.nodes(management, labels::MACHINE_UID).await {
+            // It counts as connected until its tunnel had the time to come back, and that is an event too.
+            Err(DownstreamError::Disconnected(_)) => return Ok(Next::EVENT),
+            nodes => nodes.map_err(failed())?,
+        };
         // Read after the Nodes: a Machine is older than its Node.
         let machines =
             self.context.store.machines.by_label(labels::capi::CLUSTER_NAME, &key.namespace, &key.name);

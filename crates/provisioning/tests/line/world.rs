@@ -7,7 +7,7 @@ use drover_apiserver::auth::pki::Pki;
 use drover_apiserver::embedded::{Embedded, EmbeddedOptions};
 use drover_apiserver::http::ApiService;
 use drover_apiserver::identity::UserInfo;
-use drover_capi::workload::{ClientCluster, Workload, WorkloadChange, WorkloadCluster};
+use drover_capi::workload::{ClientCluster, Disconnected, Workload, WorkloadChange, WorkloadCluster};
 use drover_provisioning::context::{Options, SystemRandom};
 use drover_provisioning::controllers::Provisioning;
 use drover_provisioning::controlplane::planner::releases::Releases;
@@ -203,7 +203,7 @@ impl Tunnel {
 }
 
 impl Workload for Tunnel {
-    fn cluster(&self, _: &ObjectKey) -> Result<Arc<dyn WorkloadCluster>, String> {
+    fn cluster(&self, _: &ObjectKey) -> Result<Arc<dyn WorkloadCluster>, Disconnected> {
         if !self.connected() {
             return Err("not connected".into());
         }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -53,6 +54,7 @@ impl World {
             exe: PathBuf::from("/nonexistent/drover"),
             install_script: "#!/bin/sh\necho install\n".into(),
             assets: Default::default(),
+            patience: Duration::ZERO,
         });
         let manager = manager.await.unwrap();
         let text = std::fs::read_to_string(manager.data_dir.kubeconfig()).unwrap();
