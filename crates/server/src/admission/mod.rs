@@ -24,7 +24,6 @@ pub fn hooks() -> Vec<Arc<dyn Admission>> {
 
 /// Adds the hooks that look at other objects, which only a running API has.
 pub fn watch_over(embedded: &Arc<Embedded>) {
-    let objects = embedded.server().objects();
-    objects.add_admission(Arc::new(provisioning::InUse::new(Arc::downgrade(embedded))));
-    objects.add_admission(Arc::new(provisioning::Servers::new(Arc::downgrade(embedded))));
+    let hook = provisioning::InUse::new(Arc::downgrade(embedded));
+    embedded.server().objects().add_admission(Arc::new(hook));
 }

@@ -52,7 +52,8 @@ impl Admission for RecordedSchemas {
     }
 }
 
-/// Refuses to take away what is in use. It asks the API itself: a cache might not know the newest user yet.
+/// Refuses to take away what is in use, a cluster's servers among it. It asks the API itself: a cache might not know the newest
+/// user yet.
 pub(super) struct InUse {
     /// Weak, because the API holds its hooks.
     embedded: Weak<Embedded>,
@@ -70,6 +71,9 @@ impl InUse {
         object: Option<&Value>,
     ) -> Result<Option<String>, Status> {
         let (Some(old), Some(embedded)) = (request.old, self.embedded.upgrade()) else { return Ok(None) };
+        if is::<MachineDeployment>(request.resource) {
+            return scale_refused(&embedded, request, old, object).await;
+        }
         let client = || client(&embedded);
         if is::<NodeDriver>(request.resource) {
             let (Some(old), new) = (typed::<NodeDriver>(old), object.and_then(typed)) else {
@@ -98,6 +102,7 @@ impl Admission for InUse {
     fn handles(&self, operation: Operation, resource: &Resource, subresource: &str) -> bool {
         match operation {
             Operation::Create => false,
+            Operation::Update if is::<MachineDeployment>(resource) => matches!(subresource, "" | "scale"),
             Operation::Update => subresource.is_empty() && is::<NodeDriver>(resource),
             Operation::Delete => {
                 is::<NodeDriver>(resource) || (resource.def.group.is_empty() && resource.def.kind == "Secret")
@@ -110,77 +115,40 @@ impl Admission for InUse {
         request: &'a AdmissionRequest<'a>,
         object: Option<&'a Value>,
     ) -> BoxFuture<'a, Result<(), Status>> {
-        Box::pin(async move { refuse(request, self.complaint(request, object).await?) })
+        Box::pin(async move {
+            match self.complaint(request, object).await? {
+                None => Ok(()),
+                Some(why) => Err(Status::forbidden(request.resource.group_resource(), request.name, &why)),
+            }
+        })
     }
 }
 
-/// Refuses to scale pools of servers where the Cluster would refuse the same quantity.
-pub(super) struct Servers {
-    /// Weak, because the API holds its hooks.
-    embedded: Weak<Embedded>,
-}
-
-impl Servers {
-    pub(super) fn new(embedded: Weak<Embedded>) -> Self {
-        Self { embedded }
-    }
-
-    /// Why the write is refused.
-    async fn complaint(
-        &self,
-        request: &AdmissionRequest<'_>,
-        object: Option<&Value>,
-    ) -> Result<Option<String>, Status> {
-        let (Some(old), Some(new), Some(embedded)) = (request.old, object, self.embedded.upgrade()) else {
-            return Ok(None);
-        };
-        let replicas = |object: &Value| object["spec"]["replicas"].as_i64();
-        let marks = &new["spec"]["template"]["metadata"]["labels"];
-        let is_server =
-            [roles::ETCD_ROLE, roles::CONTROL_PLANE_ROLE].iter().any(|role| marks[role] == "true");
-        let (Some(wanted), true) = (replicas(new).filter(|_| replicas(new) != replicas(old)), is_server)
-        else {
-            return Ok(None);
-        };
-        let name = new["spec"]["clusterName"].as_str().unwrap_or_default();
-        let (client, namespace) = (client(&embedded), request.namespace);
-        let cluster: Api<Cluster> = Api::namespaced(client.clone(), namespace);
-        let Some(cluster) = look("clusters", cluster.get_opt(name)).await? else { return Ok(None) };
-        let plane: Api<RKEControlPlane> = Api::namespaced(client.clone(), namespace);
-        let plane = look("rkecontrolplanes", plane.get_opt(name)).await?;
-        let machines: Api<Machine> = Api::namespaced(client, namespace);
-        let of_cluster = ListParams::default().labels(&format!("{}={name}", capi_labels::CLUSTER_NAME));
-        let machines = look("machines", machines.list(&of_cluster)).await?.items;
-        let wanted = i32::try_from(wanted).unwrap_or(i32::MAX);
-        Ok(rules::scale_refused(&cluster, request.name, wanted, plane.as_ref(), &machines))
-    }
-}
-
-impl Admission for Servers {
-    fn name(&self) -> &str {
-        "servers"
-    }
-
-    fn handles(&self, operation: Operation, resource: &Resource, subresource: &str) -> bool {
-        operation == Operation::Update
-            && matches!(subresource, "" | "scale")
-            && is::<MachineDeployment>(resource)
-    }
-
-    fn validate<'a>(
-        &'a self,
-        request: &'a AdmissionRequest<'a>,
-        object: Option<&'a Value>,
-    ) -> BoxFuture<'a, Result<(), Status>> {
-        Box::pin(async move { refuse(request, self.complaint(request, object).await?) })
-    }
-}
-
-fn refuse(request: &AdmissionRequest<'_>, why: Option<String>) -> Result<(), Status> {
-    match why {
-        None => Ok(()),
-        Some(why) => Err(Status::forbidden(request.resource.group_resource(), request.name, &why)),
-    }
+/// Why a pool of servers is not scaled: its Cluster would refuse the same quantity.
+async fn scale_refused(
+    embedded: &Embedded,
+    request: &AdmissionRequest<'_>,
+    old: &Value,
+    new: Option<&Value>,
+) -> Result<Option<String>, Status> {
+    let Some(new) = new else { return Ok(None) };
+    let replicas = |object: &Value| object["spec"]["replicas"].as_i64();
+    let marks = &new["spec"]["template"]["metadata"]["labels"];
+    let is_server = [roles::ETCD_ROLE, roles::CONTROL_PLANE_ROLE].iter().any(|role| marks[role] == "true");
+    let (Some(wanted), true) = (replicas(new).filter(|_| replicas(new) != replicas(old)), is_server) else {
+        return Ok(None);
+    };
+    let name = new["spec"]["clusterName"].as_str().unwrap_or_default();
+    let (client, namespace) = (client(embedded), request.namespace);
+    let cluster: Api<Cluster> = Api::namespaced(client.clone(), namespace);
+    let Some(cluster) = look("clusters", cluster.get_opt(name)).await? else { return Ok(None) };
+    let plane: Api<RKEControlPlane> = Api::namespaced(client.clone(), namespace);
+    let plane = look("rkecontrolplanes", plane.get_opt(name)).await?;
+    let machines: Api<Machine> = Api::namespaced(client, namespace);
+    let of_cluster = ListParams::default().labels(&format!("{}={name}", capi_labels::CLUSTER_NAME));
+    let machines = look("machines", machines.list(&of_cluster)).await?.items;
+    let wanted = i32::try_from(wanted).unwrap_or(i32::MAX);
+    Ok(rules::scale_refused(&cluster, request.name, wanted, plane.as_ref(), &machines))
 }
 
 fn client(embedded: &Embedded) -> Client {
