@@ -10,7 +10,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{Request, Response};
+use http::{Method, Request, Response, header};
+use http_body_util::{Either, Empty};
 use hyper::body::{Bytes, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -124,6 +125,16 @@ async fn tls_or_advice(
     Ok(None)
 }
 
+/// The answer to a HEAD: as to a GET, without the body. HTTP/2 has nobody else who leaves it out.
+fn head<B: http_body::Body<Data = Bytes>>(answer: Response<B>) -> Response<Either<Empty<Bytes>, B>> {
+    let length = answer.body().size_hint().exact();
+    let mut answer = answer.map(|_| Either::Left(Empty::new()));
+    if let Some(length) = length.filter(|length| *length > 0) {
+        answer.headers_mut().entry(header::CONTENT_LENGTH).or_insert(length.into());
+    }
+    answer
+}
+
 async fn connection<H, F, B>(tls: TlsStream<TcpStream>, address: SocketAddr, handler: H, watcher: Watcher)
 where
     H: Fn(Request<Incoming>) -> F + Clone + Send + 'static,
@@ -136,8 +147,11 @@ where
     let peer = Peer { address, certificates };
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(peer.clone());
+        let only_head = request.method() == Method::HEAD;
         let answer = handler(request);
-        async move { Ok::<_, Infallible>(answer.await) }
+        async move {
+            Ok::<_, Infallible>(if only_head { head(answer.await) } else { answer.await.map(Either::Right) })
+        }
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADER_LIMIT);

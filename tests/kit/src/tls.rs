@@ -36,6 +36,17 @@ impl Authority {
         let leaf = params.signed_by(&key, &issuer).unwrap();
         Identity { certificate: leaf.pem(), key: key.serialize_pem() }
     }
+
+    /// TLS of a client that trusts only this authority.
+    pub fn client(&self) -> rustls::ClientConfig {
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(self.certificate.der().clone()).unwrap();
+        rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth()
+    }
 }
 
 impl Identity {
