@@ -156,3 +156,20 @@ fn capi_check_29_a_start_up_timeout_of_ten_seconds_is_refused() {
     assert_eq!(validate_machine_health_check(&check(json!(0)), None), []);
     assert_eq!(check(Value::Null).spec.checks.unwrap().node_startup_timeout_seconds, Some(600));
 }
+
+#[test]
+fn fields_without_effect_are_told_by_their_path() {
+    let taints = json!([{"key": "k", "effect": "NoSchedule", "propagation": "Always"}]);
+    let machine = json!({"spec": {"taints": taints}});
+    let set = json!({"spec": {"template": {"spec": {"taints": taints}}}});
+    for (kind, object, path) in [
+        ("Machine", &machine, "spec.taints"),
+        ("MachineSet", &set, "spec.template.spec.taints"),
+        ("MachineDeployment", &set, "spec.template.spec.taints"),
+        ("Cluster", &json!({"spec": {"topology": {"version": "v1"}}}), "spec.topology"),
+    ] {
+        let told = without_effect(kind, object).unwrap();
+        assert!(told.starts_with(path) && told.contains("stored, but"), "{told}");
+        assert_eq!(without_effect(kind, &json!({"spec": {"taints": [], "topology": null}})), None);
+    }
+}

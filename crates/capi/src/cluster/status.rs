@@ -14,6 +14,7 @@ use kube::ResourceExt;
 
 use super::decide::{Decision, Stage};
 use super::scope::Scope;
+use crate::admission::NO_TOPOLOGY;
 use crate::conditions::{
     self, AVAILABLE, Part, READY, Severity, UP_TO_DATE, aggregate, external_condition, merge_old, old_false,
     old_summary, old_true,
@@ -112,12 +113,7 @@ fn infrastructure_ready(scope: &Scope, decision: &Decision) -> Condition {
     let Some(reference) = &scope.cluster.spec.infrastructure_ref else {
         return match &scope.cluster.spec.topology {
             None => new(type_, TRUE, reasons::READY, ""),
-            Some(_) => new(
-                type_,
-                FALSE,
-                reasons::OBJECT_DOES_NOT_EXIST,
-                "waiting for the topology to set spec.infrastructureRef",
-            ),
+            Some(_) => new(type_, FALSE, reasons::OBJECT_DOES_NOT_EXIST, NO_TOPOLOGY),
         };
     };
     let subject = format!("{} {}", reference.kind, reference.name);

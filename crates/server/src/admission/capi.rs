@@ -56,6 +56,7 @@ impl Admission for ClusterApi {
             if kind == "MachineHealthCheck" {
                 request.warnings.add(drover_capi::machinehealthcheck::NO_EFFECT);
             }
+            rules::without_effect(kind, object).into_iter().for_each(|text| request.warnings.add(text));
             let complaints = match kind {
                 "Cluster" => judge(object, old, rules::validate_cluster),
                 "MachineDeployment" => judge(object, old, rules::validate_machine_deployment),
