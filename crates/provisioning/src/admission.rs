@@ -6,6 +6,7 @@ use drover_api::management::v3::NodeDriver;
 use drover_api::provisioning::v1::{Cluster, RKEMachinePool};
 use drover_api::rke::v1::RKEControlPlane;
 use drover_runtime::ObjectKey;
+use serde_json::Value;
 
 use crate::init::pools;
 use crate::init::template::CONFIG_API_VERSION;
@@ -59,6 +60,31 @@ pub fn credential_in_use(secret: &ObjectKey, clusters: &[Cluster]) -> Option<Str
         let pool = pools_of(cluster).find(|pool| refers(&pool.cloud_credential_secret_name))?;
         Some(format!("machine pool {:?} of cluster {key} uses it as its cloud credential", pool.name))
     })
+}
+
+/// Who is in a namespace that somebody wants to delete. Servers are removed by Jobs, which a namespace that goes does not
+/// take any more: they would run on, and nobody would know of them.
+pub fn namespace_in_use(clusters: &[Cluster], machines: &[Machine]) -> Option<String> {
+    let cluster = clusters.first().map(|cluster| format!("cluster {}", ObjectKey::of(cluster)));
+    let who = cluster.or_else(|| Some(format!("machine {}", ObjectKey::of(machines.first()?))))?;
+    Some(format!("{who} is in it, whose servers could not be removed any more; delete that first"))
+}
+
+/// An update of a plan secret by its machine's agent keeps everything but the data: with another role, owner or finalizer
+/// a machine could make itself a server, or stay for ever.
+pub fn keep_marks(secret: &mut Value, old: &Value) {
+    for part in ["labels", "annotations", "finalizers", "ownerReferences"] {
+        keep(&mut secret["metadata"], &old["metadata"], part);
+    }
+    keep(secret, old, "immutable");
+}
+
+fn keep(object: &mut Value, old: &Value, field: &str) {
+    let Some(object) = object.as_object_mut() else { return };
+    match old.get(field) {
+        Some(value) => drop(object.insert(field.to_owned(), value.clone())),
+        None => drop(object.remove(field)),
+    }
 }
 
 /// Why the MachineDeployment of a pool cannot have so many machines: what its Cluster refuses as a quantity must not

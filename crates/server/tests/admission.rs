@@ -251,3 +251,61 @@ async fn a_pool_can_be_removed_by_server_side_apply_though_its_fields_were_recor
     assert_eq!((pools.as_array().unwrap().len(), &pools[0]["name"]), (1, &json!("a")));
     assert_eq!(pools[0]["dynamicSchemaSpec"], "{}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_namespace_with_a_cluster_stays() {
+    let world = World::start().await;
+    let namespaces = world.api("", "v1", "Namespace", "");
+    for name in ["team", "spare"] {
+        world
+            .create(&namespaces, json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}))
+            .await;
+    }
+    let clusters = world.api("provisioning.cattle.io", "v1", "Cluster", "team");
+    let cluster = json!({
+        "apiVersion": "provisioning.cattle.io/v1", "kind": "Cluster", "metadata": {"name": "demo"},
+        "spec": {"kubernetesVersion": "v1.34.1+k3s1"},
+    });
+    world.create(&clusters, cluster).await;
+    let said = refusal(namespaces.delete("team", &DeleteParams::default()).await);
+    assert!(said.contains("cluster team/demo is in it") && said.contains("delete that first"), "{said}");
+    namespaces.delete("spare", &DeleteParams::default()).await.unwrap();
+    clusters.delete("demo", &DeleteParams::default()).await.unwrap();
+    namespaces.delete("team", &DeleteParams::default()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_changes_only_the_data_of_its_plan_secret() {
+    let world = World::start().await;
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "type": "rke.cattle.io/machine-plan",
+        "metadata": {"name": "w-machine-plan", "labels": {"rke.cattle.io/worker-role": "true"},
+                     "annotations": {"note": "kept"}},
+    });
+    let ours = world.api("", "v1", "Secret", "default");
+    world.create(&ours, secret).await;
+    let agent = UserInfo {
+        name: "system:serviceaccount:default:w-machine-plan".into(),
+        ..UserInfo::system_masters("agent")
+    };
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Secret"));
+    let agents: Api<DynamicObject> =
+        Api::default_namespaced_with(in_process_client(world._embedded.service(), agent), &resource);
+    let mut taken = json!(agents.get("w-machine-plan").await.unwrap());
+    taken["metadata"]["labels"]["rke.cattle.io/etcd-role"] = json!("true");
+    taken["metadata"]["annotations"] = json!({"other": "mine"});
+    taken["metadata"]["finalizers"] = json!(["evil.io/stay"]);
+    taken["immutable"] = json!(true);
+    taken["data"] = json!({"plan-state": "c3VjY2VlZGVk"});
+    let taken = serde_json::from_value(taken).unwrap();
+    let written = json!(agents.replace("w-machine-plan", &PostParams::default(), &taken).await.unwrap());
+    assert_eq!(written["data"]["plan-state"], "c3VjY2VlZGVk");
+    let metadata = &written["metadata"];
+    assert_eq!(metadata["labels"], json!({"rke.cattle.io/worker-role": "true"}));
+    assert_eq!(metadata["annotations"], json!({"note": "kept"}));
+    assert!(metadata.get("finalizers").is_none() && written.get("immutable").is_none(), "{written:#}");
+    // Everybody else may change what their rights allow.
+    let person = merge(json!({"metadata": {"labels": {"mine": "1"}}}));
+    let changed = json!(ours.patch("w-machine-plan", &PatchParams::default(), &person).await.unwrap());
+    assert_eq!(changed["metadata"]["labels"]["mine"], "1");
+}

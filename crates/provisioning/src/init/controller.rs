@@ -210,6 +210,9 @@ impl Init {
         let control_plane = store.control_planes.get(&key);
         let mut around = Surroundings {
             management_name: twin::name_of(cluster),
+            data_directories: control_plane
+                .as_ref()
+                .map(|plane| plane.spec.config.data_directories.clone().unwrap_or_default()),
             state_in_pools: is_state_in_pools(control_plane.as_deref(), machines.iter().map(AsRef::as_ref)),
             versions: self.context.releases.versions().into_iter().map(str::to_owned).collect(),
             ..Surroundings::default()

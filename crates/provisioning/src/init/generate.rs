@@ -5,10 +5,12 @@ use std::io::Write;
 
 use drover_api::names::safe_concat_name;
 use drover_api::provisioning::v1::{Cluster, RKEConfig, RKEMachinePool};
+use drover_api::rke::v1::DataDirectories;
 use serde_json::{Value, json};
 
 use super::objectset::ObjectSet;
 use super::pools::{self, References};
+use super::problems;
 use super::template::{self, CONFIG_API_VERSION};
 use crate::keys::{annotations, labels};
 
@@ -24,6 +26,8 @@ pub struct Surroundings {
     pub credentials: BTreeSet<String>,
     /// Versions that can be installed.
     pub versions: BTreeSet<String>,
+    /// Where machines of a cluster that is there already keep their things.
+    pub data_directories: Option<DataDirectories>,
     /// The cluster has run, and machines of its pools are all that holds its state.
     pub state_in_pools: bool,
 }
@@ -45,8 +49,6 @@ pub struct Generated {
     pub objects: Vec<Value>,
     /// Kind and name of Configs that should get a controller reference.
     pub adopt: Vec<(String, String)>,
-    /// Fields that were accepted but that nothing implements yet.
-    pub unsupported: Vec<String>,
 }
 
 /// Without `rkeConfig` a Cluster stands for one that somebody else provisioned and that is imported.
@@ -63,13 +65,10 @@ pub fn generate(cluster: &Cluster, around: &Surroundings) -> Result<Generated, G
     };
     let mut problems = Vec::new();
     problems.extend(version_problem(&cluster.spec.kubernetes_version, &around.versions));
-    problems.extend(pools::name_problem(name));
+    problems.extend(problems::problems(cluster, around.data_directories.as_ref()));
     problems.extend(pools::problems(config));
     problems.extend(pools::no_state_left(config, around.state_in_pools));
-    let mut generated = Generated {
-        unsupported: drover_api::provisioning::v1::unimplemented_fields(&cluster.spec),
-        ..Generated::default()
-    };
+    let mut generated = Generated::default();
     let objects = &mut generated.objects;
     if config.infrastructure_ref.is_none() {
         objects.push(rke_cluster(cluster, namespace, name));

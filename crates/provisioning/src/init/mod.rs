@@ -9,6 +9,7 @@ pub mod names;
 pub mod nodemarks;
 pub mod objectset;
 pub mod pools;
+pub mod problems;
 pub(crate) mod removal;
 pub mod remove;
 pub mod schemas;

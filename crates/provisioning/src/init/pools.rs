@@ -79,20 +79,13 @@ const DNS_LABEL: &str =
     "name must be at most 63 lower-case letters, digits and '-', and begin and end with a letter or digit";
 
 /// Pools become parts of names and values of labels.
-fn is_dns_label(name: &str) -> bool {
+pub(super) fn is_dns_label(name: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let bytes = name.as_bytes();
     bytes.len() <= 63
         && bytes.iter().all(|byte| inner(*byte) || *byte == b'-')
         && bytes.first().is_some_and(|byte| inner(*byte))
         && bytes.last().is_some_and(|byte| inner(*byte))
-}
-
-/// What is wrong with a cluster's own name, which becomes the value of labels.
-pub fn name_problem(name: &str) -> Option<String> {
-    (name.len() > 63).then(|| {
-        format!("metadata.name has {} characters, but a cluster's name has at most 63: make it anew with a shorter one", name.len())
-    })
 }
 
 /// The only distribution there is keeps its state in one server: a second one would begin an empty cluster of its own.

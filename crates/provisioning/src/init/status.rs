@@ -71,7 +71,7 @@ pub fn of_cluster(
             generic::set(list, target, value, reason, &error.to_string(), now);
         }
     }
-    let warnings = warnings(generated, control_plane);
+    let warnings = warnings(cluster, control_plane);
     if warnings.is_empty() {
         list.retain(|condition| condition.type_ != types::CONFIG_ACCEPTED);
     } else {
@@ -92,11 +92,11 @@ pub fn of_cluster(
     status
 }
 
-fn warnings(generated: &Result<Generated, GenerateError>, control_plane: Option<&RKEControlPlane>) -> String {
+/// Told whatever else is wrong: who mends that should not learn of this only then.
+fn warnings(cluster: &Cluster, control_plane: Option<&RKEControlPlane>) -> String {
     let mut parts = Vec::new();
-    if let Ok(Generated { unsupported, .. }) = generated
-        && !unsupported.is_empty()
-    {
+    let unsupported = drover_api::provisioning::v1::unimplemented_fields(&cluster.spec);
+    if !unsupported.is_empty() {
         parts.push(format!("accepted and stored, but without effect yet: {}", unsupported.join(", ")));
     }
     let refused = control_plane

@@ -37,6 +37,7 @@ fn surroundings() -> Surroundings {
         schemas: [("LocalConfig".to_owned(), vec!["cpus".to_owned()])].into(),
         credentials: Default::default(),
         versions: ["v1.34.1+k3s1".to_owned(), "v1.34.2+k3s1".to_owned()].into(),
+        data_directories: None,
         state_in_pools: false,
     }
 }
@@ -323,14 +324,17 @@ fn what_is_not_implemented_is_reported() {
     let mut cluster = cluster();
     let config = cluster.spec.rke_config.as_mut().unwrap();
     config.rotate_certificates = serde_json::from_value(json!({"generation": 1})).unwrap();
-    let generated = generate(&cluster, &surroundings()).unwrap();
-    assert_eq!(generated.unsupported, ["spec.rkeConfig.rotateCertificates"]);
     cluster.spec.rke_config.as_mut().unwrap().machine_pools[1].machine_os = "windows".into();
     let generated = generate(&cluster, &surroundings());
     let now = "2026-01-01T00:00:00Z".parse().unwrap();
     let status = super::status::of_cluster(&cluster, &generated, None, false, false, now);
     let said = crate::conditions::get(&status.conditions, "ConfigAccepted").unwrap();
     assert!(said.status == "False" && said.message.contains("machinePools[1].machineOS"), "{}", said.message);
+    assert!(said.message.contains("spec.rkeConfig.rotateCertificates"), "{}", said.message);
+    let refused = Err(GenerateError::Invalid("something else is wrong".to_owned()));
+    let status = super::status::of_cluster(&cluster, &refused, None, false, false, now);
+    let told = crate::conditions::get(&status.conditions, "ConfigAccepted").unwrap();
+    assert_eq!(told.message, said.message, "beside what is wrong");
     let told = super::events::of_status(&cluster, &status);
     assert!(told.iter().any(|note| note.reason == "NotInEffect" && note.message == said.message), "{told:?}");
 }

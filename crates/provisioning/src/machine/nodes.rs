@@ -122,7 +122,7 @@ impl Nodes {
         let wanted = nodesync::Wanted {
             labels: serde_json::from_str(&note(annotations::LABELS)).unwrap_or_default(),
             taints: serde_json::from_str(&note(annotations::TAINTS)).unwrap_or_default(),
-            worker: secret.labels().get(labels::WORKER_ROLE).is_some_and(|role| role == "true"),
+            worker: machine.labels().get(labels::WORKER_ROLE).is_some_and(|role| role == "true"),
         };
         let live = match self.context.downstream.node(management, node).await {
             Ok(Some(live)) => live,

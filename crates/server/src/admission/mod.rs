@@ -16,8 +16,10 @@ use drover_apiserver::embedded::Embedded;
 pub fn hooks() -> Vec<Arc<dyn Admission>> {
     vec![
         Arc::new(capi::ClusterApi),
+        Arc::new(provisioning::PlanSecrets),
         Arc::new(provisioning::RecordedSchemas),
         Arc::new(settings::Usable),
+        Arc::new(provisioning::Twins),
         Arc::new(tokens::Lasting),
     ]
 }

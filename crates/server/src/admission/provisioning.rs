@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use drover_api::capi::v1beta2::{Machine, MachineDeployment};
 use drover_api::labels::{capi as capi_labels, rke as roles};
-use drover_api::management::v3::NodeDriver;
+use drover_api::management::v3::{self as management, NodeDriver};
 use drover_api::provisioning::v1::Cluster;
 use drover_api::rke::v1::RKEControlPlane;
+use drover_api::secret_types::MACHINE_PLAN;
 use drover_apiserver::UserInfo;
 use drover_apiserver::admission::{Admission, AdmissionRequest, Operation};
 use drover_apiserver::embedded::Embedded;
@@ -18,8 +19,10 @@ use drover_apiserver::status::Status;
 use drover_provisioning::admission as rules;
 use drover_runtime::ObjectKey;
 use futures::future::BoxFuture;
+use k8s_openapi::api::core::v1::{Namespace, Secret};
 use kube::Client;
 use kube::api::{Api, ListParams};
+use kube::core::NamespaceResourceScope;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -52,6 +55,57 @@ impl Admission for RecordedSchemas {
     }
 }
 
+/// Clusters of the management group stand for provisioning Clusters, which make them.
+pub(super) struct Twins;
+
+impl Admission for Twins {
+    fn name(&self) -> &str {
+        "twins"
+    }
+
+    fn handles(&self, operation: Operation, resource: &Resource, subresource: &str) -> bool {
+        operation == Operation::Create && subresource.is_empty() && is::<management::Cluster>(resource)
+    }
+
+    fn validate<'a>(
+        &'a self,
+        request: &'a AdmissionRequest<'a>,
+        _: Option<&'a Value>,
+    ) -> BoxFuture<'a, Result<(), Status>> {
+        request.warnings.add(
+            "stored, but nothing acts on a management Cluster that people make: make a Cluster of provisioning.cattle.io/v1",
+        );
+        Box::pin(async { Ok(()) })
+    }
+}
+
+/// What an agent writes to its plan secret is what it has to say: the data. The rest is how the planner knows the machine.
+pub(super) struct PlanSecrets;
+
+impl Admission for PlanSecrets {
+    fn name(&self) -> &str {
+        "plan-secrets"
+    }
+
+    fn handles(&self, operation: Operation, resource: &Resource, subresource: &str) -> bool {
+        operation == Operation::Update && subresource.is_empty() && is::<Secret>(resource)
+    }
+
+    fn mutate<'a>(
+        &'a self,
+        request: &'a AdmissionRequest<'a>,
+        object: &'a mut Value,
+    ) -> BoxFuture<'a, Result<(), Status>> {
+        let account = format!("system:serviceaccount:{}:{}", request.namespace, request.name);
+        if let Some(old) =
+            request.old.filter(|old| old["type"] == MACHINE_PLAN && request.user.name == account)
+        {
+            rules::keep_marks(object, old);
+        }
+        Box::pin(async { Ok(()) })
+    }
+}
+
 /// Refuses to take away what is in use, a cluster's servers among it. It asks the API itself: a cache might not know the newest
 /// user yet.
 pub(super) struct InUse {
@@ -71,6 +125,11 @@ impl InUse {
         object: Option<&Value>,
     ) -> Result<Option<String>, Status> {
         let (Some(old), Some(embedded)) = (request.old, self.embedded.upgrade()) else { return Ok(None) };
+        if is::<Namespace>(request.resource) {
+            let (client, name) = (client(&embedded), request.name);
+            let (clusters, machines) = (within(&client, name).await?, within(&client, name).await?);
+            return Ok(rules::namespace_in_use(&clusters, &machines));
+        }
         if is::<MachineDeployment>(request.resource) {
             return scale_refused(&embedded, request, old, object).await;
         }
@@ -105,7 +164,7 @@ impl Admission for InUse {
             Operation::Update if is::<MachineDeployment>(resource) => matches!(subresource, "" | "scale"),
             Operation::Update => subresource.is_empty() && is::<NodeDriver>(resource),
             Operation::Delete => {
-                is::<NodeDriver>(resource) || (resource.def.group.is_empty() && resource.def.kind == "Secret")
+                is::<NodeDriver>(resource) || is::<Secret>(resource) || is::<Namespace>(resource)
             }
         }
     }
@@ -170,6 +229,15 @@ where
     K: kube::Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
 {
     let api: Api<K> = Api::all(client.clone());
+    Ok(look(&K::plural(&()), api.list(&ListParams::default())).await?.items)
+}
+
+/// The same of one namespace.
+async fn within<K>(client: &Client, namespace: &str) -> Result<Vec<K>, Status>
+where
+    K: kube::Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug,
+{
+    let api: Api<K> = Api::namespaced(client.clone(), namespace);
     Ok(look(&K::plural(&()), api.list(&ListParams::default())).await?.items)
 }
 

@@ -8,8 +8,8 @@ use k8s_openapi::api::core::v1::Secret;
 
 use super::node::NodeState;
 
-/// One machine. Roles come from the plan secret, never from the Machine, so a machine without a plan secret
-/// has no role and no tier sees it.
+/// One machine. One without a plan secret has no role, so that no tier sees it. Otherwise roles are those of the Machine:
+/// its plan secret has the same, but whoever holds the machine may write that, and must not promote it.
 #[derive(Clone, Debug, Default)]
 pub struct Entry {
     pub machine: MachineView,
@@ -72,16 +72,20 @@ impl Entry {
         lookup(self.secret.as_ref().and_then(|secret| secret.metadata.annotations.as_ref()), key)
     }
 
+    fn has_role(&self, role: &str) -> bool {
+        self.secret.is_some() && self.machine.labels.get(role).is_some_and(|value| value == "true")
+    }
+
     pub fn is_etcd(&self) -> bool {
-        self.label(labels::ETCD_ROLE) == "true"
+        self.has_role(labels::ETCD_ROLE)
     }
 
     pub fn is_control_plane(&self) -> bool {
-        self.label(labels::CONTROL_PLANE_ROLE) == "true"
+        self.has_role(labels::CONTROL_PLANE_ROLE)
     }
 
     pub fn is_worker(&self) -> bool {
-        self.label(labels::WORKER_ROLE) == "true"
+        self.has_role(labels::WORKER_ROLE)
     }
 
     pub fn is_server(&self) -> bool {

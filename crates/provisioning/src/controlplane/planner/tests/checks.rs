@@ -462,3 +462,19 @@ fn pool_labels_and_taints_of_a_living_server_wait_for_the_next_restart() {
     let taints = world.config("cp")["node-taint"].to_string();
     assert!(taints.contains("k=v:NoSchedule"), "{taints}");
 }
+
+#[test]
+fn a_machine_that_calls_itself_a_server_stays_what_its_machine_says() {
+    let mut world = World::new(&[("cp", "ec"), ("w", "w")]);
+    assert_eq!(world.settle(), End::Ready);
+    world.log.clear();
+    world.edit_secret("w", |secret| {
+        let marks = secret.metadata.labels.get_or_insert_default();
+        for role in [labels::ETCD_ROLE, labels::CONTROL_PLANE_ROLE] {
+            marks.insert(role.to_owned(), "true".to_owned());
+        }
+    });
+    assert_eq!(world.settle(), End::Ready);
+    assert_eq!(world.log, ["Ready"], "no plan for it changes");
+    assert!(world.entry("w").is_only_worker());
+}
