@@ -183,6 +183,30 @@ async fn history_is_bounded_by_count() {
     assert!((90..=110).contains(&kept), "{kept}");
 }
 
+/// Of one object that is written again and again little is kept; of many objects as much as they are.
+#[tokio::test]
+async fn history_is_bounded_by_bytes_or_by_what_there_is() {
+    let retention = Retention {
+        max_age: SignedDuration::from_hours(1),
+        min_events: 1,
+        max_events: 2_000,
+        max_bytes: 10_000,
+    };
+    let kept_after = async |objects: u64| {
+        let store = MemoryStorage::with(Arc::new(SystemClock), retention);
+        for n in 1..objects {
+            store.write(put(&format!("o{n}"), Expect::Absent, 0)).await.unwrap();
+        }
+        let mut revision = store.write(put("o0", Expect::Absent, 0)).await.unwrap().revision();
+        for n in 0..2_000 {
+            revision = store.write(put("o0", Expect::Revision(revision), n)).await.unwrap().revision();
+        }
+        revision - store.index().compacted()
+    };
+    let (few, many) = (kept_after(1).await, kept_after(2_000).await);
+    assert!(few < 200 && many > 2 * few && many < 2_000, "{few} and {many}");
+}
+
 #[tokio::test]
 async fn check_22_what_was_acknowledged_is_there_after_a_restart() {
     let dir = tempfile::tempdir().unwrap();

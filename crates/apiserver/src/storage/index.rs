@@ -68,7 +68,7 @@ impl Event {
 }
 
 /// How much history is kept: events older than `max_age` go, but `min_events` always stay, and never more
-/// than `max_events` or `max_bytes`.
+/// than `max_events`, or than `max_bytes` unless the objects themselves are larger: who lists or follows many needs longer.
 #[derive(Clone, Copy, Debug)]
 pub struct Retention {
     /// Age after which an event may go.
@@ -77,7 +77,7 @@ pub struct Retention {
     pub min_events: usize,
     /// Events kept at most.
     pub max_events: usize,
-    /// Bytes of object data kept at most.
+    /// Bytes of object data kept at most, or as many as the objects have.
     pub max_bytes: usize,
 }
 
@@ -87,7 +87,7 @@ impl Default for Retention {
             max_age: SignedDuration::from_mins(5),
             min_events: 1_000,
             max_events: 100_000,
-            max_bytes: 32 << 20,
+            max_bytes: 8 << 20,
         }
     }
 }
@@ -106,6 +106,8 @@ struct State {
     topics: HashMap<Box<str>, Topic>,
     log: VecDeque<Arc<Event>>,
     log_bytes: usize,
+    /// Of the current objects.
+    object_bytes: usize,
 }
 
 struct Topic {
@@ -328,15 +330,17 @@ impl Index {
                 state.log.push_back(event.clone());
                 let Some(topic) = state.topics.get_mut(event.version.key().topic()) else { continue };
                 let key = event.version.key().clone();
-                match event.kind {
-                    EventKind::Deleted => topic.objects.remove(&key),
-                    _ => topic.objects.insert(key, event.version.clone()),
+                let (before, now) = match event.kind {
+                    EventKind::Deleted => (topic.objects.remove(&key), 0),
+                    _ => (topic.objects.insert(key, event.version.clone()), event.version.bytes().len()),
                 };
                 let revision = event.revision();
                 topic.log.push_back(event);
                 if topic.head.receiver_count() > 0 {
                     woken.push((topic.head.clone(), revision));
                 }
+                state.object_bytes += now;
+                state.object_bytes -= before.map_or(0, |before| before.bytes().len());
             }
             state.revision = state.revision.max(revision);
         }
@@ -350,12 +354,13 @@ impl Index {
     pub(super) fn compaction_due(&self, now: Timestamp) -> Option<u64> {
         let state = self.state.read();
         let keep = self.retention;
+        let max_bytes = keep.max_bytes.max(state.object_bytes);
         let mut due = None;
         let mut left = state.log.len();
         let mut bytes = state.log_bytes;
         for event in &state.log {
             let old = now.duration_since(event.at) > keep.max_age && left > keep.min_events;
-            if !old && left <= keep.max_events && bytes <= keep.max_bytes {
+            if !old && left <= keep.max_events && bytes <= max_bytes {
                 break;
             }
             left -= 1;
@@ -391,6 +396,7 @@ impl Index {
     ) {
         let mut state = self.state.write();
         for version in objects {
+            state.object_bytes += version.bytes().len();
             let topic = state.topics.entry(version.key().topic().into()).or_default();
             topic.objects.insert(version.key().clone(), version);
         }
