@@ -7,13 +7,14 @@ use std::{
     io,
     os::{
         fd::{AsFd, OwnedFd},
-        unix::net::UnixStream,
+        unix::{fs::OpenOptionsExt, net::UnixStream},
     },
     process::Command,
     sync::mpsc::channel,
 };
 
 use nix::{
+    libc,
     sys::signal::{Signal, killpg},
     unistd::Pid,
 };
@@ -90,7 +91,8 @@ fn prepare(
     match tty {
         Some(size) => {
             let (master, slave) = sys::open_terminal(size.rows, size.cols)?;
-            let slave = File::options().read(true).write(true).open(slave)?;
+            // Or it would become the terminal of process 1, which leads a session, and the shell could not have it.
+            let slave = File::options().read(true).write(true).custom_flags(libc::O_NOCTTY).open(slave)?;
             command.stdin(slave.try_clone()?).stdout(slave.try_clone()?).stderr(slave);
             Ok((command, Some(master)))
         }
