@@ -157,6 +157,21 @@ pub(super) fn spawn_background(data_dir: &DataDir) -> anyhow::Result<Child> {
     command.spawn().context("the background process cannot be started")
 }
 
+/// Asks the background process to stop, wherever it is, and waits until it has.
+pub(super) async fn end(child: &mut Child) -> anyhow::Result<()> {
+    let pid = child.id();
+    let asked = kill(Pid::from_raw(pid.try_into()?), Signal::SIGTERM);
+    asked.with_context(|| format!("process {pid} cannot be asked to stop"))?;
+    let deadline = tokio::time::Instant::now() + STOP_LIMIT;
+    while child.try_wait()?.is_none() {
+        if tokio::time::Instant::now() > deadline {
+            bail!("process {pid} did not stop within {} s", STOP_LIMIT.as_secs());
+        }
+        tokio::time::sleep(POLL).await;
+    }
+    Ok(())
+}
+
 /// Ends with what the background process said last, should it end.
 pub(super) async fn ended(data_dir: &DataDir, child: &mut Child) -> anyhow::Result<String> {
     loop {

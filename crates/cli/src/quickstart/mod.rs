@@ -8,6 +8,7 @@ mod progress;
 
 use std::net::SocketAddr;
 use std::path::Path;
+use std::process::Child;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
@@ -29,6 +30,8 @@ use power::{Power, power_off, power_off_after_start};
 use progress::Progress;
 
 const DEFAULT_BIND: &str = "127.0.0.1:8443";
+/// The exit code of who was told to stop before the cluster was Ready, as shells have it.
+const GIVEN_UP: i32 = 130;
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 const ANSWER_RETRY: Duration = Duration::from_millis(200);
 
@@ -161,18 +164,35 @@ impl Quickstart {
         std::future::pending().await
     }
 
-    /// Starts the same command in the background and follows it until the cluster is Ready.
-    async fn detached(&self, data_dir: &DataDir) -> anyhow::Result<i32> {
-        let begun = Instant::now();
-        instance::refuse_running(data_dir)?;
-        let mut child = instance::spawn_background(data_dir)?;
-        let client = instance::client_when_up(data_dir, &mut child).await?;
+    /// Shows how the background process comes along until the cluster is Ready.
+    async fn follow(&self, data_dir: &DataDir, child: &mut Child, begun: Instant) -> anyhow::Result<()> {
+        let client = instance::client_when_up(data_dir, child).await?;
         // What the background process says of it goes to a file.
         self.demo().tell(&client).await?;
         let progress = Progress::new(client, begun);
         tokio::select! {
-            ready = progress.until_ready(instance::until_ready(data_dir)) => ready?,
-            failed = instance::ended(data_dir, &mut child) => bail!("{}", failed?),
+            ready = progress.until_ready(instance::until_ready(data_dir)) => ready,
+            failed = instance::ended(data_dir, child) => bail!("{}", failed?),
+        }
+    }
+
+    /// Starts the same command in the background and follows it until the cluster is Ready.
+    async fn detached(&self, data_dir: &DataDir) -> anyhow::Result<i32> {
+        let begun = Instant::now();
+        instance::refuse_running(data_dir)?;
+        let mut signals = Signals::catch()?;
+        let mut child = instance::spawn_background(data_dir)?;
+        let signal = tokio::select! {
+            ready = self.follow(data_dir, &mut child, begun) => ready.map(|()| None)?,
+            signal = signals.next() => Some(signal),
+        };
+        if let Some(signal) = signal {
+            // Whoever closes the window wanted it in the background.
+            if signal != SignalKind::hangup() {
+                instance::end(&mut child).await?;
+                say(&format!("stopped; the disks are kept, and `{}` carries on from here", again(data_dir)));
+            }
+            return Ok(GIVEN_UP);
         }
         let url = cluster::server_url(&data_dir.kubeconfig()).await?;
         let kubeconfig = data_dir.cluster_kubeconfig(demo::NAME);

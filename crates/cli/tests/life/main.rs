@@ -22,7 +22,7 @@ use pools::{
 };
 use power::{
     exits_when_ready, leaves_machines_alone, powers_off_at_ctrl_c, powers_off_what_a_killed_one_left,
-    powers_off_while_it_powers_on,
+    powers_off_while_it_powers_on, stops_what_was_to_go_on_in_the_background,
 };
 use quickstart::{
     begins, begins_again_before_it_is_gone, deletes_the_cluster, leaves_nothing, stops_and_carries_on,
@@ -56,6 +56,7 @@ fn a_life_between_ctrl_c_and_a_server() {
     let Some(person) = Person::new(Identity::User) else { return };
     exits_when_ready(&person);
     powers_off_at_ctrl_c(&person);
+    stops_what_was_to_go_on_in_the_background(&person);
     powers_off_while_it_powers_on(&person);
     powers_off_what_a_killed_one_left(&person);
     leaves_machines_alone(&person);

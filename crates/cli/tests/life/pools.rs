@@ -1,5 +1,8 @@
 //! Point 5: machines come and go.
 
+use std::io::Write;
+use std::process::Stdio;
+
 use serde_json::json;
 
 use crate::CLUSTER;
@@ -114,6 +117,7 @@ pub(crate) fn powers_a_machine_off_and_on(person: &Person) {
     let before = Identities::of(person);
     person.drover(&["machine", "stop", "mine"]).ok();
     let (other, [.., begun]) = before.0.iter().find(|(name, _)| name.contains("worker")).unwrap();
+    has_a_terminal(person, other);
     // Whoever asks for this may be gone before the answer.
     let _ = person.in_machine(other, &["poweroff"]);
     eventually(|| {
@@ -125,4 +129,19 @@ pub(crate) fn powers_a_machine_off_and_on(person: &Person) {
     eventually(|| state_is("mine", "Running"));
     settled(person);
     assert_eq!(Identities::of(person).but_processes(), before.but_processes());
+}
+
+/// Who logs in gets a terminal of the machine's own, with job control.
+fn has_a_terminal(person: &Person, machine: &str) {
+    let login = format!("'{}' machine ssh {machine}", person.binary().display());
+    let mut command = person.command("script");
+    command.args(["-qec", &login, "/dev/null"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+    // The jobs of a shell without control have no numbers of their own to come back to.
+    child.stdin.take().unwrap().write_all(b"set -o | grep monitor\nsleep 60 &\nkill %1\nexit 7\n").unwrap();
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(7), "{said}");
+    let monitor = said.lines().find(|line| line.starts_with("monitor")).unwrap_or_default();
+    assert!(monitor.contains("on") && !said.contains("job control"), "{said}");
 }

@@ -64,6 +64,17 @@ pub(crate) fn powers_off_at_ctrl_c(person: &Person) {
     all_are_off(person);
 }
 
+/// Ctrl-C while one that goes to the background is waited for stops that one, too.
+pub(crate) fn stops_what_was_to_go_on_in_the_background(person: &Person) {
+    let mut quickstart = Foreground::start(person, &["quickstart", "--detach"]);
+    quickstart.until("machines run", |_| states(person).iter().any(|(_, state)| state == "Running"));
+    kill(Pid::from_raw(quickstart.0.id() as i32), Signal::SIGINT).unwrap();
+    let status = eventually(|| quickstart.0.try_wait().unwrap().ok_or("it runs"));
+    assert_eq!(status.code(), Some(130));
+    all_are_off(person);
+    assert!(person.drover(&["quickstart", "--stop"]).ok().contains("nothing was running"));
+}
+
 /// Ctrl-C while machines are being powered on, one after the other, leaves none of them on.
 pub(crate) fn powers_off_while_it_powers_on(person: &Person) {
     let dir = person.data_dir.to_str().unwrap();

@@ -8,9 +8,9 @@ use drover_plan::{Plan, keys};
 use super::node::base64_decode;
 
 /// What a condition's message has room for.
-const LIMIT: usize = 400;
+const LIMIT: usize = 900;
 /// So much of the beginning of a longer one stays.
-const HEAD: usize = 150;
+const HEAD: usize = 600;
 /// Outputs come from a machine.
 const UNPACKED_LIMIT: u64 = 16 << 20;
 
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn of_a_long_reason_beginning_and_end_stay_in_one_line() {
-        let long = format!("no space left; {}\nlast words", "ä".repeat(500));
+        let long = format!("no space left; {}\nlast words", "ä".repeat(LIMIT));
         let told = of(&[(keys::AGENT_REASON, &long)]);
         assert_eq!(told.chars().count(), LIMIT);
         assert!(told.starts_with("no space left; ää") && told.ends_with("ä: last words"), "{told}");

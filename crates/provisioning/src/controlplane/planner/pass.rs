@@ -312,7 +312,8 @@ impl Pass<'_> {
         self.marks.stable = Some(false);
         waiting(
             "rkecontrolplane was already initialized but no etcd machines exist that have plans, indicating \
-             the etcd plane has been entirely replaced. Restoration from etcd snapshot is required.",
+             the etcd plane has been entirely replaced. Restoration from etcd snapshot is required. (Drover does not \
+             restore snapshots yet: delete the Cluster and make it anew.)",
         )
     }
 
