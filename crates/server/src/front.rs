@@ -25,6 +25,9 @@ use sha2::{Digest as _, Sha256};
 
 use crate::backend::Backend;
 
+/// What is said to somebody who follows the import command of a registration token.
+const NO_IMPORT: &str = "Drover does not import clusters yet; machines join a cluster by the command of `drover get registration-command`\n";
+
 /// Everything that answers requests. Clones share it.
 #[derive(Clone)]
 pub struct Front {
@@ -101,6 +104,8 @@ impl Front {
             // As open as the assets: what machines install is no secret, and they have no credential yet.
             "/v2" => self.images(&request).await,
             _ if path.starts_with("/v2/") => self.images(&request).await,
+            // What the commands of registration tokens lead to that import a cluster.
+            _ if path.starts_with("/v3/import/") => text(StatusCode::NOT_IMPLEMENTED, NO_IMPORT),
             _ if path.starts_with(proxy::PREFIX) => self.cluster(request).await,
             _ => self.inner.backend.answer(request).await,
         }

@@ -136,7 +136,7 @@ fn sets_machines_and_clusters_are_checked_alike() {
 }
 
 #[test]
-fn capi_check_29_a_start_up_timeout_of_ten_seconds_is_refused() {
+fn a_start_up_timeout_of_ten_seconds_is_refused() {
     let check = |seconds: Value| -> drover_api::capi::v1beta2::MachineHealthCheck {
         let mut new = serde_json::from_value(json!({
             "metadata": { "name": "mhc" },

@@ -355,3 +355,16 @@ fn a_deployment_tells_of_new_sets_of_scaling_and_of_what_stops_it() {
     let told = told(&stuck);
     assert!(told[0].starts_with("FailedCreate: ") && told[0].contains("infra-1"), "{told:?}");
 }
+
+#[test]
+fn capi_check_34_without_a_webhook_bad_input_stops_the_controller_and_is_told() {
+    let bad = json!({ "spec": { "template": { "metadata": { "labels": { "pool": "others" } } } } });
+    let scope = scope(bad, vec![]);
+    let decision = run(&scope, 1);
+    assert!(plans(&decision).is_empty(), "{:?}", decision.actions);
+    assert!(
+        decision.blocked.as_deref().is_some_and(|why| why.contains("spec.template.metadata.labels")),
+        "{:?}",
+        decision.blocked
+    );
+}

@@ -59,6 +59,15 @@ async fn access_check_18_the_authority_is_stored_trimmed_and_has_one_digest_ever
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_command_that_imports_a_cluster_says_that_nobody_does_so_yet() {
+    let world = World::start().await;
+    let request = http::Request::get("/v3/import/some-token.yaml").body(vec![]).unwrap();
+    let (code, said) = refusal(world.admin.request_text(request).await);
+    assert!(code == 501 && said.contains("does not import clusters yet"), "{code} {said}");
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn access_check_26_watches_through_the_proxy_stream_and_end_on_both_sides() {
     let (world, cluster, dialer) = (World::start().await, Downstream::start().await, Dialer::default());
     let (id, token) = world.make_cluster("demo").await;
