@@ -234,6 +234,7 @@ in_no_proxy() (
 )
 
 # fetch TRUST URL FILE TIMEOUT [HEADER...]: one try. TRUST is ca (the pinned authority, if there is one), system or none.
+# An answer that is an error is in the file, too.
 # The headers go through a file: arguments of a process can be read by everybody. Those without a value are left out.
 fetch() {
     trust=$1 url=$2 file=$3 timeout=$4
@@ -251,7 +252,15 @@ fetch() {
         *) set -- ;;
         esac
         if in_no_proxy "$url"; then set -- "$@" --noproxy '*'; fi
-        curl -fsSL --connect-timeout 30 --max-time "$timeout" --config "$TMP/headers" "$@" -o "$file" "$url" 2>"$TMP/error"
+        # Not --fail, which would lose what the server says; --fail-with-body is unknown to many that are in use.
+        curl -sSL --connect-timeout 30 --max-time "$timeout" --config "$TMP/headers" "$@" -o "$file" \
+            -w '%{http_code}' "$url" >"$TMP/code" 2>"$TMP/error" || return
+        case "$(cat "$TMP/code")" in
+        [45]??)
+            echo "curl: (22) The requested URL returned error: $(cat "$TMP/code")" >"$TMP/error"
+            return 22
+            ;;
+        esac
     else
         printf '' >"$TMP/wgetrc"
         for header in "$@"; do
@@ -264,10 +273,11 @@ fetch() {
         *) set -- ;;
         esac
         if in_no_proxy "$url"; then set -- "$@" --no-proxy; fi
-        # wget knows the names in small letters alone. Not --quiet: that would keep the reason of a failure back, too.
+        # wget knows the names in small letters alone. Not --quiet: that would keep the reason of a failure back, too. In the
+        # language in which the reason is looked for.
         http_proxy=${http_proxy:-${HTTP_PROXY:-}} https_proxy=${https_proxy:-${HTTPS_PROXY:-}} \
-            no_proxy=${no_proxy:-${NO_PROXY:-}} WGETRC="$TMP/wgetrc" \
-            wget -nv --tries=1 --timeout="$timeout" "$@" -O "$file" "$url" 2>"$TMP/error"
+            no_proxy=${no_proxy:-${NO_PROXY:-}} WGETRC="$TMP/wgetrc" LC_ALL=C \
+            wget -nv --tries=1 --content-on-error --timeout="$timeout" "$@" -O "$file" "$url" 2>"$TMP/error"
     fi
 }
 
@@ -529,6 +539,8 @@ role() { if is_true "$1"; then echo true; else echo false; fi; }
 fetch_connection() {
     # The server may keep us waiting while it makes the machine's objects.
     status=0
+    # An answer without a body may leave the file as it was, and that of an earlier try is not what it says.
+    : >"$TMP/connection.json"
     fetch ca "$CATTLE_SERVER/v3/connect/agent" "$TMP/connection.json" 60 \
         "Authorization: Bearer $CATTLE_TOKEN" \
         "X-Cattle-Id: $CATTLE_ID" \
@@ -544,10 +556,12 @@ fetch_connection() {
         chmod 0600 "$TMP/connection.json"
         return 0
     fi
+    # What was given stays what it is, so that asking again would be of no use.
+    ! is_bad_request || give_up "$(sentence)"
     # A server that has just started may not know all its tokens yet, so once is not enough.
     if is_refusal "$status"; then
         REFUSALS=$((REFUSALS + 1))
-        [ "$REFUSALS" -lt "$MOST_REFUSALS" ] || give_up
+        [ "$REFUSALS" -lt "$MOST_REFUSALS" ] || give_up "the token (--token): it is wrong or has expired"
         [ "$REFUSALS" -gt 1 ] || warn "the token is refused: it is wrong, or the server has just started and does not know it yet"
     else
         REFUSALS=0
@@ -564,15 +578,27 @@ is_refusal() {
     fi
 }
 
+# Whether the last fetch was answered with 400: the server says what is wrong with the values it was given.
+is_bad_request() {
+    grep -q -i 'error:\{0,1\} 400' "$TMP/error"
+}
+
+# What the server said, in one line, without anything that a terminal would obey.
+sentence() {
+    said=$(head -c 2000 "$TMP/connection.json" | tr -s '\n\r\t' '   ' | LC_ALL=C tr -d '\000-\037\177' | sed 's/ *$//')
+    printf 'what it was given: %s' "${said:-it does not say why}"
+}
+
+# give_up WHAT: the server refuses it.
 give_up() {
     if [ -n "$NEW_ID" ]; then
         rm -f "$NEW_ID"
         rmdir -p "$CATTLE_AGENT_CONFIG_DIR" 2>/dev/null || :
     fi
-    fatal "$CATTLE_SERVER refuses the token (--token): it is wrong or has expired$UNTOUCHED"
+    fatal "$CATTLE_SERVER refuses $1$UNTOUCHED"
 }
 
-# Before anything is installed, so that a wrong token leaves no trace.
+# Before anything is installed, so that a wrong token or a wrong value leaves no trace.
 connect() {
     is_true "$CATTLE_REMOTE_ENABLED" || return 0
     REFUSALS=0

@@ -97,6 +97,33 @@ async fn a_server_that_does_not_know_its_tokens_yet_is_asked_again() {
     }
 }
 
+/// The values would be the same the next time.
+#[tokio::test(flavor = "multi_thread")]
+async fn values_that_the_server_refuses_end_the_installation_at_once_with_its_sentence() {
+    let server = Server::start().await;
+    let why = "label zone: the value \"bad/value\" is not one; node name \"M\u{fc}ller\"";
+    for without in one_client_each() {
+        for (body, told) in [(format!("{why}\n\u{1b}"), why), (String::new(), "it does not say why")] {
+            let root = Root::new(without);
+            server.requests.lock().unwrap().clear();
+            // What it said before is not what it says now.
+            server.answer_instead(REGISTRATION, 1, 503, "later");
+            server.answer_instead(REGISTRATION, 1, 400, &body);
+            let output = install(&server, &root, &[]).await;
+            let text = said(&output);
+            let expected =
+                format!("[FATAL] {} refuses what it was given: {told}; nothing was installed\n", server.url);
+            assert!(!output.status.success() && text.ends_with(&expected), "without {without}: {text}");
+            assert!(server.count(REGISTRATION) == 2 && root.is_untouched(), "without {without}: {text}");
+        }
+        // Neither are other numbers in an answer, nor errors that pass, taken for it.
+        let root = Root::new(without);
+        server.answer_instead(REGISTRATION, 2, 503, "error: 400 ERROR 400");
+        let output = install(&server, &root, &[]).await;
+        assert!(output.status.success(), "without {without}: {}", said(&output));
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_uninstall_script_that_cannot_be_had_is_told_before_the_server_hears_of_the_machine() {
     let server = Server::start().await;

@@ -158,8 +158,10 @@ impl Front {
         let bearer = header(header::AUTHORIZATION);
         let mut headers: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for (name, value) in request.headers() {
-            if let (Some(name), Ok(value)) = (name.as_str().strip_prefix("x-cattle-"), value.to_str()) {
-                headers.entry(name.to_owned()).or_default().push(value.to_owned());
+            if let Some(name) = name.as_str().strip_prefix("x-cattle-") {
+                // Whatever it is: what was left out here would not be refused, but forgotten.
+                let value = String::from_utf8_lossy(value.as_bytes()).into_owned();
+                headers.entry(name.to_owned()).or_default().push(value);
             }
         }
         let host = request.uri().authority().map_or_else(|| header(header::HOST), ToString::to_string);

@@ -1,6 +1,6 @@
-//! Which labels and taints of a pool a Node can carry. Pure.
+//! Which labels and taints of a pool or a server a Node can carry. Pure.
 //!
-//! A kubelet refuses others, or has them already: better said at the pool than found in the journal of a machine.
+//! A kubelet refuses others, or has them already: better said where they are given than found in the journal of a machine.
 
 use k8s_openapi::api::core::v1::Taint;
 
@@ -33,7 +33,7 @@ pub fn check_label(key: &str, value: &str) -> Result<(), String> {
         ));
     }
     if OWN.contains(&key) {
-        return Err(format!("label {key} is the Node's own and cannot be set on a pool"));
+        return Err(format!("label {key} is the Node's own and cannot be set"));
     }
     let domain = key.split_once('/').map(|(domain, _)| domain).unwrap_or_default();
     let below = |parent: &str| domain == parent || domain.ends_with(&format!(".{parent}"));
@@ -64,19 +64,20 @@ pub fn check_taint(taint: &Taint) -> Result<(), String> {
 
 fn check_key(key: &str) -> Result<(), String> {
     let (domain, name) = key.split_once('/').unwrap_or(("", key));
-    let is_domain = |domain: &str| {
-        domain.len() <= 253
-            && domain
-                .split('.')
-                .all(|part| is_name(part) && !part.contains(['_', '.']) && part == part.to_lowercase())
-    };
     if !is_name(name) || (key.contains('/') && !is_domain(domain)) {
         return Err("a key is a name of at most 63 letters, digits, '-', '_' and '.', optionally after a domain and '/'".into());
     }
     Ok(())
 }
 
-fn is_name(text: &str) -> bool {
+/// Whether this is a name of DNS, as of a Node or in front of a key.
+pub fn is_domain(text: &str) -> bool {
+    text.len() <= 253
+        && text.split('.').all(|part| is_name(part) && !part.contains('_') && part == part.to_lowercase())
+}
+
+/// Whether this is what a label's value is, where there is one, and the end of its key.
+pub fn is_name(text: &str) -> bool {
     let ends = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
     text.len() <= 63
         && ends(text.chars().next())

@@ -142,7 +142,7 @@ pub fn with_quantity(
 }
 
 /// Labels that say what a machine is; a pool's own label must not change that.
-fn is_reserved(key: &str) -> bool {
+pub fn is_reserved(key: &str) -> bool {
     [
         labels::ETCD_ROLE,
         labels::CONTROL_PLANE_ROLE,

@@ -3,8 +3,10 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::api::core::v1::Taint;
 use serde_json::{Map, Value, json};
 
+use crate::init::pools;
 use crate::keys::{annotations, labels};
 
 /// Headers of a registration, names in lower case without `x-cattle-`.
@@ -28,11 +30,11 @@ pub struct Target<'a> {
 pub fn objects(target: &Target<'_>, request: &Request) -> Vec<Value> {
     let marks = machine_labels(target, request);
     let mut notes = Map::new();
-    let user_labels = parse_labels(&all(request, "labels"));
+    let user_labels = user_labels(request);
     if !user_labels.is_empty() {
         notes.insert(annotations::LABELS.into(), json!(compact(&json!(user_labels))));
     }
-    let taints = parse_taints(&all(request, "taints"));
+    let taints: Vec<Taint> = all(request, "taints").iter().filter_map(|part| parse_taint(part)).collect();
     if !taints.is_empty() {
         notes.insert(annotations::TAINTS.into(), json!(compact(&json!(taints))));
     }
@@ -70,7 +72,7 @@ pub fn objects(target: &Target<'_>, request: &Request) -> Vec<Value> {
 
 fn machine_labels(target: &Target<'_>, request: &Request) -> Map<String, Value> {
     let mut marks: Map<String, Value> =
-        parse_labels(&all(request, "labels")).into_iter().map(|(key, value)| (key, json!(value))).collect();
+        user_labels(request).into_iter().map(|(key, value)| (key, json!(value))).collect();
     let mut set = |key: &str, value: &str| {
         marks.insert(key.to_owned(), json!(value));
     };
@@ -96,7 +98,24 @@ fn machine_labels(target: &Target<'_>, request: &Request) -> Map<String, Value> 
     marks
 }
 
-fn all(request: &Request, header: &str) -> Vec<String> {
+/// Labels that say what a machine is: they come of its roles, its id and its name alone.
+pub fn is_reserved(key: &str) -> bool {
+    let of_a_pool = pools::is_reserved(key);
+    // The printed command gives the operating system as a label; nobody else here knows it.
+    let given = key == labels::OS;
+    let own = [labels::MACHINE_ID, labels::MACHINE_UID, labels::NODE_NAME, labels::INIT_NODE].contains(&key);
+    (of_a_pool && !given) || own
+}
+
+fn user_labels(request: &Request) -> BTreeMap<String, String> {
+    let mut found = parse_labels(&all(request, "labels"));
+    // Refused at registration; a request may be older than that rule.
+    found.retain(|key, _| !is_reserved(key));
+    found
+}
+
+/// The items of a header that is a list.
+pub fn all(request: &Request, header: &str) -> Vec<String> {
     request
         .get(header)
         .into_iter()
@@ -107,22 +126,18 @@ fn all(request: &Request, header: &str) -> Vec<String> {
         .collect()
 }
 
-fn parse_labels(parts: &[String]) -> BTreeMap<String, String> {
-    parts.iter().filter_map(|part| part.split_once('=')).map(|(k, v)| (k.to_owned(), v.to_owned())).collect()
+/// `key=value`, or `key` alone for an empty value.
+pub fn parse_labels(parts: &[String]) -> BTreeMap<String, String> {
+    let pairs = parts.iter().map(|part| part.split_once('=').unwrap_or((part, "")));
+    pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
 }
 
 /// `key=value:Effect` or `key:Effect`.
-fn parse_taints(parts: &[String]) -> Vec<Value> {
-    parts
-        .iter()
-        .filter_map(|part| {
-            let (head, effect) = part.rsplit_once(':')?;
-            Some(match head.split_once('=') {
-                Some((key, value)) => json!({"key": key, "value": value, "effect": effect}),
-                None => json!({"key": head, "effect": effect}),
-            })
-        })
-        .collect()
+pub fn parse_taint(part: &str) -> Option<Taint> {
+    let (head, effect) = part.rsplit_once(':')?;
+    let (key, value) =
+        head.split_once('=').map_or((head, None), |(key, value)| (key, Some(value.to_owned())));
+    Some(Taint { key: key.to_owned(), value, effect: effect.to_owned(), time_added: None })
 }
 
 fn compact(value: &Value) -> String {
@@ -161,5 +176,18 @@ mod tests {
         );
         assert_eq!(objects[0]["metadata"]["annotations"][annotations::ADDRESS], "1.2.3.4");
         assert_eq!(machine["spec"]["infrastructureRef"]["name"], json!(name));
+    }
+
+    #[test]
+    fn labels_give_no_roles() {
+        let given =
+            "zone,rke.cattle.io/etcd-role=true,cluster.x-k8s.io/control-plane=true,cattle.io/os=linux";
+        let request: Request = [("labels".to_owned(), vec![given.to_owned()])].into();
+        let objects = objects(&Target { namespace: "default", cluster: "demo", name: "m" }, &request);
+        let meta = &objects[2]["metadata"];
+        for role in [labels::ETCD_ROLE, labels::capi::CONTROL_PLANE] {
+            assert_eq!(meta["labels"].get(role), None, "{role}");
+        }
+        assert_eq!(meta["annotations"][annotations::LABELS], r#"{"cattle.io/os":"linux","zone":""}"#);
     }
 }

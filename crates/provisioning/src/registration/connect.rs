@@ -1,7 +1,8 @@
 //! `/v3/connect/agent`: a machine says who it is and gets the one credential it needs.
 //!
 //! The answer comes within 50 s, because the client gives up after 60: what is not ready by then is a 503 that
-//! says when to ask again. Asking again is harmless, every step finds what an earlier one made.
+//! says when to ask again. Asking again is harmless, every step finds what an earlier one made. What can never become a
+//! machine is a 400 that says why, before anything is made.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,6 +27,7 @@ use crate::controlplane::planner::write::rfc3339;
 use crate::keys::{annotations, labels};
 use crate::machine::unmanaged::name_of;
 use crate::owner::owner_name;
+use crate::registration::check;
 use crate::store::Writer;
 
 /// Index of token secrets by what a machine presents.
@@ -116,15 +118,24 @@ impl Connect {
         else {
             return Ok(Answer::refuse(401, "X-Cattle-Id is missing"));
         };
+        // Before the token: a call that is refused for this does not count as its use.
+        if let Some(why) = check::id_problem(id) {
+            return Ok(Answer::refuse(400, &why));
+        }
         let deadline = Instant::now() + HOLD;
         let found = match self.by_bootstrap_token(&call.bearer).await? {
             Identity::Machine(machine) => Some(machine),
             Identity::Expired => return Ok(Answer::refuse(401, "the bootstrap token has expired")),
-            Identity::Unknown => match self.by_registration_token(call, id, deadline).await? {
-                Identity::Machine(machine) => Some(machine),
-                Identity::Unknown => return Ok(Answer::refuse(401, "the token is not known")),
-                Identity::Expired => None,
-            },
+            Identity::Unknown => {
+                let Some(management) = self.cluster_of_token(&call.bearer) else {
+                    return Ok(Answer::refuse(401, "the token is not known"));
+                };
+                // Machines that Drover made are what their pools say; of them nothing but the id is looked at.
+                if let Some(why) = check::problem(&call.headers) {
+                    return Ok(Answer::refuse(400, &why));
+                }
+                self.custom_machine(call, &management, id, deadline).await?
+            }
         };
         let Some(machine) = found else { return Ok(Answer::later("the machine is still being registered")) };
         self.note_id(&machine, id).await?;
@@ -204,25 +215,27 @@ impl Connect {
         Ok(valid)
     }
 
-    /// A server that a person brought presents the cluster's registration token.
-    async fn by_registration_token(
+    /// A server that a person brought presents its cluster's registration token: the name of the management cluster.
+    fn cluster_of_token(&self, bearer: &str) -> Option<String> {
+        let store = &self.context.store;
+        let found = store.secrets.by_index(BY_REGISTRATION_TOKEN, &registration_token(bearer));
+        let management = found.first()?.namespace().unwrap_or_default();
+        let twin = store.twins.get(&ObjectKey::cluster(&management))?;
+        let ours = twin.annotations().get(annotations::ADMINISTRATED).is_some_and(|value| value == "true");
+        ours.then_some(management)
+    }
+
+    /// Asks for the Machine of such a server; none when it is not there in time.
+    async fn custom_machine(
         &self,
         call: &Call,
+        management: &str,
         id: &str,
         deadline: Instant,
-    ) -> Result<Identity, Error> {
+    ) -> Result<Option<Arc<Machine>>, Error> {
         let store = &self.context.store;
-        let found = store.secrets.by_index(BY_REGISTRATION_TOKEN, &registration_token(&call.bearer));
-        let Some(token) = found.first() else { return Ok(Identity::Unknown) };
-        let management = token.namespace().unwrap_or_default();
-        let ours = store.twins.get(&ObjectKey::cluster(&management)).is_some_and(|twin| {
-            twin.annotations().get(annotations::ADMINISTRATED).is_some_and(|value| value == "true")
-        });
-        if !ours {
-            return Ok(Identity::Unknown);
-        }
         let name = name_of("custom-", id);
-        let key = ObjectKey::new(&management, &name);
+        let key = ObjectKey::new(management, &name);
         let request = json!({
             "apiVersion": "v1", "kind": "Secret",
             "metadata": {"namespace": management, "name": name},
@@ -238,9 +251,10 @@ impl Connect {
                 store.machines.get(&machine)
             })
             .await;
-        let Some(machine) = machine else { return Ok(Identity::Expired) };
-        self.writer.delete("v1", "Secret", &key).await?;
-        Ok(Identity::Machine(machine))
+        if machine.is_some() {
+            self.writer.delete("v1", "Secret", &key).await?;
+        }
+        Ok(machine)
     }
 
     fn machine_of_account(&self, account: &ServiceAccount) -> Option<Arc<Machine>> {
@@ -336,6 +350,6 @@ fn start_of(machine: &Machine) -> Option<Timestamp> {
 enum Identity {
     Machine(Arc<Machine>),
     Unknown,
-    /// Known, but the token is no longer good (or the machine not there yet).
+    /// Known, but the token is no longer good.
     Expired,
 }

@@ -1,4 +1,5 @@
 //! What a machine talks to before it has a plan.
 
+pub mod check;
 pub mod command;
 pub mod connect;

@@ -1,6 +1,7 @@
 //! Machines that register.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use drover_provisioning::registration::connect::Call;
 use drover_testkit::demo;
@@ -103,6 +104,59 @@ async fn provisioning_check_18_a_call_without_id_or_with_a_wrong_token_leaves_no
     // Nor do such calls count as use: past thirty seconds the token is still good.
     world.clock.advance(60);
     assert_eq!(manager.connect.agent(&call(&bootstrap, &[("id", "x")])).await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn values_that_no_machine_can_have_are_refused_at_once_and_leave_nothing() {
+    let (world, manager, _players) = provisioned().await;
+    let bootstrap = bootstrap_tokens(&world).await.remove(0).1;
+    let registration = registration_token(&world).await;
+    let before = uids(&world).await;
+    let refused = async |token: &str, headers: &[(&str, &str)], word: &str| {
+        let call = call(token, headers);
+        // Far less than the time for which a call is held.
+        let answer = tokio::time::timeout(Duration::from_secs(20), manager.connect.agent(&call)).await;
+        let answer = answer.unwrap_or_else(|_| panic!("{headers:?}: no answer"));
+        assert_eq!(answer.status, 400, "{headers:?}: {answer:?}");
+        assert!(answer.body.contains(word), "{headers:?}: {answer:?}");
+    };
+    for token in [&bootstrap, &registration] {
+        refused(token, &[("id", "../../../etc"), ("role-worker", "true")], "../../../etc").await;
+    }
+    for (header, value, word) in [
+        ("labels", "foo=!!", "label foo"),
+        ("labels", "a b=c", "\"a b\""),
+        ("labels", "cattle.io/os=linux,zone=bad/value", "bad/value"),
+        ("labels", "rke.cattle.io/etcd-role=true", "rke.cattle.io/etcd-role"),
+        ("taints", "nonsense", "nonsense"),
+        ("taints", "a=b:Bogus", "Bogus"),
+        ("node-name", "BAD_Name/..", "BAD_Name/.."),
+    ] {
+        refused(&registration, &[("id", "x"), (header, value)], word).await;
+    }
+    let made: Vec<String> = uids(&world).await.difference(&before).cloned().collect();
+    assert_eq!(made, Vec::<String>::new());
+
+    // A token that is not known is told before anything else.
+    let unknown = call("random", &[("id", "x"), ("taints", "nonsense")]);
+    assert_eq!(manager.connect.agent(&unknown).await.status, 401);
+    // What was refused was no use of the token; and a machine of a pool is what its pool says, whatever it sends.
+    world.clock.advance(60);
+    let pooled = call(&bootstrap, &[("id", "y"), ("labels", "foo=!!"), ("node-name", "BAD_Name/..")]);
+    assert_eq!(manager.connect.agent(&pooled).await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_without_roles_or_values_is_still_taken() {
+    let (world, manager, _players) = provisioned().await;
+    let token = registration_token(&world).await;
+    let headers = [("id", "bare"), ("role-etcd", ""), ("labels", ""), ("taints", ""), ("node-name", "")];
+    let answer = manager.connect.agent(&call(&token, &headers)).await;
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let machines = demo::machines(&world.objects).await;
+    let marks = machines.iter().map(|machine| &machine["metadata"]["labels"]);
+    let bare = marks.into_iter().find(|labels| labels["rke.cattle.io/machine-id"] == "bare").unwrap();
+    assert!(!bare.to_string().contains("-role"), "{bare:#}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
