@@ -105,6 +105,52 @@ async fn provisioning_check_1_35_a_cluster_from_nothing_to_nothing() {
 }
 
 /// What the demo cluster told under a reason, once it has told `last`.
+/// What every machine of a new cluster has by then: the bootstrap provider's objects, and what machineprovision left.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn provisioning_check_16_32_machines_have_their_objects_and_jobs_go() {
+    let (world, _manager, _players) = provisioned().await;
+    let objects = &world.objects;
+    let get = async |api_version: &str, kind: &str, name: &str| {
+        let found = objects.get(api_version, kind, "default", name).await;
+        found.unwrap_or_else(|| panic!("there is no {kind} {name}"))
+    };
+    let rbac = "rbac.authorization.k8s.io/v1";
+    let bootstraps = objects.list("rke.cattle.io/v1", "RKEBootstrap").await;
+    assert_eq!(bootstraps.len(), 3);
+    for bootstrap in &bootstraps {
+        let plan = format!("{}-machine-plan", bootstrap["metadata"]["name"].as_str().unwrap());
+        assert_eq!(get("v1", "Secret", &plan).await["type"], "rke.cattle.io/machine-plan");
+        get("v1", "ServiceAccount", &plan).await;
+        let rules = get(rbac, "Role", &plan).await["rules"].clone();
+        let only = json!([{"apiGroups": [""], "resources": ["secrets"], "resourceNames": [plan],
+                           "verbs": ["watch", "get", "update", "list"]}]);
+        assert_eq!(rules, only);
+        let binding = get(rbac, "RoleBinding", &plan).await;
+        assert_eq!(
+            (&binding["roleRef"]["name"], &binding["subjects"][0]["name"]),
+            (&json!(plan), &json!(plan))
+        );
+        let data = bootstrap["status"]["dataSecretName"].as_str().unwrap();
+        assert!(get("v1", "Secret", data).await["data"]["value"].is_string(), "{data}");
+    }
+    let machines = objects.list("rke-machine.cattle.io/v1", "LocalMachine").await;
+    assert_eq!(machines.len(), 3);
+    for machine in &machines {
+        let name = machine["metadata"]["name"].as_str().unwrap();
+        assert!(machine["spec"]["providerID"].as_str().is_some_and(|id| !id.is_empty()), "{machine:#}");
+        assert!(
+            machine["status"]["addresses"].as_array().is_some_and(|list| !list.is_empty()),
+            "{machine:#}"
+        );
+        get("v1", "Secret", &format!("{name}-machine-state")).await;
+    }
+    eventually_within(demo::PATIENCE, || async {
+        let jobs = objects.list("batch/v1", "Job").await;
+        if jobs.is_empty() { Ok(()) } else { Err(jobs) }
+    })
+    .await;
+}
+
 async fn told_until(objects: &Objects, reason: &str, last: &str) -> BTreeSet<String> {
     eventually_within(demo::PATIENCE, || async {
         let events = objects.list("v1", "Event").await;

@@ -26,7 +26,7 @@ const AT_ONCE: usize = 2;
 const LOOK: Duration = Duration::from_millis(5);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn managers_that_die_at_every_write_have_successors_that_go_on() {
+async fn provisioning_check_2_managers_that_die_at_writes_have_successors_that_make_nothing_twice() {
     all_lives("deaths", [Fault::Crash, Fault::CrashBefore]).await;
 }
 
