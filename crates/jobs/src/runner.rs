@@ -70,6 +70,8 @@ pub struct Runner {
     /// Records that the cache may not show yet: without them an attempt that succeeded would be made again.
     recorded: Arc<Expectations>,
     tasks: TaskTracker,
+    /// The server ends, and with it the API that children need.
+    stopping: CancellationToken,
     /// Wakes the controller when a child ended.
     ended: tokio::sync::mpsc::UnboundedSender<ObjectKey>,
 }
@@ -101,6 +103,7 @@ impl Runner {
             children: Arc::default(),
             recorded: Arc::default(),
             tasks: TaskTracker::new(),
+            stopping: stop.clone(),
             ended,
         };
         pods.synced().await;
@@ -153,6 +156,7 @@ impl Runner {
             job: job.clone(),
             key: key.clone(),
             recorded: self.recorded.clone(),
+            stopping: self.stopping.clone(),
         };
         let (children, ended, key) = (self.children.clone(), self.ended.clone(), key.clone());
         self.tasks.spawn(async move {
@@ -263,6 +267,7 @@ struct AttemptRun {
     job: Arc<Job>,
     key: ObjectKey,
     recorded: Arc<Expectations>,
+    stopping: CancellationToken,
 }
 
 impl AttemptRun {
@@ -281,6 +286,12 @@ impl AttemptRun {
         let outcome = self.execute(&pod, lock, stop).await;
         let dir = self.attempt_dir(&pod);
         let _ = std::fs::remove_dir_all(&dir);
+        let failed = outcome.as_ref().map_or(true, |outcome| outcome.exit_code != 0);
+        if failed && self.stopping.is_cancelled() {
+            // Without the API nothing can succeed: this says nothing of the Job. Its record counts as interrupted, like one
+            // whose end nobody saw.
+            return Ok(());
+        }
         match outcome {
             Ok(outcome) => self.record_end(&pod, &outcome).await,
             Err(error) => {

@@ -92,6 +92,32 @@ async fn a_new_runner_waits_for_the_child_of_one_that_died() {
     assert_eq!(attempts.iter().filter(|(phase, ..)| phase == "Succeeded").count(), 1, "{attempts:?}");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_attempt_that_fails_while_the_server_stops_is_made_again() {
+    let world = World::start().await;
+    let file = |name: &str| world.dir.path().join(name);
+    let (begun, gone, ended) = (file("begun"), file("gone"), file("ended"));
+    // The first one loses the API, the second one finds it.
+    let script = format!(
+        "echo x >> {begun}; [ $(wc -l < {begun}) = 1 ] || exit 0; until [ -e {gone} ]; do sleep 0.05; done; touch {ended}; exit 1",
+        begun = begun.display(),
+        gone = gone.display(),
+        ended = ended.display(),
+    );
+    let stop = CancellationToken::new();
+    let first = world.runner_until(stop.clone());
+    world.job("cut", &script, 0).await;
+    eventually("the child runs", async || begun.exists()).await;
+    stop.cancel();
+    std::fs::write(&gone, "").unwrap();
+    let lock = file("jobs/locks").join(format!("{NAMESPACE}_cut"));
+    eventually("the child has ended", async || ended.exists() && openers(&lock) == 0).await;
+    let _second = world.runner();
+    world.finished("cut", "Complete").await;
+    assert_eq!(lines(&begun), 2);
+    drop(first);
+}
+
 /// The API, with watches that bring everything late.
 fn late(
     service: ApiService,
@@ -148,6 +174,10 @@ impl World {
     }
 
     fn runner(&self) -> Running {
+        self.runner_until(CancellationToken::new())
+    }
+
+    fn runner_until(&self, stop: CancellationToken) -> Running {
         let options = RunnerOptions {
             label: "run",
             managed_by: "drover.io/test",
@@ -165,7 +195,7 @@ impl World {
             let client = in_process_client(late(service), UserInfo::system_masters("runner"));
             let caches = Caches::new(client, CancellationToken::new());
             let secrets = caches.all();
-            Runner::run(options, &caches, secrets, Arc::new(SystemClock), CancellationToken::new()).await;
+            Runner::run(options, &caches, secrets, Arc::new(SystemClock), stop).await;
         });
         Running(Some(runtime))
     }
