@@ -98,8 +98,40 @@ pub fn scale_refused(
 ) -> Option<String> {
     let name = cluster.metadata.name.as_deref().unwrap_or_default();
     let config = pools::with_quantity(name, cluster.spec.rke_config.as_ref()?, deployment, replicas)?;
-    let at_stake = pools::is_state_in_pools(control_plane, machines);
-    pools::too_many_servers(&config).or_else(|| pools::no_state_left(&config, at_stake))
+    let holders = pools::state_holders(control_plane, machines);
+    pools::too_many_servers(&config).or_else(|| pools::no_state_left(&config, &holders))
+}
+
+/// Why machines do not go: they are the last ones with what is in their cluster.
+pub fn last_etcd(
+    cluster: &Cluster,
+    control_plane: Option<&RKEControlPlane>,
+    machines: &[Machine],
+    goes: impl Fn(&Machine) -> bool,
+) -> Option<String> {
+    let mut etcd = machines.iter().filter(|machine| pools::holds_state(machine)).peekable();
+    let at_stake = cluster.metadata.deletion_timestamp.is_none() && pools::has_run(control_plane);
+    if !at_stake || etcd.peek().is_none() || etcd.any(|machine| !goes(machine)) {
+        return None;
+    }
+    let key = ObjectKey::of(cluster);
+    Some(format!(
+        "cluster {key} has no other etcd machine, and everything in it would be lost; if that is what you want, delete \
+         clusters.provisioning.cattle.io {}",
+        key.name
+    ))
+}
+
+/// Why a cluster's part in Cluster API does not go alone.
+pub fn made_anew(cluster: &Cluster) -> Option<String> {
+    let key = ObjectKey::of(cluster);
+    cluster.metadata.deletion_timestamp.is_none().then(|| {
+        format!(
+            "it is a part of clusters.provisioning.cattle.io {}, which would make it anew, with new machines and nothing in \
+             them; delete that instead",
+            key.name
+        )
+    })
 }
 
 /// The Secret that a `cloudCredentialSecretName` means: of the cluster's namespace, but for the shared ones.

@@ -196,8 +196,57 @@ async fn a_pool_of_servers_is_scaled_only_as_its_cluster_allows() {
     world.create(&planes, plane).await;
     let ran = merge(json!({"status": {"conditions": [{"type": "Bootstrapped", "status": "True"}]}}));
     planes.patch_status("demo", &params, &ran).await.unwrap();
+    let machines = world.api("cluster.x-k8s.io", "v1beta2", "Machine", "default");
+    let reference = json!({"apiGroup": "rke.cattle.io", "kind": "LocalMachine", "name": "m"});
+    for (name, role, pool) in [("m-cp", "etcd", "cp"), ("m-w", "worker", "w")] {
+        let labels = json!({
+            format!("rke.cattle.io/{role}-role"): "true", "rke.cattle.io/rke-machine-pool-name": pool,
+            "cluster.x-k8s.io/cluster-name": "demo", "cluster.x-k8s.io/deployment-name": format!("demo-{pool}"),
+            "cluster.x-k8s.io/set-name": format!("demo-{pool}-x"),
+        });
+        let machine = json!({
+            "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Machine",
+            "metadata": {"name": name, "labels": labels},
+            "spec": {"clusterName": "demo", "bootstrap": {"dataSecretName": "x"}, "infrastructureRef": reference},
+        });
+        world.create(&machines, machine).await;
+    }
     let said = refusal(deployments.patch_scale("demo-cp", &params, &to(0)).await);
     assert!(said.contains("no machine with etcdRole would be left"), "{said}");
+
+    // Nor by any other way: its set, its deletion, that of what made it, or of the cluster's part in Cluster API.
+    let sets = world.api("cluster.x-k8s.io", "v1beta2", "MachineSet", "default");
+    let mut set = json!(deployments.get("demo-cp").await.unwrap());
+    set["kind"] = json!("MachineSet");
+    set["metadata"] = json!({"name": "demo-cp-x", "labels": {"cluster.x-k8s.io/deployment-name": "demo-cp"}});
+    let spec = set["spec"].as_object_mut().unwrap();
+    spec.retain(|key, _| ["clusterName", "replicas", "selector", "template"].contains(&key.as_str()));
+    set.as_object_mut().unwrap().remove("status");
+    world.create(&sets, set).await;
+    let parts = world.api("cluster.x-k8s.io", "v1beta2", "Cluster", "default");
+    let part = json!({"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster", "metadata": {"name": "demo"},
+        "spec": {"infrastructureRef": {"apiGroup": "rke.cattle.io", "kind": "RKECluster", "name": "demo"}}});
+    world.create(&parts, part).await;
+    let gone = DeleteParams::default();
+    for (said, why) in [
+        (
+            refusal(sets.patch_scale("demo-cp-x", &params, &to(0)).await),
+            "no machine with etcdRole would be left",
+        ),
+        (refusal(sets.patch_scale("demo-cp-x", &params, &to(2)).await), "one server per cluster"),
+        (refusal(sets.delete("demo-cp-x", &gone).await), "no other etcd machine"),
+        (refusal(deployments.delete("demo-cp", &gone).await), "no other etcd machine"),
+        (refusal(machines.delete("m-cp", &gone).await), "no other etcd machine"),
+        (refusal(parts.delete("demo", &gone).await), "part of clusters.provisioning.cattle.io demo"),
+    ] {
+        assert!(said.contains(why), "{said}");
+    }
+    machines.delete("m-w", &gone).await.unwrap();
+    // Controllers do what they have to, for instance after the Cluster is deleted.
+    let controller = in_process_client(world._embedded.service(), UserInfo::system_masters("system:drover"));
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("cluster.x-k8s.io", "v1beta2", "MachineSet"));
+    let theirs: Api<DynamicObject> = Api::default_namespaced_with(controller, &resource);
+    theirs.patch_scale("demo-cp-x", &params, &to(0)).await.unwrap();
     let labelled = merge(json!({"metadata": {"labels": {"mine": "1"}}}));
     deployments.patch("demo-cp", &params, &labelled).await.unwrap();
 }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::generate::{GenerateError, Generated, Surroundings, generate, owner_reference};
 use super::objectset::ObjectSet;
-use super::pools::{APPLIED_QUANTITY, deployment_name, is_state_in_pools, quantity_text, scale, scaled_to};
+use super::pools::{APPLIED_QUANTITY, deployment_name, quantity_text, scale, scaled_to, state_holders};
 use super::shortfall::{self, Seen};
 use super::template::{CONFIG_API_VERSION, MACHINE_API_VERSION};
 use super::{events, kubeconfig, log, schemas, status, twin};
@@ -213,7 +213,7 @@ impl Init {
             data_directories: control_plane
                 .as_ref()
                 .map(|plane| plane.spec.config.data_directories.clone().unwrap_or_default()),
-            state_in_pools: is_state_in_pools(control_plane.as_deref(), machines.iter().map(AsRef::as_ref)),
+            state_holders: state_holders(control_plane.as_deref(), machines.iter().map(AsRef::as_ref)),
             versions: self.context.releases.versions().into_iter().map(str::to_owned).collect(),
             ..Surroundings::default()
         };

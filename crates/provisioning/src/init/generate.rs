@@ -28,8 +28,8 @@ pub struct Surroundings {
     pub versions: BTreeSet<String>,
     /// Where machines of a cluster that is there already keep their things.
     pub data_directories: Option<DataDirectories>,
-    /// The cluster has run, and machines of its pools are all that holds its state.
-    pub state_in_pools: bool,
+    /// Pools whose machines are all that holds what is in the cluster.
+    pub state_holders: BTreeSet<String>,
 }
 
 /// Why nothing is generated.
@@ -67,7 +67,7 @@ pub fn generate(cluster: &Cluster, around: &Surroundings) -> Result<Generated, G
     problems.extend(version_problem(&cluster.spec.kubernetes_version, &around.versions));
     problems.extend(problems::problems(cluster, around.data_directories.as_ref()));
     problems.extend(pools::problems(config));
-    problems.extend(pools::no_state_left(config, around.state_in_pools));
+    problems.extend(pools::no_state_left(config, &around.state_holders));
     let mut generated = Generated::default();
     let objects = &mut generated.objects;
     if config.infrastructure_ref.is_none() {

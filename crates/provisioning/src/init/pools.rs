@@ -101,31 +101,48 @@ pub fn too_many_servers(config: &RKEConfig) -> Option<String> {
 }
 
 /// Everything that a running cluster knows is on its etcd machines: the last of them goes with the Cluster, not with a
-/// number. `at_stake` is whether pools are all that holds it.
-pub fn no_state_left(config: &RKEConfig, at_stake: bool) -> Option<String> {
-    let etcd = config.machine_pools.iter().filter(|pool| pool.etcd_role);
-    let count: i64 = etcd.map(|pool| i64::from(pool.quantity.unwrap_or(1))).sum();
-    (at_stake && count == 0).then(|| {
-        "spec.rkeConfig.machinePools: no machine with etcdRole would be left, and everything in the cluster would be lost with the \
-         last one: keep a quantity of 1, or delete the Cluster if that is what you want"
-            .to_owned()
-    })
+/// number or a name. `holders` are the pools of which one has to stay, if any.
+pub fn no_state_left(config: &RKEConfig, holders: &BTreeSet<String>) -> Option<String> {
+    let stays =
+        |pool: &RKEMachinePool| pool.etcd_role && pool.quantity != Some(0) && holders.contains(&pool.name);
+    if holders.is_empty() || config.machine_pools.iter().any(stays) {
+        return None;
+    }
+    let names: Vec<&str> = holders.iter().map(String::as_str).collect();
+    Some(format!(
+        "spec.rkeConfig.machinePools: no machine with etcdRole would be left of pool {}, and everything in the cluster would be \
+         lost with the last one: keep the pool, its role and a quantity of 1, or delete the Cluster if that is what you want",
+        names.join(" or ")
+    ))
 }
 
-/// Whether a cluster has run and only machines of pools hold its state.
-pub fn is_state_in_pools<'a>(
+/// The pools whose machines are all that holds the state of a cluster that has run.
+pub fn state_holders<'a>(
     control_plane: Option<&RKEControlPlane>,
     machines: impl IntoIterator<Item = &'a Machine>,
-) -> bool {
+) -> BTreeSet<String> {
+    let mut pools = BTreeSet::new();
+    for machine in machines.into_iter().filter(|machine| holds_state(machine)) {
+        let pool = machine.metadata.labels.as_ref().and_then(|labels| labels.get(labels::MACHINE_POOL_NAME));
+        match pool {
+            Some(pool) => pools.insert(pool.clone()),
+            // Somebody's own machine holds it too.
+            None => return BTreeSet::new(),
+        };
+    }
+    if has_run(control_plane) { pools } else { BTreeSet::new() }
+}
+
+/// Whether there was something in the cluster once.
+pub fn has_run(control_plane: Option<&RKEControlPlane>) -> bool {
     let status = control_plane.and_then(|plane| plane.status.as_ref());
-    let has_run = status.is_some_and(|status| generic::is_true(&status.conditions, conditions::BOOTSTRAPPED));
-    let holds_beside_pools = |machine: &Machine| {
-        let label = |name: &str| machine.metadata.labels.as_ref().and_then(|labels| labels.get(name));
-        label(labels::ETCD_ROLE).is_some_and(|value| value == "true")
-            && label(labels::MACHINE_POOL_NAME).is_none()
-            && machine.metadata.deletion_timestamp.is_none()
-    };
-    has_run && !machines.into_iter().any(holds_beside_pools)
+    status.is_some_and(|status| generic::is_true(&status.conditions, conditions::BOOTSTRAPPED))
+}
+
+/// An etcd machine that is to stay.
+pub fn holds_state(machine: &Machine) -> bool {
+    let role = machine.metadata.labels.as_ref().and_then(|labels| labels.get(labels::ETCD_ROLE));
+    role.is_some_and(|role| role == "true") && machine.metadata.deletion_timestamp.is_none()
 }
 
 /// The configuration with another number of machines in the pool of a MachineDeployment.

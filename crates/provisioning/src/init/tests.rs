@@ -6,7 +6,7 @@ use drover_api::rke::v1::RKEControlPlane;
 use serde_json::{Value, json};
 
 use super::generate::{GenerateError, Generated, Surroundings, generate};
-use super::pools::is_state_in_pools;
+use super::pools::state_holders;
 use super::twin;
 
 fn cluster() -> Cluster {
@@ -38,7 +38,7 @@ fn surroundings() -> Surroundings {
         credentials: Default::default(),
         versions: ["v1.34.1+k3s1".to_owned(), "v1.34.2+k3s1".to_owned()].into(),
         data_directories: None,
-        state_in_pools: false,
+        state_holders: Default::default(),
     }
 }
 
@@ -262,11 +262,13 @@ fn all_problems_are_told_at_once_each_with_its_field() {
 fn the_last_etcd_machine_of_a_cluster_that_ran_does_not_go_with_a_number() {
     let mut cluster = cluster();
     let pools = |cluster: &mut Cluster| cluster.spec.rke_config.as_mut().unwrap().machine_pools.clone();
-    let ran = Surroundings { state_in_pools: true, ..surroundings() };
+    let ran = Surroundings { state_holders: ["cp".to_owned()].into(), ..surroundings() };
     assert!(generate(&cluster, &ran).is_ok());
     let mut none = pools(&mut cluster);
     none[0].quantity = Some(0);
-    for left in [none.clone(), none[1..].to_vec()] {
+    let mut renamed = pools(&mut cluster);
+    renamed[0].name = "cp2".into();
+    for left in [none.clone(), none[1..].to_vec(), renamed] {
         cluster.spec.rke_config.as_mut().unwrap().machine_pools = left;
         assert!(refusal(&cluster, &ran).contains("no machine with etcdRole would be left"));
         assert!(generate(&cluster, &surroundings()).is_ok(), "there is nothing to lose yet");
@@ -290,10 +292,13 @@ fn the_last_etcd_machine_of_a_cluster_that_ran_does_not_go_with_a_number() {
     let pooled =
         machine(json!({"rke.cattle.io/etcd-role": "true", "rke.cattle.io/rke-machine-pool-name": "cp"}));
     let custom = machine(json!({"rke.cattle.io/etcd-role": "true"}));
-    assert!(is_state_in_pools(Some(&plane("True")), [&pooled]));
-    assert!(!is_state_in_pools(Some(&plane("Unknown")), [&pooled]), "it never ran");
-    assert!(!is_state_in_pools(None, [&pooled]));
-    assert!(!is_state_in_pools(Some(&plane("True")), [&pooled, &custom]), "somebody's own machine holds it");
+    let held = |plane: Option<&RKEControlPlane>, machines: &[&Machine]| {
+        state_holders(plane, machines.iter().copied()).into_iter().collect::<Vec<_>>()
+    };
+    assert_eq!(held(Some(&plane("True")), &[&pooled]), ["cp"]);
+    assert!(held(Some(&plane("Unknown")), &[&pooled]).is_empty(), "it never ran");
+    assert!(held(None, &[&pooled]).is_empty());
+    assert!(held(Some(&plane("True")), &[&pooled, &custom]).is_empty(), "somebody's own machine holds it");
 }
 
 #[test]

@@ -3,7 +3,9 @@
 //! The rules are where their objects are at home, in `capi` and `provisioning`; here they meet the API.
 
 mod capi;
+mod look;
 mod provisioning;
+mod servers;
 mod settings;
 mod tokens;
 
@@ -26,6 +28,8 @@ pub fn hooks() -> Vec<Arc<dyn Admission>> {
 
 /// Adds the hooks that look at other objects, which only a running API has.
 pub fn watch_over(embedded: &Arc<Embedded>) {
-    let hook = provisioning::InUse::new(Arc::downgrade(embedded));
-    embedded.server().objects().add_admission(Arc::new(hook));
+    let around = look::Around(Arc::downgrade(embedded));
+    let objects = embedded.server().objects();
+    objects.add_admission(Arc::new(provisioning::InUse(around.clone())));
+    objects.add_admission(Arc::new(servers::Servers(around)));
 }
