@@ -142,23 +142,15 @@ pub struct RouteRequest<'a> {
 
 /// Serves further paths.
 pub trait Route: Send + Sync + 'static {
-    /// Whether, and for whom, this route answers the path.
-    fn matches(&self, path: &str) -> Option<RouteAccess>;
+    /// The paths that it answers, as [patterns](crate::http::pattern). As for every other path, the caller is authenticated
+    /// and authorized first.
+    fn paths(&self) -> &'static [&'static str];
 
     /// The answer.
     fn handle<'a>(
         &'a self,
         request: RouteRequest<'a>,
     ) -> BoxFuture<'a, Result<http::Response<ApiBody>, Status>>;
-}
-
-/// Whether a [`Route`] is for everyone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RouteAccess {
-    /// No authentication, no authorization.
-    Public,
-    /// As any other path.
-    Authorized,
 }
 
 /// A running server. Its own tasks end when it is dropped.

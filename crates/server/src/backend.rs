@@ -40,6 +40,14 @@ impl Backend {
         }
     }
 
+    /// The paths that it answers, as [patterns](drover_apiserver::http::pattern).
+    pub fn paths(&self) -> Vec<&'static str> {
+        match self {
+            Self::Embedded(embedded) => embedded.service().paths(),
+            Self::External(_) => External::paths(),
+        }
+    }
+
     /// The caller of a request that is not for the API itself, found as the API would.
     pub async fn authenticate(&self, request: &Parts) -> Result<UserInfo, Status> {
         match self {

@@ -24,6 +24,7 @@ use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
 use crate::backend::Backend;
+use crate::routes::{self, Endpoint, Route};
 
 /// What is said to somebody who follows the import command of a registration token.
 const NO_IMPORT: &str = "Drover does not import clusters yet; machines join a cluster by the command of `drover get registration-command`\n";
@@ -89,25 +90,31 @@ impl Front {
             request.extensions_mut().insert(PeerCertificates(peer.certificates));
             request.extensions_mut().insert(PeerAddress(peer.address));
         }
-        let path = request.uri().path().to_owned();
-        match path.as_str() {
-            "/v3/connect" | "/v3/connect/register" => self.tunnel(request).await,
-            "/v3/connect/agent" => self.agent(&request).await,
+        let Some(route) = routes::find(request.uri().path()) else {
+            return self.inner.backend.answer(request).await;
+        };
+        if !route.accepts(request.method()) {
+            return not_allowed(request.method(), route);
+        }
+        match route.endpoint {
+            Endpoint::Tunnel => self.tunnel(request).await,
+            Endpoint::Registration => self.agent(&request).await,
             // With exactly one newline at its end, as everyone computes the checksum.
-            "/cacerts" => text(StatusCode::OK, format!("{}\n", self.inner.settings.now().cacerts.trim())),
-            "/v3/settings/cacerts" => self.cacerts_setting(),
-            "/ping" => text(StatusCode::OK, "pong"),
-            "/system-agent-install.sh" => text(StatusCode::OK, self.install_script()),
-            _ if path.starts_with("/assets/") => {
-                self.asset(request.method(), &path["/assets/".len()..]).await
+            Endpoint::CaCerts => {
+                text(StatusCode::OK, format!("{}\n", self.inner.settings.now().cacerts.trim()))
+            }
+            Endpoint::CaCertsSetting => self.cacerts_setting(),
+            Endpoint::Ping => text(StatusCode::OK, "pong"),
+            Endpoint::InstallScript => text(StatusCode::OK, self.install_script()),
+            Endpoint::Asset => {
+                let name = request.uri().path().strip_prefix("/assets/").unwrap_or_default();
+                self.asset(request.method(), name).await
             }
             // As open as the assets: what machines install is no secret, and they have no credential yet.
-            "/v2" => self.images(&request).await,
-            _ if path.starts_with("/v2/") => self.images(&request).await,
+            Endpoint::Images => self.images(&request).await,
             // What the commands of registration tokens lead to that import a cluster.
-            _ if path.starts_with("/v3/import/") => text(StatusCode::NOT_IMPLEMENTED, NO_IMPORT),
-            _ if path.starts_with(proxy::PREFIX) => self.cluster(request).await,
-            _ => self.inner.backend.answer(request).await,
+            Endpoint::Import => text(StatusCode::NOT_IMPLEMENTED, NO_IMPORT),
+            Endpoint::Cluster => self.cluster(request).await,
         }
     }
 
@@ -222,6 +229,14 @@ impl Front {
         headers.insert(header::CONTENT_LENGTH, length.into());
         response
     }
+}
+
+fn not_allowed(method: &Method, route: &Route) -> Response<RequestBody> {
+    let allowed = route.allowed();
+    let why = format!("{method} is not allowed on {}: use {allowed}\n", route.path);
+    let mut response = text(StatusCode::METHOD_NOT_ALLOWED, why);
+    response.headers_mut().extend(allowed.parse().ok().map(|value| (header::ALLOW, value)));
+    response
 }
 
 pub(crate) fn text(status: StatusCode, body: impl Into<String>) -> Response<RequestBody> {

@@ -4,7 +4,7 @@
 //! * [`plane`]: the management plane without data directory, local machines and child processes.
 //! * [`backend`]: the Kubernetes API: embedded, or [`external`].
 //! * `prepare`: what must exist in it before the first controller looks.
-//! * [`front`]: who answers which path.
+//! * [`front`]: answers requests, each by the route of its path ([`routes`]).
 //! * [`clusters`]: downstream clusters as the controllers see them, over the tunnel.
 //! * [`admission`]: defaults and validation inside the embedded API.
 //! * `certificate`: the port's certificate follows the settings.
@@ -26,6 +26,7 @@ mod kubeconfigs;
 pub mod manager;
 pub mod plane;
 mod prepare;
+pub mod routes;
 pub mod shell;
 
 pub use datadir::DataDir;

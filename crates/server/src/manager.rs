@@ -136,6 +136,11 @@ impl Manager {
         Ok(Self { data_dir, url, client, local, plane, leadership, _ground: ground })
     }
 
+    /// Every path that the port answers, as [patterns](drover_apiserver::http::pattern).
+    pub fn paths(&self) -> Vec<&'static str> {
+        self.plane.paths()
+    }
+
     /// Ends when another server may lead: this one must end, too. Never, on the embedded API.
     pub async fn lost_leadership(&self) {
         match &self.leadership {

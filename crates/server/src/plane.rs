@@ -222,6 +222,11 @@ impl Plane {
         self.port.clone()
     }
 
+    /// Every path that the port answers, as [patterns](drover_apiserver::http::pattern).
+    pub fn paths(&self) -> Vec<&'static str> {
+        crate::routes::ROUTES.iter().map(|route| route.path).chain(self.backend.paths()).collect()
+    }
+
     /// Runs a further controller, which ends with the others.
     pub fn join<F>(&self, controller: impl FnOnce(Shared) -> F)
     where

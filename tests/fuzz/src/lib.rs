@@ -6,7 +6,9 @@
 
 mod install;
 pub mod mutate;
+mod registration;
 pub mod seeds;
+mod tunnel;
 mod watch;
 
 use std::collections::BTreeMap;
@@ -24,6 +26,8 @@ use drover_agent::kubeconfig;
 use drover_plan::{PeriodicInstructionOutput, Plan};
 
 pub use install::install_args;
+pub use registration::registration_headers;
+pub use tunnel::{tunnel_frame, tunnel_session, tunnel_upgrade};
 pub use watch::watch_lines;
 
 /// A plan: what is read and written again is the same plan, and writing its files panics on nothing.

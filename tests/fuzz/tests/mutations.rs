@@ -98,3 +98,29 @@ fn arguments_of_the_install_script() {
         picked.join(&b'\n')
     });
 }
+
+#[test]
+fn frames_of_a_tunnel() {
+    run("tunnel_frame", targets::tunnel_frame, 5000, same);
+}
+
+#[test]
+fn sessions_of_a_tunnel() {
+    run("tunnel_session", targets::tunnel_session, 2000, same);
+}
+
+#[test]
+fn upgrades_to_a_tunnel() {
+    run("tunnel_upgrade", targets::tunnel_upgrade, 3000, same);
+}
+
+#[test]
+fn headers_of_a_registration() {
+    run("registration_headers", targets::registration_headers, 5000, |random, _| {
+        // Lines of different seeds put together pass more checks than lines with wrong letters.
+        let seeds = seeds::of("registration_headers");
+        let lines: Vec<&[u8]> = seeds.iter().flat_map(|seed| seed.split(|byte| *byte == b'\n')).collect();
+        let picked: Vec<&[u8]> = (0..random.below(9)).map(|_| lines[random.below(lines.len())]).collect();
+        picked.join(&b'\n')
+    });
+}

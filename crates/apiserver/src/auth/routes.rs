@@ -2,7 +2,7 @@
 
 use super::serviceaccount::{Issuer, discovery};
 use crate::http::ApiBody;
-use crate::server::{Route, RouteAccess, RouteRequest};
+use crate::server::{Route, RouteRequest};
 use crate::status::Status;
 use futures::future::BoxFuture;
 use std::sync::Arc;
@@ -19,10 +19,8 @@ impl OpenId {
 }
 
 impl Route for OpenId {
-    fn matches(&self, path: &str) -> Option<RouteAccess> {
-        let path = path.trim_end_matches('/');
-        (path == discovery::JWKS_PATH || path == discovery::CONFIGURATION_PATH)
-            .then_some(RouteAccess::Authorized)
+    fn paths(&self) -> &'static [&'static str] {
+        &[discovery::JWKS_PATH, discovery::CONFIGURATION_PATH]
     }
 
     fn handle<'a>(

@@ -11,6 +11,7 @@ mod info;
 mod negotiate;
 mod patching;
 mod paths;
+pub mod pattern;
 mod query;
 mod respond;
 mod scale;

@@ -4,40 +4,69 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH
 use http::{Method, Response, StatusCode};
 use serde_json::{Value, json};
 
-use super::ApiBody;
 use super::discovery::{self, AGGREGATED, Discovery, Document};
 use super::negotiate::{Offer, Shape, negotiate};
 use super::respond::{text, value_response};
 use super::service::{Call, Shared};
+use super::{ApiBody, pattern};
 use crate::status::Status;
+
+/// What is found at a path.
+#[derive(Clone, Copy)]
+pub(super) enum Page {
+    Root,
+    Versions,
+    Groups,
+    Group,
+    Resources,
+    Version,
+    Health,
+}
+
+/// All of these paths.
+pub(super) const PATHS: &[(&str, Page)] = &[
+    ("/", Page::Root),
+    ("/api", Page::Versions),
+    ("/api/{version}", Page::Resources),
+    ("/apis", Page::Groups),
+    ("/apis/{group}", Page::Group),
+    ("/apis/{group}/{version}", Page::Resources),
+    ("/version", Page::Version),
+    ("/healthz", Page::Health),
+    ("/healthz/{check}", Page::Health),
+    ("/livez", Page::Health),
+    ("/livez/{check}", Page::Health),
+    ("/readyz", Page::Health),
+    ("/readyz/{check}", Page::Health),
+];
 
 /// Answers or says 404.
 pub(super) fn answer(call: &Call<'_>) -> Result<Response<ApiBody>, Status> {
     if !matches!(call.parts.method, Method::GET | Method::HEAD) {
         return Err(Status::method_not_allowed());
     }
-    let path = call.info.path.trim_matches('/');
-    let segments: Vec<&str> = path.split('/').collect();
+    let page = PATHS.iter().find(|(known, _)| pattern::matches(known, &call.info.path));
+    let (_, page) = page.ok_or_else(Status::not_found_path)?;
+    let segments: Vec<&str> = call.info.path.trim_matches('/').split('/').collect();
     let snapshot = call.shared.objects.registry().snapshot();
-    let found = match segments.as_slice() {
-        ["api"] | ["apis"] => {
+    let found = match page {
+        Page::Versions | Page::Groups => {
             let form = negotiate(&call.parts.headers, Offer { aggregated: true, ..Offer::default() })?;
-            let core = segments[0] == "api";
+            let core = matches!(page, Page::Versions);
             if form.shape == Shape::Aggregated {
                 let documents = Discovery::of(&snapshot);
                 return Ok(aggregated(call, if core { &documents.core } else { &documents.groups }));
             }
             Some(if core { discovery::api_versions() } else { discovery::group_list(&snapshot) })
         }
-        ["api", version] => discovery::resource_list(&snapshot, "", version),
-        ["apis", group] => discovery::group(&snapshot, group),
-        ["apis", group, version] => discovery::resource_list(&snapshot, group, version),
-        ["version"] => Some(version(call.shared)),
-        [""] => Some(json!({"paths": root_paths(call.shared)})),
-        ["healthz" | "livez" | "readyz", check @ ..] if check.len() < 2 => {
-            return Ok(health(call, segments[0], check.first().copied()));
-        }
-        _ => None,
+        Page::Group => discovery::group(&snapshot, segments[1]),
+        Page::Resources => match segments[1..] {
+            [group, version] => discovery::resource_list(&snapshot, group, version),
+            _ => discovery::resource_list(&snapshot, "", segments[1]),
+        },
+        Page::Version => Some(version(call.shared)),
+        Page::Root => Some(json!({"paths": root_paths(call.shared)})),
+        Page::Health => return Ok(health(call, segments[0], segments.get(1).copied())),
     };
     let value = found.ok_or_else(Status::not_found_path)?;
     let form = negotiate(&call.parts.headers, Offer::default())?;

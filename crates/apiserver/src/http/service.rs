@@ -18,11 +18,11 @@ use tokio::sync::watch;
 use super::fairness::Fairness;
 use super::info::RequestInfo;
 use super::query::{Query, go_duration};
-use super::{ApiBody, handlers, paths, respond};
+use super::{ApiBody, handlers, paths, pattern, respond};
 use crate::admission::Warnings;
 use crate::identity::UserInfo;
 use crate::objects::Objects;
-use crate::server::{Plugins, RouteAccess};
+use crate::server::Plugins;
 use crate::status::{GroupName, Status};
 
 /// Bodies above this are 413.
@@ -86,6 +86,13 @@ impl ApiService {
         self.shared.stopping.send_replace(true);
     }
 
+    /// Every path that is answered, as [patterns](pattern): what is not among them is 404.
+    pub fn paths(&self) -> Vec<&'static str> {
+        let resources = ["/api/{version}/...", "/apis/{group}/{version}/..."];
+        let plugged = self.shared.plugins.routes.iter().flat_map(|route| route.paths());
+        resources.iter().chain(paths::PATHS.iter().map(|(path, _)| path)).chain(plugged).copied().collect()
+    }
+
     /// Handles a request whose body is not yet read.
     async fn handle<B>(self, request: Request<B>) -> Response<ApiBody>
     where
@@ -135,12 +142,13 @@ impl ApiService {
                 Some(asked) => asked.min(REQUEST_TIMEOUT),
             },
         };
-        let route = shared.plugins.routes.iter().find_map(|route| Some((route, route.matches(&info.path)?)));
-        let public = matches!(route, Some((_, RouteAccess::Public)));
-        let user = if public { UserInfo::anonymous() } else { authenticate(shared, parts).await? };
-        if !public {
-            authorize(shared, &info, &query, &user).await?;
-        }
+        let route = shared
+            .plugins
+            .routes
+            .iter()
+            .find(|route| route.paths().iter().any(|known| pattern::matches(known, &info.path)));
+        let user = authenticate(shared, parts).await?;
+        authorize(shared, &info, &query, &user).await?;
         // A large collection may take its time; a watch ends by its own deadline.
         let unhurried = matches!(info.verb, "watch" | "deletecollection");
         let _turn = shared.fairness.enter(&info, &user)?;
@@ -150,7 +158,7 @@ impl ApiService {
                 return handlers::resource(call).await;
             }
             match route {
-                Some((route, _)) => {
+                Some(route) => {
                     let request = crate::server::RouteRequest {
                         parts,
                         body: call.body,

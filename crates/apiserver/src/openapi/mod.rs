@@ -23,7 +23,7 @@ use sha2::{Digest, Sha512};
 
 use crate::http::ApiBody;
 use crate::registry::Snapshot;
-use crate::server::{Route, RouteAccess, RouteRequest};
+use crate::server::{Route, RouteRequest};
 use crate::status::Status;
 
 /// Serves `/openapi/v3` and `/openapi/v2`.
@@ -135,9 +135,8 @@ impl OpenApi {
 }
 
 impl Route for OpenApi {
-    fn matches(&self, path: &str) -> Option<RouteAccess> {
-        let known = path == "/openapi/v2" || path == "/openapi/v3" || path.starts_with("/openapi/v3/");
-        known.then_some(RouteAccess::Authorized)
+    fn paths(&self) -> &'static [&'static str] {
+        &["/openapi/v2", "/openapi/v3", "/openapi/v3/..."]
     }
 
     fn handle<'a>(&'a self, request: RouteRequest<'a>) -> BoxFuture<'a, Result<Response<ApiBody>, Status>> {

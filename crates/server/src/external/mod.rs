@@ -99,6 +99,11 @@ impl External {
         self.inner.reviews.user(request).await
     }
 
+    /// The paths that are answered: health, and what is passed on to the API.
+    pub(crate) fn paths() -> Vec<&'static str> {
+        ["/healthz", "/livez", "/readyz"].into_iter().chain(Passthrough::paths()).collect()
+    }
+
     /// Answers what the API answers, and for our own health.
     pub async fn answer(&self, request: Request<Incoming>) -> Response<RequestBody> {
         match request.uri().path() {

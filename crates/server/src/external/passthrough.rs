@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use drover_access::downstream::{RequestBody, boxed};
 use drover_access::{hop, proxy};
+use drover_apiserver::http::pattern;
 use drover_apiserver::status::Status;
 use futures::future::BoxFuture;
 use http::uri::PathAndQuery;
@@ -23,7 +24,20 @@ use kube::config::AuthInfo;
 const ANSWER_LIMIT: Duration = Duration::from_secs(75);
 const IDLE_LIMIT: Duration = Duration::from_secs(60);
 /// What is the API's; other paths are not asked for.
-const PATHS: [&str; 6] = ["/api", "/apis", "/openapi", "/openid", "/version", "/.well-known"];
+const PATHS: [&str; 12] = [
+    "/api",
+    "/api/...",
+    "/apis",
+    "/apis/...",
+    "/openapi",
+    "/openapi/...",
+    "/openid",
+    "/openid/...",
+    "/version",
+    "/version/...",
+    "/.well-known",
+    "/.well-known/...",
+];
 
 type Send = dyn Fn(Request<RequestBody>) -> BoxFuture<'static, Result<Response<Incoming>, legacy::Error>>
     + std::marker::Send
@@ -48,6 +62,11 @@ impl Passthrough {
             .build(connector);
         let send = Arc::new(move |request| -> BoxFuture<'static, _> { Box::pin(http.request(request)) });
         Ok(Self { url: config.cluster_url, send })
+    }
+
+    /// The paths that are passed on, as [patterns](pattern).
+    pub(super) fn paths() -> [&'static str; 12] {
+        PATHS
     }
 
     /// The API's answer; watches stream and upgrades are joined.
@@ -102,9 +121,7 @@ pub fn no_token(url: &Uri) -> Status {
 }
 
 fn is_api(path: &str) -> bool {
-    PATHS
-        .iter()
-        .any(|known| path.strip_prefix(known).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')))
+    PATHS.iter().any(|known| pattern::matches(known, path))
 }
 
 /// Path and query of the request below the API's own address, which may have a path, too.

@@ -1,0 +1,44 @@
+//! Patterns of paths, as they are written in the code that serves them and in the documentation of who may call them.
+
+/// Whether a path belongs to a pattern. `{name}` stands for one segment, `...` at the end for one or more; a slash at the
+/// end of the path makes no difference.
+pub fn matches(pattern: &str, path: &str) -> bool {
+    let mut path = path.strip_suffix('/').unwrap_or(path).split('/');
+    for expected in pattern.strip_suffix('/').unwrap_or(pattern).split('/') {
+        let Some(segment) = path.next() else { return false };
+        match expected {
+            "..." => return !segment.is_empty() || path.next().is_some(),
+            _ if expected.starts_with('{') && !segment.is_empty() => {}
+            _ if expected == segment => {}
+            _ => return false,
+        }
+    }
+    path.next().is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::matches;
+
+    #[test]
+    fn a_pattern_names_its_paths_and_no_others() {
+        for (pattern, paths) in [
+            ("/", &["/", ""][..]),
+            ("/api", &["/api", "/api/"]),
+            ("/apis/{group}", &["/apis/apps", "/apis/apps/"]),
+            ("/assets/...", &["/assets/a", "/assets/a/b", "/assets/a/", "/assets//a"]),
+        ] {
+            assert!(paths.iter().all(|path| matches(pattern, path)), "{pattern}");
+        }
+        for (pattern, paths) in [
+            ("/", &["/api", "//"][..]),
+            ("/api", &["/apis", "/api/v1", "/", "api", "//api", "/API"]),
+            ("/apis/{group}", &["/apis", "/apis/", "/apis/apps/v1", "/apis//"]),
+            ("/assets/...", &["/assets", "/assets/", "/assetsx/a"]),
+        ] {
+            for path in paths {
+                assert!(!matches(pattern, path), "{pattern} {path}");
+            }
+        }
+    }
+}

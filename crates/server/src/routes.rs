@@ -1,0 +1,92 @@
+//! The paths of the one HTTPS port that are not the Kubernetes API's.
+//!
+//! Requests are dispatched by this table, so a path that is not in it is the API's. `docs/security.md` says of each who
+//! may call it and how it is limited, and a test compares the two.
+
+use drover_apiserver::http::pattern;
+use http::Method;
+
+/// Who answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Endpoint {
+    Tunnel,
+    Registration,
+    CaCerts,
+    CaCertsSetting,
+    Ping,
+    InstallScript,
+    Asset,
+    Images,
+    Import,
+    Cluster,
+}
+
+/// A path, or all paths of a pattern.
+#[derive(Clone, Copy, Debug)]
+pub struct Route {
+    pub path: &'static str,
+    /// The methods that are answered; others are 405. Empty: all of them, what they mean is decided behind it.
+    pub methods: &'static [Method],
+    pub(crate) endpoint: Endpoint,
+}
+
+const READ: &[Method] = &[Method::GET, Method::HEAD];
+/// HEAD would register a machine and throw its credential away.
+const REGISTER: &[Method] = &[Method::GET, Method::POST];
+const ALL: &[Method] = &[];
+
+/// Every path that is not the API's.
+pub const ROUTES: &[Route] = &[
+    Route { path: "/v3/connect", methods: &[Method::GET], endpoint: Endpoint::Tunnel },
+    Route { path: "/v3/connect/register", methods: &[Method::GET], endpoint: Endpoint::Tunnel },
+    Route { path: "/v3/connect/agent", methods: REGISTER, endpoint: Endpoint::Registration },
+    Route { path: "/cacerts", methods: READ, endpoint: Endpoint::CaCerts },
+    Route { path: "/v3/settings/cacerts", methods: READ, endpoint: Endpoint::CaCertsSetting },
+    Route { path: "/ping", methods: READ, endpoint: Endpoint::Ping },
+    Route { path: "/system-agent-install.sh", methods: READ, endpoint: Endpoint::InstallScript },
+    Route { path: "/assets/...", methods: READ, endpoint: Endpoint::Asset },
+    Route { path: "/v2", methods: READ, endpoint: Endpoint::Images },
+    Route { path: "/v2/...", methods: READ, endpoint: Endpoint::Images },
+    Route { path: "/v3/import/...", methods: READ, endpoint: Endpoint::Import },
+    Route { path: "/k8s/clusters/...", methods: ALL, endpoint: Endpoint::Cluster },
+];
+
+/// The route of a path; none if the path is the API's.
+pub(crate) fn find(path: &str) -> Option<&'static Route> {
+    ROUTES.iter().find(|route| pattern::matches(route.path, path))
+}
+
+impl Route {
+    pub(crate) fn accepts(&self, method: &Method) -> bool {
+        self.methods.is_empty() || self.methods.contains(method)
+    }
+
+    /// The value of `Allow`.
+    pub(crate) fn allowed(&self) -> String {
+        self.methods.iter().map(Method::as_str).collect::<Vec<_>>().join(", ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_path_has_its_endpoint_and_the_rest_is_the_apis() {
+        for (path, endpoint) in [
+            ("/v3/connect", Endpoint::Tunnel),
+            ("/v3/connect/agent", Endpoint::Registration),
+            ("/v2/", Endpoint::Images),
+            ("/v2/rancher/x/manifests/v1", Endpoint::Images),
+            ("/assets/drover-agent-amd64", Endpoint::Asset),
+            ("/k8s/clusters/c-m-1", Endpoint::Cluster),
+            ("/k8s/clusters/c-m-1/api/v1/nodes", Endpoint::Cluster),
+        ] {
+            assert_eq!(find(path).map(|route| route.endpoint), Some(endpoint), "{path}");
+        }
+        for path in ["/", "/api/v1/secrets", "/v3", "/v3/connect/other", "/assets", "/pingx", "/k8s/clusters"]
+        {
+            assert!(find(path).is_none(), "{path}");
+        }
+    }
+}

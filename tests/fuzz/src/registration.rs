@@ -1,0 +1,53 @@
+//! What a server says of itself when it registers as a machine, before anything of it is known.
+
+use std::collections::BTreeMap;
+
+use drover_provisioning::init::nodemarks::{check_label, is_domain};
+use drover_provisioning::machine::unmanaged::{self, Request, Target};
+use drover_provisioning::registration::check;
+use serde_json::Value;
+
+/// Headers, one on each line: what is not refused becomes objects whose labels are labels, with the roles that were asked
+/// for and no others.
+pub fn registration_headers(data: &[u8]) {
+    let mut request: Request = BTreeMap::new();
+    for line in String::from_utf8_lossy(data).lines() {
+        let Some((name, value)) = line.split_once(':') else { continue };
+        let Some(name) = name.to_ascii_lowercase().strip_prefix("x-cattle-").map(str::to_owned) else {
+            continue;
+        };
+        request.entry(name).or_default().push(value.trim().to_owned());
+    }
+    let id = request.get("id").and_then(|ids| ids.first()).cloned().unwrap_or_default();
+    if check::id_problem(&id).is_some() || check::problem(&request).is_some() {
+        return;
+    }
+    let name = unmanaged::name_of("custom-", &id);
+    assert!(is_domain(&name) && name.len() <= 63, "{name}");
+    let asked = |role: &str| unmanaged::all(&request, role).iter().any(|value| value == "true");
+    for object in unmanaged::objects(&Target { namespace: "default", cluster: "demo", name: &name }, &request)
+    {
+        let labels = object["metadata"]["labels"].as_object().expect("labels are a map");
+        for (key, value) in labels {
+            let value = value.as_str().expect("values are text");
+            let own = ["rke.cattle.io/", "cluster.x-k8s.io/", "cattle.io/"]
+                .iter()
+                .any(|domain| key.starts_with(domain));
+            assert!(own || check_label(key, value).is_ok(), "{key}={value}");
+        }
+        for (role, header) in [
+            ("rke.cattle.io/etcd-role", "role-etcd"),
+            ("rke.cattle.io/control-plane-role", "role-control-plane"),
+            ("rke.cattle.io/worker-role", "role-worker"),
+            ("cluster.x-k8s.io/control-plane", "role-control-plane"),
+        ] {
+            assert_eq!(labels.contains_key(role), asked(header), "{role}");
+        }
+        for (key, note) in object["metadata"]["annotations"].as_object().into_iter().flatten() {
+            let note = note.as_str().expect("annotations are text");
+            if key.ends_with("labels") || key.ends_with("taints") {
+                serde_json::from_str::<Value>(note).expect("lists are stored as JSON");
+            }
+        }
+    }
+}
