@@ -5,8 +5,9 @@ use drover_api::capi::v1beta2::Machine;
 use drover_api::management::v3::NodeDriver;
 use drover_api::provisioning::v1::{Cluster, RKEMachinePool};
 use drover_api::rke::v1::RKEControlPlane;
+use drover_plan::keys;
 use drover_runtime::ObjectKey;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::init::pools;
 use crate::init::template::CONFIG_API_VERSION;
@@ -70,9 +71,22 @@ pub fn namespace_in_use(clusters: &[Cluster], machines: &[Machine]) -> Option<St
     Some(format!("{who} is in it, whose servers could not be removed any more; delete that first"))
 }
 
-/// An update of a plan secret by its machine's agent keeps everything but the data: with another role, owner or finalizer
-/// a machine could make itself a server, or stay for ever.
+/// Keys of a plan secret that the server alone writes.
+const SERVER_OWNED: [&str; 4] = [keys::PLAN, keys::APPLIED_PLAN, keys::MAX_FAILURES, keys::FAILURE_THRESHOLD];
+
+/// An update of a plan secret by its machine's agent keeps everything but the agent's own data: with another role, owner
+/// or finalizer a machine could make itself a server, or stay for ever, and with another plan it would run something
+/// that the server knows nothing of.
 pub fn keep_marks(secret: &mut Value, old: &Value) {
+    if !secret["data"].is_object() {
+        secret["data"] = json!({});
+    }
+    for key in SERVER_OWNED {
+        keep(&mut secret["data"], &old["data"], key);
+        if let Some(texts) = secret.get_mut("stringData").and_then(Value::as_object_mut) {
+            texts.remove(key);
+        }
+    }
     for part in ["labels", "annotations", "finalizers", "ownerReferences"] {
         keep(&mut secret["metadata"], &old["metadata"], part);
     }
@@ -149,7 +163,6 @@ fn pools_of(cluster: &Cluster) -> impl Iterator<Item = &RKEMachinePool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     fn cluster(own: &str, pool: &str) -> Cluster {
         serde_json::from_value(json!({
@@ -189,6 +202,27 @@ mod tests {
         assert_eq!(driver_in_use(&other, &[], &[machine]), None);
         assert!(ends_driver(&local, &driver("local", false)) && ends_driver(&local, &other));
         assert!(!ends_driver(&local, &local) && !ends_driver(&driver("local", false), &local));
+    }
+
+    #[test]
+    fn an_agent_changes_neither_its_plan_nor_its_marks() {
+        let old =
+            json!({"metadata": {"labels": {"a": "b"}}, "data": {"plan": "cA==", "failure-count": "MA=="}});
+        let mut new = json!({
+            "metadata": {"labels": {"a": "c"}},
+            "data": {"plan": "eA==", "appliedPlan": "eA==", "max-failures": "eA==", "failure-count": "MQ=="},
+            "stringData": {"plan": "x", "success-count": "1"},
+        });
+        keep_marks(&mut new, &old);
+        let wanted = json!({
+            "metadata": {"labels": {"a": "b"}},
+            "data": {"plan": "cA==", "failure-count": "MQ=="},
+            "stringData": {"success-count": "1"},
+        });
+        assert_eq!(new, wanted);
+        let mut emptied = json!({"metadata": {}});
+        keep_marks(&mut emptied, &old);
+        assert_eq!(emptied["data"], json!({"plan": "cA=="}));
     }
 
     #[test]

@@ -49,4 +49,8 @@ pub mod conditions {
     pub const CONFIG_ACCEPTED: &str = "ConfigAccepted";
     /// On RKEControlPlanes, only while a change is on its way to the machines: which.
     pub const UPDATING: &str = "Updating";
+    /// On Machines: False while keys of the plan secret hold what they are not for; absent if they never did.
+    pub const PLAN_SECRET_READABLE: &str = "PlanSecretReadable";
+    /// Reason of a Machine's `Reconciled` that is Unknown though it has its plan: what it says of its probes cannot be read.
+    pub const HEALTH_UNKNOWN: &str = "HealthUnknown";
 }

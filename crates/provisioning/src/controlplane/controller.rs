@@ -1,5 +1,6 @@
 //! The controllers of RKEControlPlanes and of plan secrets.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use drover_api::capi::v1beta2 as capi;
@@ -8,14 +9,18 @@ use drover_api::finalizers::cattle::RKE_CONTROL_PLANE;
 use drover_api::rke::v1::{self as rke, RKEControlPlane};
 use drover_runtime::events::Note;
 use drover_runtime::{Error, Next, ObjectKey, Reconciler};
+use jiff::{SignedDuration, Timestamp};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::observe::{self, state_secret_name};
+use super::planner::garbage::Garbage;
 use super::planner::pass::{Action, End, decide};
 use super::planner::runtime::Runtime;
 use super::planner::status;
 use super::planner::{change, events};
 use super::plansecret::{self, PlanApplied};
+use super::readable::{Live, readable};
 use crate::conditions as generic;
 use crate::context::Context;
 use crate::controlplane::planner::node::base64_encode;
@@ -101,12 +106,13 @@ impl Planner {
                 let patch = json!({"spec": {"paused": false}});
                 self.writer.merge(capi::API_VERSION, "Cluster", &key, patch).await
             }
-            Action::MachineReconciled { machine, message, up_to_date } => {
+            Action::MachineReconciled { machine, message, unknown, up_to_date } => {
                 let text = message.as_deref().unwrap_or_default();
                 let mut said = vec![match message {
                     None => Said { type_: conditions::RECONCILED, value: "True", reason: "Reconciled", text },
                     Some(_) => {
-                        Said { type_: conditions::RECONCILED, value: "Unknown", reason: "Waiting", text }
+                        let reason = if *unknown { conditions::HEALTH_UNKNOWN } else { "Waiting" };
+                        Said { type_: conditions::RECONCILED, value: "Unknown", reason, text }
                     }
                 }];
                 said.extend(up_to_date.map(|current| match current {
@@ -205,15 +211,39 @@ impl Planner {
     }
 }
 
+/// The least time between two repairs of one secret: a machine that writes garbage again and again must not make the
+/// server write as often.
+const REPAIR_PAUSE: SignedDuration = SignedDuration::from_secs(10);
+
 /// Reconciles one plan secret.
 pub struct PlanSecrets {
     context: Context,
     writer: Writer,
+    /// When a secret was repaired last.
+    repaired: Mutex<HashMap<ObjectKey, Timestamp>>,
 }
 
 impl PlanSecrets {
     pub fn new(context: &Context) -> Self {
-        Self { context: context.clone(), writer: Writer::new(&context.store, "plansecret", "machine") }
+        Self {
+            context: context.clone(),
+            writer: Writer::new(&context.store, "plansecret", "machine"),
+            repaired: Mutex::default(),
+        }
+    }
+
+    /// Until when a secret is not repaired again.
+    fn pause(&self, key: &ObjectKey, garbage: &[Garbage]) -> Option<Timestamp> {
+        if !garbage.iter().any(Garbage::is_repaired) {
+            return None;
+        }
+        let (now, mut repaired) = (self.context.now(), self.repaired.lock());
+        let until = repaired.get(key).and_then(|last| last.checked_add(REPAIR_PAUSE).ok());
+        if until.is_none_or(|until| until <= now) {
+            repaired.insert(key.clone(), now);
+            return None;
+        }
+        until
     }
 }
 
@@ -222,7 +252,10 @@ impl Reconciler for PlanSecrets {
 
     async fn reconcile(&self, key: ObjectKey) -> Result<Next, Error> {
         let store = &self.context.store;
-        let Some(secret) = store.secrets.get(&key) else { return Ok(Next::EVENT) };
+        let Some(secret) = store.secrets.get(&key) else {
+            self.repaired.lock().remove(&key);
+            return Ok(Next::EVENT);
+        };
         if secret.type_.as_deref() != Some(drover_api::secret_types::MACHINE_PLAN)
             || secret.metadata.deletion_timestamp.is_some()
         {
@@ -233,34 +266,52 @@ impl Reconciler for PlanSecrets {
         };
         let control_plane = store.control_planes.get(&key.sibling(label(labels::CLUSTER_NAME)));
         let version = control_plane.map(|cp| cp.spec.kubernetes_version.clone()).unwrap_or_default();
-        let decision = plansecret::decide(&secret, Runtime::of_version(&version), self.context.now());
+        let now = self.context.now();
+        let decision = plansecret::decide(&secret, Runtime::of_version(&version), now);
         let told = plansecret::announce(
             decision.secret.as_ref().unwrap_or(&*secret),
             &self.context.settings.now().agent_offer,
         );
-        if let Some(next) = told.as_ref().or(decision.secret.as_ref()) {
+        let pause = self.pause(&key, &decision.garbage);
+        if let (None, Some(next)) = (pause, told.as_ref().or(decision.secret.as_ref())) {
             self.writer.put_secret(next).await?;
         }
-        let machine = key.sibling(label(labels::MACHINE_NAME));
+        let Some(machine) = observe::machine_of(store, &secret) else {
+            return Ok(self.context.next(decision.look_again));
+        };
+        let live = machine.status.as_ref().and_then(|status| {
+            status.conditions.iter().find(|c| c.type_ == conditions::PLAN_SECRET_READABLE)
+        });
+        let live =
+            live.map(|c| Live { value: &c.status, message: &c.message, since: c.last_transition_time.0 });
+        let (readable, until) = readable(&decision.garbage, &key.to_string(), pause.is_none(), live, now);
         let type_ = conditions::PLAN_APPLIED;
-        let said = match &decision.plan_applied {
+        let mut said: Vec<Said<'_>> = Vec::new();
+        said.extend(match &decision.plan_applied {
             None => None,
             Some(PlanApplied::True) => Some(Said { type_, value: "True", reason: "PlanApplied", text: "" }),
             Some(PlanApplied::False(text)) => Some(Said { type_, value: "False", reason: "Error", text }),
-        };
-        if let Some(said) = said {
-            set_machine_conditions(&self.context, &self.writer, &machine, &[said]).await?;
+        });
+        said.extend(readable.as_ref().map(|readable| Said {
+            type_: conditions::PLAN_SECRET_READABLE,
+            value: readable.value,
+            reason: readable.reason,
+            text: &readable.message,
+        }));
+        if !said.is_empty() || live.is_some() {
+            let machine = ObjectKey::of(machine.as_ref());
+            set_machine_conditions(&self.context, &self.writer, &machine, &said).await?;
         }
         // The condition only tells that nothing fails; this is the moment when the plan has become the applied one.
         let applied = |secret: &k8s_openapi::api::core::v1::Secret| {
             secret.data.as_ref().and_then(|data| data.get("appliedPlan")).cloned()
         };
         let new = decision.secret.as_ref().is_some_and(|next| applied(next) != applied(&secret));
-        if let (true, Some(machine)) = (new, store.machines.get(&machine)) {
+        if new && decision.garbage.is_empty() {
             let note = Note::normal("PlanApplied", "The machine has applied its plan");
             self.context.events.tell(machine.as_ref(), [&note]);
         }
-        Ok(self.context.next(decision.look_again))
+        Ok(self.context.next([decision.look_again, pause, until].into_iter().flatten().min()))
     }
 }
 
@@ -278,6 +329,10 @@ impl Said<'_> {
     fn note(&self) -> Option<Note> {
         match (self.type_, self.value) {
             (conditions::PLAN_APPLIED, "False") => Some(Note::warning("PlanFailed", self.text)),
+            (conditions::PLAN_SECRET_READABLE, "False") => {
+                Some(Note::warning("PlanSecretUnreadable", self.text))
+            }
+            (conditions::PLAN_SECRET_READABLE, _) => Some(Note::warning("PlanSecretRepaired", self.text)),
             (conditions::RECONCILED, "True") => {
                 Some(Note::normal("Reconciled", "The machine is configured as its control plane says"))
             }

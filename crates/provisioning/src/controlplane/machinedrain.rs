@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use serde_json::json;
 
 use super::drain;
+use super::observe::machine_of;
 use crate::context::Context;
 use crate::controlplane::planner::write::with_annotation;
 use crate::downstream::Removal;
@@ -156,7 +157,7 @@ impl MachineDrain {
     fn place(&self, key: &ObjectKey, secret: &Secret) -> Option<(String, String)> {
         let store = &self.context.store;
         let label = |name: &str| secret.metadata.labels.as_ref()?.get(name).cloned();
-        let machine = store.machines.get(&key.sibling(label(labels::MACHINE_NAME)?))?;
+        let machine = machine_of(store, secret)?;
         let node = machine.status.as_ref()?.node_ref.as_ref()?.name.clone();
         let control_plane = store.control_planes.get(&key.sibling(label(labels::CLUSTER_NAME)?))?;
         Some((control_plane.spec.management_cluster_name.clone(), node))

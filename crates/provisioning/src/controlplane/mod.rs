@@ -7,3 +7,4 @@ pub mod manifest;
 pub mod observe;
 pub mod planner;
 pub mod plansecret;
+pub mod readable;

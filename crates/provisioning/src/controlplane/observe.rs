@@ -1,6 +1,7 @@
 //! Reads everything a planner pass looks at.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use drover_api::capi::v1beta2 as capi;
 use drover_api::names::safe_concat_name;
@@ -21,6 +22,7 @@ use crate::init::token::secret_name;
 use crate::init::twin::DEFAULT_TOKEN;
 use crate::keys::{annotations, conditions, labels};
 use crate::owner::owner_name;
+use crate::store::Store;
 
 /// Name of the secret with a cluster's join tokens.
 pub fn state_secret_name(cluster: &str) -> String {
@@ -140,6 +142,15 @@ fn state_secret(secret: Option<&Secret>) -> StateSecret {
 pub fn text(secret: &Secret, key: &str) -> Option<String> {
     let value = secret.data.as_ref()?.get(key)?;
     String::from_utf8(value.0.clone()).ok().filter(|text| !text.is_empty())
+}
+
+/// The Machine that a plan secret is of. The secret names it in a label, which its holder may be able to change; so the
+/// Machine must name the secret too.
+pub fn machine_of(store: &Store, secret: &Secret) -> Option<Arc<capi::Machine>> {
+    let name = secret.metadata.labels.as_ref()?.get(labels::MACHINE_NAME)?;
+    let machine = store.machines.get(&ObjectKey::of(secret).sibling(name))?;
+    let bootstrap = machine.spec.bootstrap.config_ref.as_ref()?;
+    (Some(plan_name(&bootstrap.name)) == secret.metadata.name).then_some(machine)
 }
 
 /// The Machine as the planner sees it; none if it is not bootstrapped by us.

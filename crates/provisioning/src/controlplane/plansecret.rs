@@ -9,7 +9,8 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 
-use super::planner::node::{NodeState, read_periodic_output};
+use super::planner::garbage::{Garbage, Repair};
+use super::planner::node::NodeState;
 use super::planner::runtime::Runtime;
 use super::planner::tier::with_reason;
 use super::planner::write::rfc3339;
@@ -26,6 +27,8 @@ pub struct Decision {
     pub plan_applied: Option<PlanApplied>,
     /// Look again then.
     pub look_again: Option<Timestamp>,
+    /// Values that are not what their keys are for. Those that can be repaired are, in `secret`.
+    pub garbage: Vec<Garbage>,
 }
 
 /// Condition `PlanApplied`.
@@ -40,13 +43,15 @@ pub fn decide(secret: &Secret, runtime: Runtime, now: Timestamp) -> Decision {
     let empty = Default::default();
     let data = secret.data.as_ref().unwrap_or(&empty);
     let node = NodeState::from_data(data);
-    let mut decision = Decision::default();
-    if node.plan_bytes.is_empty() || node.corrupt.is_some() {
+    let mut next = secret.clone();
+    repair(&mut next, &node.garbage);
+    let mut decision = Decision { garbage: node.garbage.clone(), ..Decision::default() };
+    if node.plan_bytes.is_empty() {
+        decision.secret = (next != *secret).then_some(next);
         return decision;
     }
     let bytes = |key: &str| data.get(key).map(|value| value.0.as_slice()).unwrap_or_default();
     let sum = checksum(&node.plan_bytes);
-    let mut next = secret.clone();
 
     let failed_this = bytes(keys::FAILED_CHECKSUM) == sum.as_bytes() && node.failure_count > 0;
     let given_up = node.state == Some(PlanState::Failed);
@@ -143,12 +148,21 @@ fn hint(secret: &Secret, runtime: Runtime) -> String {
     )
 }
 
+/// Writes the right values of keys that are Drover's to write.
+fn repair(secret: &mut Secret, garbage: &[Garbage]) {
+    for Garbage { key, repair, .. } in garbage {
+        let data = secret.data.get_or_insert_default();
+        match repair {
+            Repair::Value(value) => drop(data.insert(key.to_string(), ByteString(value.clone()))),
+            Repair::Remove => drop(data.remove(*key)),
+            Repair::Plan | Repair::Agent => {}
+        }
+    }
+}
+
 /// Output of periodic instructions that the plan no longer has.
 fn prune_periodic_output(secret: &mut Secret, node: &NodeState) {
-    let Some(packed) = secret.data.as_ref().and_then(|data| data.get(keys::APPLIED_PERIODIC_OUTPUT)) else {
-        return;
-    };
-    let Ok(mut output) = read_periodic_output(Some(&packed.0)) else { return };
+    let mut output = node.periodic_output.clone();
     let before = output.len();
     output.retain(|name, _| {
         node.plan.as_ref().is_some_and(|plan| plan.periodic_instructions.iter().any(|p| &p.name == name))
@@ -173,8 +187,11 @@ pub(super) fn gzip(bytes: &[u8]) -> Vec<u8> {
 fn retry_at(last_apply: &[u8], failures: i64, now: Timestamp) -> Timestamp {
     let pause = COOLDOWN * i32::try_from(failures.clamp(1, 6)).unwrap_or(6);
     match parse_unix_date(&String::from_utf8_lossy(last_apply)) {
-        Some(last) => last.checked_add(pause).unwrap_or(now),
-        None => now,
+        // A time in the far future tells nothing, and would keep the plan from ever being tried again.
+        Some(last) if last <= now.saturating_add(pause).unwrap_or(now) => {
+            last.checked_add(pause).unwrap_or(now)
+        }
+        _ => now,
     }
 }
 

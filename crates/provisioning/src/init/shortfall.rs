@@ -93,10 +93,11 @@ fn is_of_another_template(machine: &Machine, deployment: &str, seen: &Seen<'_>) 
     template.as_str() != Some(&set.spec.template.spec.infrastructure_ref.name)
 }
 
-/// The planner says so of every machine that has its plan.
+/// The planner says so of every machine that has its plan. One whose health cannot be read has it too.
 fn is_configured(machine: &Machine) -> bool {
     let conditions = machine.status.as_ref().map(|status| &status.conditions[..]).unwrap_or_default();
-    conditions.iter().any(|condition| condition.type_ == conditions::RECONCILED && condition.status == "True")
+    let reconciled = conditions.iter().find(|condition| condition.type_ == conditions::RECONCILED);
+    reconciled.is_some_and(|c| c.status == "True" || c.reason == conditions::HEALTH_UNKNOWN)
 }
 
 #[cfg(test)]

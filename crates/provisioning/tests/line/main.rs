@@ -6,6 +6,7 @@
 mod cluster;
 mod crash;
 mod custom;
+mod garbage;
 mod late;
 mod players;
 mod ready;

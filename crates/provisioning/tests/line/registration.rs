@@ -28,7 +28,7 @@ pub(crate) fn decoded(secret: &Value, key: &str) -> String {
 }
 
 /// Name of each bootstrap secret, and the token in its script.
-async fn bootstrap_tokens(world: &World) -> Vec<(String, String)> {
+pub(crate) async fn bootstrap_tokens(world: &World) -> Vec<(String, String)> {
     let secrets = world.objects.list("v1", "Secret").await;
     let scripts = secrets.iter().filter(|secret| secret["type"] == "rke.cattle.io/bootstrap");
     scripts
@@ -51,7 +51,7 @@ pub(crate) async fn registration_token(world: &World) -> String {
 }
 
 /// Registers with a bootstrap token: the plan secret's name, and a client with the credential that was given.
-async fn registered(world: &World, manager: &Manager, token: &str, id: &str) -> (String, Client) {
+pub(crate) async fn registered(world: &World, manager: &Manager, token: &str, id: &str) -> (String, Client) {
     let answer = manager.connect.agent(&call(token, &[("id", id)])).await;
     assert_eq!(answer.status, 200, "{answer:?}");
     let body: Value = serde_json::from_str(&answer.body).unwrap();

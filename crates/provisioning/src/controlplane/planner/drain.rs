@@ -7,6 +7,7 @@ use drover_plan::Plan;
 use serde_json::json;
 
 use super::entry::Entry;
+use super::failure::shorten;
 use super::render::instructions::{DRAIN_HASH, install_env};
 
 /// Whether a plan may be written now.
@@ -41,7 +42,7 @@ pub fn before_plan(desired: &Plan, entry: &Entry, machines: usize, options: Opti
     } else if error.is_empty() || error.contains("error trying to reach service") {
         Step::Wait(None)
     } else {
-        Step::Wait(Some(format!("error draining machine {}: {error}", entry.name())))
+        Step::Wait(Some(format!("error draining machine {}: {}", entry.name(), shorten(error))))
     }
 }
 
@@ -49,11 +50,20 @@ pub fn before_plan(desired: &Plan, entry: &Entry, machines: usize, options: Opti
 pub fn after_plan(entry: &Entry) -> Step {
     let options = entry.annotation(annotations::DRAIN_OPTIONS);
     let uncordon = entry.annotation(annotations::UNCORDON);
+    // Marks that no drain can come of would keep the machine, and its place, for ever.
+    let unreadable = serde_json::from_str::<DrainOptions>(options).is_err();
+    if unreadable && let Some(key) = MARKS.into_iter().find(|key| !entry.annotation(key).is_empty()) {
+        return Step::Annotate(key, String::new());
+    }
     if !options.is_empty() && uncordon != options {
         return Step::Annotate(annotations::UNCORDON, options.to_owned());
     }
     if uncordon.is_empty() { Step::Proceed } else { Step::Wait(None) }
 }
+
+/// What a drain leaves on a plan secret, if it is cut off.
+const MARKS: [&str; 4] =
+    [annotations::DRAIN_OPTIONS, annotations::UNCORDON, annotations::PRE_DRAIN, annotations::POST_DRAIN];
 
 fn is_disruptive(entry: &Entry, desired: &Plan) -> bool {
     let applied =

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::keys::{annotations, labels};
+use drover_plan::keys;
 use k8s_openapi::api::core::v1::Secret;
 
 use super::node::NodeState;
@@ -126,6 +127,32 @@ impl Entry {
 
     pub fn has_plan(&self) -> bool {
         self.node.plan.as_ref().is_some_and(|plan| !plan.instructions.is_empty())
+    }
+
+    /// The plan that was delivered is gone: somebody overwrote or removed it.
+    pub fn lost_plan(&self) -> bool {
+        let node = &self.node;
+        !self.has_plan() && (node.applied_plan.is_some() || node.garbage_in(keys::PLAN).is_some())
+    }
+
+    /// What is unusable in the plan secret, in words, and of which keys.
+    pub fn garbage(&self, keys: &[&str]) -> Option<String> {
+        let secret =
+            self.secret.as_ref().and_then(|secret| secret.metadata.name.as_deref()).unwrap_or_default();
+        let name = format!("{}/{secret}", self.machine.namespace);
+        let told: Vec<String> = self
+            .node
+            .garbage
+            .iter()
+            .filter(|garbage| keys.contains(&garbage.key))
+            .map(|garbage| garbage.message(&name))
+            .collect();
+        (!told.is_empty()).then(|| told.join("; "))
+    }
+
+    /// Whether the machine runs its plan cannot be told, though once it did.
+    pub fn is_unknown(&self) -> bool {
+        self.node.health_unknown() && self.node.in_sync && self.probes_usable()
     }
 
     /// The probes of the current plan passed once.

@@ -65,6 +65,12 @@ fn written(scope: &Scope, machine: &str, reason: &str) -> Option<Note> {
             "PlanWritten",
             format!("Wrote files of Machine {machine} that nothing is restarted for"),
         ),
+        "plan repaired" => Note::warning(
+            "PlanRepaired",
+            format!(
+                "Wrote the plan of Machine {machine} again: the key plan of its plan secret was overwritten or removed"
+            ),
+        ),
         "initial plan" | "plan changed" => Note::normal(
             "PlanWritten",
             format!("Wrote the plan of Machine {machine} for {version}: {reason}"),

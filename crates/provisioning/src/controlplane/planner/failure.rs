@@ -1,18 +1,16 @@
 //! Why a machine could not apply its plan, as one line for people: from what its agent reported.
 
 use std::collections::BTreeMap;
-use std::io::Read;
 
 use drover_plan::{Plan, keys};
 
+use super::garbage;
 use super::node::base64_decode;
 
 /// What a condition's message has room for.
 const LIMIT: usize = 900;
 /// So much of the beginning of a longer one stays.
 const HEAD: usize = 600;
-/// Outputs come from a machine.
-const UNPACKED_LIMIT: u64 = 16 << 20;
 
 /// The reason in the secret's `failed-output`; empty if none can be read there. Equal failures give equal reasons,
 /// whenever they happen: the times in them are left out, so that another attempt is no news.
@@ -34,9 +32,7 @@ pub fn reason(plan: Option<&Plan>, packed: Option<&[u8]>) -> String {
 }
 
 fn unpack(packed: &[u8]) -> Option<BTreeMap<String, String>> {
-    let mut text = Vec::new();
-    flate2::read::GzDecoder::new(packed).take(UNPACKED_LIMIT).read_to_end(&mut text).ok()?;
-    let outputs: BTreeMap<String, String> = drover_plan::from_slice(&text).ok()?;
+    let outputs: BTreeMap<String, String> = garbage::unpack(packed).ok()?;
     let plain = |text: &str| String::from_utf8_lossy(&base64_decode(text).unwrap_or_default()).into_owned();
     Some(outputs.into_iter().map(|(name, output)| (name, plain(&output))).collect())
 }
@@ -96,7 +92,7 @@ fn without_times(text: &str) -> String {
 }
 
 /// One line. Of a long one beginning and end stay: what was tried first, and where it ended.
-fn shorten(text: &str) -> String {
+pub fn shorten(text: &str) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let length = line.chars().count();
     if length <= LIMIT {

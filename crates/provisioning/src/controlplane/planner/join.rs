@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use drover_plan::keys;
 use serde_json::Value;
 
 use super::entry::Entry;
@@ -46,7 +47,35 @@ fn etcd_only_url(entry: &Entry, runtime: Runtime) -> Option<String> {
         Some(v6) => v6.split(']').next()?,
         None => host.split(':').next()?,
     };
-    Some(url(address, runtime))
+    is_host(address).then(|| url(address, runtime))
+}
+
+/// An address or a name, and not whatever else a machine may say.
+fn is_host(text: &str) -> bool {
+    let is_name = |part: &str| {
+        (1..=63).contains(&part.len())
+            && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+            && !part.starts_with('-')
+            && !part.ends_with('-')
+    };
+    text.parse::<IpAddr>().is_ok() || (text.len() <= 253 && text.split('.').all(is_name))
+}
+
+/// Why an init node has no URL yet, if it is its own report that cannot be used; else empty.
+pub fn missing_url(entry: &Entry) -> String {
+    if !(entry.is_only_etcd() && entry.is_init_node()) {
+        return String::new();
+    }
+    let key = keys::APPLIED_PERIODIC_OUTPUT;
+    let told = |name: &str| entry.node.periodic_output.contains_key(name);
+    entry.garbage(&[key]).unwrap_or_else(|| match told("etcd-name") && told("capture-address") {
+        true => format!(
+            "key {key} of its plan secret tells no address: etcd-name and capture-address must name one member of etcd \
+             and its client URL; look at rancher-system-agent on Machine {}",
+            entry.name()
+        ),
+        false => String::new(),
+    })
 }
 
 /// The URL a worker joins: the one it has while its server still stands, else one chosen by the Machine's

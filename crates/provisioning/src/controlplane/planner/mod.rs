@@ -6,6 +6,7 @@ pub mod drain;
 pub mod entry;
 pub mod events;
 pub mod failure;
+pub mod garbage;
 pub mod initnode;
 pub mod join;
 pub mod node;

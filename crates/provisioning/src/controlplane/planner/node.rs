@@ -1,12 +1,11 @@
 //! What a machine plan secret says about its machine, derived from its data keys.
 
 use std::collections::BTreeMap;
-use std::io::Read;
 
-use drover_plan::{PeriodicInstructionOutput, Plan, PlanState, ProbeStatus, checksum, keys};
-use k8s_openapi::ByteString;
+use drover_plan::{PeriodicInstructionOutput, Plan, PlanState, checksum, keys};
 
 use super::failure;
+use super::garbage::{Data, Garbage, Reader, Repair};
 
 /// The secret's data, understood.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -29,17 +28,25 @@ pub struct NodeState {
     /// -1: retry for ever.
     pub max_failures: i64,
     pub periodic_output: BTreeMap<String, PeriodicInstructionOutput>,
-    /// Why this secret cannot be understood. Only this machine suffers from it.
-    pub corrupt: Option<String>,
+    /// Values that are not what their keys are for. Only this machine suffers from them.
+    pub garbage: Vec<Garbage>,
 }
 
 impl NodeState {
-    /// Reads the data of a plan secret. Never fails: what cannot be read is recorded in `corrupt`.
-    pub fn from_data(data: &BTreeMap<String, ByteString>) -> Self {
-        match read(data) {
-            Ok(state) => state,
-            Err(problem) => Self { corrupt: Some(problem), ..Self::default() },
-        }
+    /// Reads the data of a plan secret. Never fails: a value that cannot be used is recorded in `garbage`, and read as
+    /// what it will be once it is repaired.
+    pub fn from_data(data: &Data) -> Self {
+        read(data)
+    }
+
+    /// The unusable value of a key.
+    pub fn garbage_in(&self, key: &str) -> Option<&Garbage> {
+        self.garbage.iter().find(|garbage| garbage.key == key)
+    }
+
+    /// The machine says something of its probes that cannot be read.
+    pub fn health_unknown(&self) -> bool {
+        self.garbage_in(keys::PROBE_STATUSES).is_some()
     }
 
     /// The plan was applied as it stands, but its probes did not pass.
@@ -66,94 +73,93 @@ pub fn base64_encode(bytes: impl AsRef<[u8]>) -> String {
     base64::engine::general_purpose::STANDARD.encode(bytes)
 }
 
-fn read(data: &BTreeMap<String, ByteString>) -> Result<NodeState, String> {
-    let bytes = |key: &str| data.get(key).map(|value| value.0.as_slice()).filter(|value| !value.is_empty());
-    let plan_bytes = bytes(keys::PLAN).unwrap_or_default().to_vec();
-    let plan = parse_plan(keys::PLAN, bytes(keys::PLAN))?;
-    let applied_plan = parse_plan(keys::APPLIED_PLAN, bytes(keys::APPLIED_PLAN))?;
-    let failure_count = parse_number(keys::FAILURE_COUNT, bytes(keys::FAILURE_COUNT))?.unwrap_or(0);
-    let threshold = parse_number(keys::FAILURE_THRESHOLD, bytes(keys::FAILURE_THRESHOLD))?.unwrap_or(1);
-    let max_failures = parse_number(keys::MAX_FAILURES, bytes(keys::MAX_FAILURES))?.unwrap_or(-1);
-    let state = match bytes(keys::PLAN_STATE) {
+fn read(data: &Data) -> NodeState {
+    let mut reader = Reader::new(data);
+    let mut plan_bytes = reader.bytes(keys::PLAN).unwrap_or_default().to_vec();
+    let plan = reader.plan(keys::PLAN, || Repair::Plan);
+    if plan.is_none() {
+        plan_bytes.clear();
+    }
+    let sum = (!plan_bytes.is_empty()).then(|| checksum(&plan_bytes));
+    let is_this = |value: Option<&[u8]>| sum.is_some() && value == sum.as_deref().map(str::as_bytes);
+    let failed_this = is_this(reader.bytes(keys::FAILED_CHECKSUM));
+    let applied_this = is_this(reader.bytes(keys::APPLIED_CHECKSUM)) && !failed_this;
+
+    // Where the agent has told the outcome, that is the state; else the plan is tried again.
+    let told = match sum {
         None => None,
-        Some(value) => Some(
-            PlanState::parse(value)
-                .ok_or_else(|| format!("key plan-state holds {:?}", String::from_utf8_lossy(value)))?,
-        ),
+        Some(_) if applied_this => Some(PlanState::Succeeded),
+        Some(_) => Some(PlanState::Pending),
     };
-    let probes: Option<BTreeMap<String, ProbeStatus>> = match bytes(keys::PROBE_STATUSES) {
-        None => None,
-        Some(value) => Some(
-            drover_plan::from_slice(value)
-                .map_err(|error| format!("key probe-statuses is not valid: {error}"))?,
-        ),
+    let mut state =
+        reader.state(|| told.map_or(Repair::Remove, |state| Repair::Value(state.as_str().into())));
+    if reader.has_garbage(keys::PLAN_STATE) {
+        state = told;
+    }
+    let is_applied = applied_this && state != Some(PlanState::Failed);
+    let same = reader.bytes(keys::APPLIED_PLAN) == Some(&plan_bytes[..]) && plan.is_some();
+    let mut applied_is_plan = same;
+    let mut applied_plan = if same {
+        plan.clone()
+    } else {
+        let copy = || if is_applied { Repair::Value(plan_bytes.clone()) } else { Repair::Remove };
+        reader.plan(keys::APPLIED_PLAN, copy)
     };
+    if reader.has_garbage(keys::APPLIED_PLAN) && is_applied {
+        (applied_plan, applied_is_plan) = (plan.clone(), true);
+    }
+    // A failure that the agent has told of remains one.
+    let counted = if failed_this { "1" } else { "0" };
+    let mut failure_count = reader.count(keys::FAILURE_COUNT, || Repair::Value(counted.into())).unwrap_or(0);
+    if reader.has_garbage(keys::FAILURE_COUNT) {
+        failure_count = i64::from(failed_this);
+    }
+    let threshold = reader.limit(keys::FAILURE_THRESHOLD).unwrap_or(1);
+    let max_failures = reader.limit(keys::MAX_FAILURES).unwrap_or(-1);
+    let probes = reader.probes();
+    let health_unknown = reader.has_garbage(keys::PROBE_STATUSES);
     let unhealthy: Vec<String> =
         probes.iter().flatten().filter(|(_, status)| !status.healthy).map(|(name, _)| name.clone()).collect();
+    let unasked = !health_unknown
+        && probes.iter().flatten().all(|(_, status)| status.healthy || status.failure_count == 0);
 
-    let unasked = probes.iter().flatten().all(|(_, status)| status.healthy || status.failure_count == 0);
-
-    let of_this_plan =
-        !plan_bytes.is_empty() && bytes(keys::FAILED_CHECKSUM) == Some(checksum(&plan_bytes).as_bytes());
-    let failure =
-        if of_this_plan { failure::reason(plan.as_ref(), bytes(keys::FAILED_OUTPUT)) } else { String::new() };
-    let checksum_failed =
-        failure_count > 0 && of_this_plan && !(failure_count < threshold || threshold == -1);
-    let failed = state == Some(PlanState::Failed) || (checksum_failed && state != Some(PlanState::Succeeded));
-    let in_sync = match state {
-        Some(PlanState::Succeeded) => true,
-        Some(PlanState::InProgress | PlanState::Failed | PlanState::Cancelled) => false,
-        Some(PlanState::Pending) | None => {
-            !plan_bytes.is_empty() && bytes(keys::APPLIED_PLAN) == Some(plan_bytes.as_slice())
-        }
+    let failure = if failed_this {
+        failure::reason(plan.as_ref(), reader.bytes(keys::FAILED_OUTPUT))
+    } else {
+        String::new()
     };
-    Ok(NodeState {
+    let checksum_failed = failure_count > 0 && failed_this && !(failure_count < threshold || threshold == -1);
+    let failed = state == Some(PlanState::Failed) || (checksum_failed && state != Some(PlanState::Succeeded));
+    let in_sync = plan.is_some()
+        && match state {
+            Some(PlanState::Succeeded) => true,
+            Some(PlanState::InProgress | PlanState::Failed | PlanState::Cancelled) => false,
+            Some(PlanState::Pending) | None => applied_is_plan,
+        };
+    let periodic_output = reader.output(keys::APPLIED_PERIODIC_OUTPUT);
+    reader.look_at_the_rest();
+    NodeState {
         plan,
         plan_bytes,
         applied_plan,
         state,
         in_sync,
         failed,
-        healthy: unhealthy.is_empty(),
+        healthy: unhealthy.is_empty() && !health_unknown,
         unhealthy,
         unasked,
         failure_count,
         failure,
         max_failures,
-        periodic_output: read_periodic_output(bytes(keys::APPLIED_PERIODIC_OUTPUT))?,
-        corrupt: None,
-    })
-}
-
-/// The periodic output as the agent packed it: gzip around JSON. Bounded, because it comes from a machine.
-pub fn read_periodic_output(
-    packed: Option<&[u8]>,
-) -> Result<BTreeMap<String, PeriodicInstructionOutput>, String> {
-    const LIMIT: u64 = 16 << 20;
-    let Some(packed) = packed.filter(|bytes| !bytes.is_empty()) else { return Ok(BTreeMap::new()) };
-    let mut text = Vec::new();
-    flate2::read::GzDecoder::new(packed)
-        .take(LIMIT)
-        .read_to_end(&mut text)
-        .map_err(|error| format!("key applied-periodic-output is not gzip: {error}"))?;
-    drover_plan::from_slice(&text)
-        .map_err(|error| format!("key applied-periodic-output is not valid: {error}"))
-}
-
-fn parse_plan(key: &str, bytes: Option<&[u8]>) -> Result<Option<Plan>, String> {
-    let Some(bytes) = bytes else { return Ok(None) };
-    drover_plan::from_slice(bytes).map(Some).map_err(|error| format!("key {key} is not a plan: {error}"))
-}
-
-fn parse_number(key: &str, bytes: Option<&[u8]>) -> Result<Option<i64>, String> {
-    let Some(bytes) = bytes else { return Ok(None) };
-    let text = String::from_utf8_lossy(bytes);
-    text.trim().parse().map(Some).map_err(|_| format!("key {key} holds {text:?}, which is not a number"))
+        periodic_output,
+        garbage: reader.garbage,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use k8s_openapi::ByteString;
 
     fn data(pairs: &[(&str, &str)]) -> BTreeMap<String, ByteString> {
         pairs.iter().map(|(k, v)| (k.to_string(), ByteString(v.as_bytes().to_vec()))).collect()
@@ -204,7 +210,7 @@ mod tests {
             [("plan", "{"), ("failure-count", "x"), ("plan-state", "odd"), ("probe-statuses", "[]")]
         {
             let state = NodeState::from_data(&data(&[(key, value)]));
-            assert!(state.corrupt.as_deref().unwrap_or_default().contains(key), "{key}: {state:?}");
+            assert!(state.garbage_in(key).is_some(), "{key}: {state:?}");
             assert!(!state.in_sync && state.plan.is_none());
         }
     }

@@ -86,6 +86,8 @@ pub enum Action {
     MachineReconciled {
         machine: String,
         message: Option<String>,
+        /// The Machine has its plan, and only its health cannot be read.
+        unknown: bool,
         up_to_date: Option<bool>,
     },
     /// The version that the Machine's plan has brought it to, for people to see.
@@ -116,6 +118,8 @@ pub struct Decision {
     pub marks: Marks,
     /// Configuration keys that were left out because no machine knows them.
     pub refused: BTreeSet<String>,
+    /// Machines that cannot be judged, and why; empty if there are none.
+    pub unknown: String,
 }
 
 /// Facts of a pass that go into the status. `None` leaves what is there.
@@ -129,15 +133,27 @@ pub struct Marks {
 
 /// Runs a pass.
 pub fn decide(scope: &Scope, now: Timestamp) -> Decision {
-    let mut pass = Pass { scope, now, actions: vec![], marks: Marks::default(), refused: BTreeSet::new() };
+    let mut pass = Pass {
+        scope,
+        now,
+        actions: vec![],
+        marks: Marks::default(),
+        refused: BTreeSet::new(),
+        unknown: vec![],
+    };
+    let unknown = |pass: &Pass<'_>| pass.unknown.join("; ");
     let end = match pass.run() {
         Ok(()) => End::Ready,
+        Err(End::Waiting(message)) if !pass.unknown.is_empty() => {
+            End::Waiting(format!("{message}; {}", unknown(&pass)))
+        }
         Err(end) => end,
     };
+    let unknown = unknown(&pass);
     if end == End::Ready {
         pass.marks.stable = Some(true);
     }
-    Decision { actions: pass.actions, end, marks: pass.marks, refused: pass.refused }
+    Decision { actions: pass.actions, end, marks: pass.marks, refused: pass.refused, unknown }
 }
 
 struct Pass<'a> {
@@ -146,6 +162,7 @@ struct Pass<'a> {
     actions: Vec<Action>,
     marks: Marks,
     refused: BTreeSet<String>,
+    unknown: Vec<String>,
 }
 
 type Step<T> = Result<T, End>;
@@ -283,7 +300,9 @@ impl Pass<'_> {
                 "secret {}/{name} has type {kind:?} instead of rke.cattle.io/cluster-state",
                 scope.namespace
             )),
-            StateSecret::Missing if scope.entries.iter().any(|entry| !entry.node.plan_bytes.is_empty()) => {
+            StateSecret::Missing
+                if scope.entries.iter().any(|e| !e.node.plan_bytes.is_empty() || e.lost_plan()) =>
+            {
                 failed(format!(
                     "secret {}/{name} is missing although plans were delivered; restore it from a backup, \
                      its tokens are not made anew",
@@ -303,9 +322,10 @@ impl Pass<'_> {
         let scope = self.scope;
         let bootstrapped = super::status::is_true(&scope.status, conditions::BOOTSTRAPPED)
             || scope.entries.iter().any(|e| !e.join_url().is_empty() || !e.joined_to().is_empty());
-        let any_plan = scope.entries.iter().any(|e| {
-            e.is_etcd() && !e.is_deleting() && (!e.node.plan_bytes.is_empty() || e.node.corrupt.is_some())
-        });
+        let any_plan = scope
+            .entries
+            .iter()
+            .any(|e| e.is_etcd() && !e.is_deleting() && (!e.node.plan_bytes.is_empty() || e.lost_plan()));
         if !bootstrapped || any_plan {
             return Ok(());
         }
@@ -354,10 +374,11 @@ impl Pass<'_> {
 
         let mut ignored = self.tier(context, &server_tier("bootstrap", Entry::is_etcd, not_init, "1", ""))?;
         if init.join_url().is_empty() {
-            return waiting(match ignored {
+            let message = match ignored {
                 Some(message) => format!("{message} and join url to be available on bootstrap node"),
                 None => "waiting for join url to be available on bootstrap node".to_owned(),
-            });
+            };
+            return waiting(tier::with_reason(&message, &join::missing_url(init)));
         }
         // Only now has the cluster existed: a machine that never came up leaves nothing to be restored.
         self.marks.bootstrapped = true;
@@ -408,6 +429,7 @@ impl Pass<'_> {
     fn tier(&mut self, context: &Context<'_>, tier: &Tier<'_>) -> Step<Option<String>> {
         let outcome = tier::reconcile(context, tier).map_err(End::Error)?;
         self.refused.extend(outcome.refused);
+        self.unknown.extend(outcome.unknown.filter(|text| !self.unknown.contains(text)));
         // A machine of two tiers has its plan from the first; a second write would collide with it.
         let fresh: Vec<_> =
             outcome.writes.into_iter().filter(|write| !self.has_written(&write.machine)).collect();
@@ -421,6 +443,7 @@ impl Pass<'_> {
             if entry.machine.infrastructure_ready && differs(entry, &message, up_to_date) {
                 self.actions.push(Action::MachineReconciled {
                     machine: machine.clone(),
+                    unknown: message.is_some() && current && entry.is_unknown(),
                     message,
                     up_to_date,
                 });

@@ -39,7 +39,9 @@ pub fn after(scope: &Scope, decision: &Decision, now: Timestamp) -> RKEControlPl
     }
     match &decision.end {
         End::Ready => {
-            set(conditions::READY, TRUE, "", "");
+            // Machines that cannot be judged are told of, though nothing is waited for.
+            let reason = if decision.unknown.is_empty() { "" } else { "UnknownMachines" };
+            set(conditions::READY, TRUE, reason, &decision.unknown);
             set(conditions::RECONCILED, TRUE, "", "");
         }
         End::Waiting(message) => {

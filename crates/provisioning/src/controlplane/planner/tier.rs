@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use drover_api::rke::v1::DrainOptions;
-use drover_plan::{File, Plan};
+use drover_plan::{File, Plan, keys};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 
@@ -53,6 +53,8 @@ pub struct Outcome {
     pub waiting: Option<String>,
     /// Later tiers go on, but the pass does not end clean.
     pub ignored: Option<String>,
+    /// Machines that cannot be judged, and why. Everything else goes on, and the pass may end clean.
+    pub unknown: Option<String>,
     /// Message per machine; none when it is as it should be.
     pub machines: BTreeMap<String, Option<String>>,
     /// Machines that have applied the plan that they should have.
@@ -67,6 +69,8 @@ struct Buckets {
     configuring: Vec<String>,
     failing: Vec<String>,
     non_ready: Vec<String>,
+    /// Machines that have their plan, but whose health cannot be read.
+    unknown: Vec<String>,
     details: BTreeMap<String, Vec<String>>,
 }
 
@@ -93,11 +97,6 @@ pub fn reconcile(context: &Context<'_>, tier: &Tier<'_>) -> Result<Outcome, Stri
     let mut buckets = Buckets::default();
     let mut planned: Vec<(&Entry, Rendered)> = Vec::new();
     for entry in included.into_iter().filter(|entry| !(tier.exclude)(entry)) {
-        if let Some(problem) = &entry.node.corrupt {
-            buckets.failing.push(entry.name().to_owned());
-            buckets.note(entry.name(), format!("plan secret cannot be read: {problem}"));
-            continue;
-        }
         match render(context, tier, entry) {
             Ok(rendered) => {
                 outcome.refused.extend(rendered.refused.iter().cloned());
@@ -113,6 +112,8 @@ pub fn reconcile(context: &Context<'_>, tier: &Tier<'_>) -> Result<Outcome, Stri
             }
         }
     }
+    // Machines that cannot be judged come last, so that the others do not wait for them.
+    planned.sort_by_key(|(entry, _)| entry.node.health_unknown());
     let limit = concurrency::limit(tier.max_unavailable, planned.len())?;
     let mut unavailable = planned.iter().filter(|(entry, rendered)| is_unavailable(entry, rendered)).count();
     let is_current = |(entry, rendered): &&(&Entry, Rendered)| {
@@ -136,9 +137,13 @@ fn render(context: &Context<'_>, tier: &Tier<'_>, entry: &Entry) -> Result<Rende
     desired_plan(context.input, context.release, entry, &join_url)
 }
 
+/// Whether a machine takes one of the places of those that may be away at once. A machine whose health cannot be read
+/// does so too, as one that does not report; but once its plan has proved itself a worker takes none, or its garbage
+/// would keep all others from theirs. An etcd machine always does, because of the quorum.
 fn is_unavailable(entry: &Entry, rendered: &Rendered) -> bool {
     let unchanged = !is_changed(entry, rendered);
-    !entry.node.in_sync || entry.in_drain() || (unchanged && !entry.node.healthy)
+    let away = unchanged && !entry.node.healthy && (!entry.is_unknown() || entry.is_etcd());
+    !entry.node.in_sync || entry.in_drain() || away
 }
 
 fn is_changed(entry: &Entry, rendered: &Rendered) -> bool {
@@ -170,7 +175,7 @@ fn step(
     let policy = if entry.is_windows() { FailurePolicy::WINDOWS } else { tier.policy };
     let planned = || with_plan(secret, &rendered.plan, &rendered.joined_to, policy, context.now);
 
-    if !entry.has_plan() {
+    if !entry.has_plan() && !entry.lost_plan() {
         write(planned(), "initial plan");
         buckets.configuring.push(name.clone());
         buckets.note(&name, status_message(entry));
@@ -182,11 +187,15 @@ fn step(
             settle(context, entry, secret, &name, &mut |_: Secret, _: &str| {}, buckets);
             return;
         }
+        // A machine without its plan takes a place already, and cannot give it back before it has one.
+        let has_place = entry.lost_plan() && limit.is_none_or(|limit| *unavailable <= limit);
         let allowed = entry.in_drain()
             || entry.node.failed
+            || has_place
             || limit.is_none_or(|limit| *unavailable < limit)
             || (entry.node.applied_but_unhealthy() && !entry.probes_usable());
         if !allowed {
+            buckets.note(&name, entry.garbage(&[keys::PLAN]).unwrap_or_default());
             buckets.configuring.push(name);
             return;
         }
@@ -195,7 +204,7 @@ fn step(
         }
         match drain::before_plan(&rendered.plan, entry, context.entries.len(), tier.drain) {
             Step::Proceed => {
-                write(planned(), "plan changed");
+                write(planned(), if entry.lost_plan() { "plan repaired" } else { "plan changed" });
                 buckets.configuring.push(name.clone());
                 buckets.note(&name, "waiting for plan to be applied");
             }
@@ -223,6 +232,14 @@ fn settle(
     buckets: &mut Buckets,
 ) {
     let message = status_message(entry);
+    // It cannot be told whether the machine is done, and to wait for it might be for ever: the others go on. If its plan
+    // has proved itself before, only the machine itself is in question.
+    if let Some(garbage) = entry.garbage(&[keys::PROBE_STATUSES]).filter(|_| entry.node.in_sync) {
+        let group = if entry.is_unknown() { &mut buckets.unknown } else { &mut buckets.failing };
+        group.push(name.to_owned());
+        buckets.note(name, garbage);
+        return;
+    }
     if !message.is_empty() && !entry.is_undisturbed() {
         buckets.configuring.push(name.to_owned());
         buckets.note(name, message);
@@ -279,9 +296,17 @@ pub fn status_message(entry: &Entry) -> String {
         return with_reason("failure while applying plan", &node.failure);
     }
     if !node.healthy {
-        return format!("waiting for probes: {}", node.unhealthy.join(", "));
+        return format!("waiting for probes: {}", probe_names(&node.unhealthy));
     }
     if node.in_sync { String::new() } else { "waiting for plan to be applied".to_owned() }
+}
+
+/// The machine chose the names, and their number.
+fn probe_names(names: &[String]) -> String {
+    const MOST: usize = 8;
+    let short = |name: &String| name.chars().take(63).collect::<String>();
+    let told = names.iter().take(MOST).map(short).collect::<Vec<_>>().join(", ");
+    if names.len() <= MOST { told } else { format!("{told} and {} more", names.len() - MOST) }
 }
 
 /// What happened in the fixed words, and why.
@@ -315,18 +340,26 @@ fn kubelet_is_current(entry: &Entry, wanted: &str) -> bool {
     core(kubelet) == core(wanted)
 }
 
+/// What a group of machines means for the pass.
+enum Slot {
+    Waiting,
+    Ignored,
+    Unknown,
+}
+
 fn report(tier: &str, buckets: Buckets, planned: &[(&Entry, Rendered)], outcome: &mut Outcome) {
     let groups = [
-        ("uncordoning", "node(s)", &buckets.uncordoning, false),
-        ("draining", "node(s)", &buckets.draining, false),
-        ("configuring", "node(s)", &buckets.configuring, false),
-        ("failing", "machine(s)", &buckets.failing, true),
-        ("non-ready", "machine(s)", &buckets.non_ready, true),
+        ("uncordoning", "node(s)", &buckets.uncordoning, Slot::Waiting),
+        ("draining", "node(s)", &buckets.draining, Slot::Waiting),
+        ("configuring", "node(s)", &buckets.configuring, Slot::Waiting),
+        ("failing", "machine(s)", &buckets.failing, Slot::Ignored),
+        ("non-ready", "machine(s)", &buckets.non_ready, Slot::Ignored),
+        ("unknown", "machine(s)", &buckets.unknown, Slot::Unknown),
     ];
     for (entry, _) in planned {
         outcome.machines.insert(entry.name().to_owned(), None);
     }
-    for (verb, noun, names, ignore) in groups {
+    for (verb, noun, names, slot) in groups {
         if names.is_empty() {
             continue;
         }
@@ -342,7 +375,11 @@ fn report(tier: &str, buckets: Buckets, planned: &[(&Entry, Rendered)], outcome:
             let text = Some(detail(name)).filter(|text| !text.is_empty()).unwrap_or_else(|| message.clone());
             outcome.machines.insert(name.clone(), Some(text));
         }
-        let slot = if ignore { &mut outcome.ignored } else { &mut outcome.waiting };
+        let slot = match slot {
+            Slot::Waiting => &mut outcome.waiting,
+            Slot::Ignored => &mut outcome.ignored,
+            Slot::Unknown => &mut outcome.unknown,
+        };
         slot.get_or_insert(message);
     }
 }

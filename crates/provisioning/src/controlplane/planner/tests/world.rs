@@ -21,6 +21,7 @@ use crate::controlplane::plansecret;
 use crate::keys::labels;
 use crate::settings::Settings;
 
+#[derive(Clone)]
 pub(crate) struct World {
     pub(crate) scope: Scope,
     pub(crate) now: Timestamp,
@@ -187,7 +188,7 @@ impl World {
             Action::MachineVersion { machine, version } => {
                 self.entry_mut(machine).machine.version = Some(version.clone());
             }
-            Action::MachineReconciled { machine, message, up_to_date } => {
+            Action::MachineReconciled { machine, message, up_to_date, .. } => {
                 self.entry_mut(machine).machine.up_to_date = *up_to_date;
                 let value = match message {
                     None => ("True".to_owned(), String::new()),
