@@ -84,11 +84,15 @@ fn drop_capabilities() -> io::Result<()> {
         }
         .into(),
     )?;
-    let mask: u32 = KEPT.iter().map(|(_, number)| 1u32 << number).sum();
     // struct __user_cap_header_struct with _LINUX_CAPABILITY_VERSION_3 and this thread; then, for the lower and the
     // upper 32 capabilities, struct __user_cap_data_struct: effective, permitted, inheritable.
-    let header: [u32; 2] = [0x2008_0522, 0];
-    let data: [u32; 6] = [mask, mask, 0, 0, 0, 0];
+    let mut header: [u32; 2] = [0x2008_0522, 0];
+    let mut data = [0u32; 6];
+    // SAFETY: the kernel fills structures of exactly this layout.
+    check(unsafe { libc::syscall(libc::SYS_capget, header.as_mut_ptr(), data.as_mut_ptr()) })?;
+    // Drover itself may have been started with fewer, and none can be added.
+    let mask = KEPT.iter().map(|(_, number)| 1u32 << number).sum::<u32>() & data[1];
+    data = [mask, mask, 0, 0, 0, 0];
     // SAFETY: the kernel reads two structures of exactly this layout.
     check(unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), data.as_ptr()) })
 }

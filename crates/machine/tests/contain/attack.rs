@@ -82,6 +82,7 @@ pub fn attack(args: &str) {
     namespaces(&mut attempts);
     processes(&mut attempts, &host);
     sockets(&mut attempts, &host);
+    other_architecture(&mut attempts);
     println!("ATTEMPTS {}", attempts.0);
 }
 
@@ -91,7 +92,8 @@ const REFUSED: &[i32] = &[libc::EPERM, libc::EACCES, libc::EROFS, libc::ENOSYS];
 
 impl Attempts {
     fn breach(&mut self, what: &str) {
-        println!("BREACH {what}");
+        // The test harness may have left a line open.
+        println!("\nBREACH {what}");
     }
 
     /// A system call that has to fail, with one of these errors.
@@ -192,6 +194,10 @@ fn inodes_of_the_host(attempts: &mut Attempts) {
     for path in paths {
         let Ok(meta) = fs::metadata(&path) else { continue };
         let kind = meta.file_type();
+        // This program itself has one open, to list its own.
+        if kind.is_dir() && path.starts_with("/proc/1") {
+            attempts.breach(&format!("process 1 was given the directory {:?}", fs::read_link(&path)));
+        }
         // Pipes and sockets are no files of the host. Terminals are the machine's own, checked by `devices`.
         if kind.is_fifo() || kind.is_socket() || !(kind.is_file() || kind.is_char_device()) {
             continue;
@@ -375,6 +381,28 @@ fn namespaces(attempts: &mut Attempts) {
     // SAFETY: no structure is passed; C libraries fall back to clone when this does not exist.
     let result = unsafe { libc::syscall(libc::SYS_clone3, std::ptr::null::<u8>(), 0) };
     attempts.refused_with("clone3", &[libc::ENOSYS], result);
+}
+
+/// A call by the numbers of 32-bit programs, which the filter does not know.
+fn other_architecture(attempts: &mut Attempts) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the child makes one call, 20 (getpid), and ends.
+    unsafe {
+        attempts.0 += 1;
+        let child = libc::fork();
+        if child == 0 {
+            let mut number: u64 = 20;
+            std::arch::asm!("int 0x80", inout("rax") number);
+            libc::_exit(if number > 0 { 7 } else { 0 });
+        }
+        let mut status = 0;
+        libc::waitpid(child, &mut status, 0);
+        if !libc::WIFSIGNALED(status) {
+            attempts.breach("a program calls the kernel by the numbers of another architecture");
+        }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = attempts;
 }
 
 /// Nothing outside of the machine has a number inside.

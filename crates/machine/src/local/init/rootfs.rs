@@ -8,6 +8,7 @@ use std::{
 };
 
 use nix::{
+    errno::Errno,
     mount::{MntFlags, MsFlags, mount, umount2},
     sched::{CloneFlags, unshare},
     unistd::{chdir, dup2_stdin, pivot_root},
@@ -37,20 +38,7 @@ pub(crate) fn enter(config: &BootConfig) -> Result<()> {
     let run = own_directory(&root, "run")?;
     tmpfs(&run, "mode=755")?;
     for top in overlaid() {
-        let target = own_directory(&root, top)?;
-        let host = Path::new("/").join(top);
-        let (upper, work) = (format!("upper/{top}"), format!("work/{top}"));
-        let public = if top == "etc" && !config.only_root { public_view(&host, &run)? } else { None };
-        let outcome = match &public {
-            // Named from the disk, see `mount_overlay`.
-            Some(_) => mount_overlay(Path::new("fs/run/public"), &config.disk, &upper, &work, &target),
-            None => mount_overlay(&host, &config.disk, &upper, &work, &target),
-        };
-        if let Some(view) = public {
-            // The overlay keeps it; nobody else has to see it.
-            umount2(&view, MntFlags::MNT_DETACH).at("unmount", &view)?;
-        }
-        outcome.at("mount an overlay on", target)?;
+        overlay(config, &root, &run, top)?;
     }
     // Detached copies now, while the host is still in sight; attached later, when names lead nowhere but inside.
     let mut trees: Vec<(OwnedFd, PathBuf, bool)> = Vec::new();
@@ -61,9 +49,10 @@ pub(crate) fn enter(config: &BootConfig) -> Result<()> {
         trees.push((tree, wanted.target.clone(), wanted.source.is_dir()));
     }
     kernel::devices(&root)?;
-    // From here on the machine's group is the root of what it can name.
-    if config.group.is_some() {
-        unshare(CloneFlags::CLONE_NEWCGROUP).at("make", "a cgroup namespace")?;
+    // From here on the machine's group is the root of what it can name. A kernel without groups has nothing to hide.
+    match unshare(CloneFlags::CLONE_NEWCGROUP) {
+        Ok(()) | Err(Errno::EINVAL) => (),
+        Err(errno) => return Err(errno).at("make", "a cgroup namespace"),
     }
     kernel::kernel(&root, config.group.as_ref())?;
     chdir(&root).at("change to", &root)?;
@@ -80,31 +69,48 @@ pub(crate) fn enter(config: &BootConfig) -> Result<()> {
     furnish()
 }
 
+/// Mounts the overlay of one top-level directory of the host.
+fn overlay(config: &BootConfig, root: &Path, run: &Path, top: &str) -> Result<()> {
+    let (host, target) = (Path::new("/").join(top), own_directory(root, top)?);
+    let (upper, work) = (format!("upper/{top}"), format!("work/{top}"));
+    let over = |lower: &Path| mount_overlay(lower, &config.disk, &upper, &work, &target);
+    if top == "etc" && !config.only_root {
+        let shown = public_view(&host, run).and_then(|view| {
+            // Named from the disk, see `mount_overlay`.
+            let outcome = over(Path::new("fs/run/public"));
+            // The overlay keeps it; nobody else has to see it.
+            umount2(&view, MntFlags::MNT_DETACH)?;
+            outcome
+        });
+        for directory in ["public", "empty"] {
+            let _ = fs::remove_dir(run.join(directory));
+        }
+        match shown {
+            Ok(()) => return Ok(()),
+            // The kernel stacks two overlays and no more: on a host whose /etc is one, this is one too many.
+            Err(error) => say(&format!("{} is shown with all that root may read: {error}", host.display())),
+        }
+    }
+    over(&host).at("mount an overlay on", target)
+}
+
 /// A read-only view of a directory of the host that shows only what everybody on the host may read: root of a machine is
 /// root of the host to the kernel, and would read passwords and private keys. An overlay looks at its layers with the
 /// rights of whoever mounted it, so it is mounted by a process that has given up its own.
-///
-/// `None` where the kernel refuses such a stack, as on a host whose root is an overlay.
-fn public_view(host: &Path, run: &Path) -> Result<Option<PathBuf>> {
-    let (view, empty) = (run.join("public"), run.join("empty"));
-    for directory in [&view, &empty] {
-        fs::create_dir_all(directory).at("create directory", directory)?;
-    }
+fn public_view(host: &Path, run: &Path) -> io::Result<PathBuf> {
+    let view = run.join("public");
+    fs::create_dir(&view)?;
+    // An overlay without an upper layer needs two lower ones.
+    fs::create_dir(run.join("empty"))?;
     let options = format!("lowerdir={}:empty,userxattr", host.display());
-    let mounted = sys::in_child_as_nobody(|| {
+    sys::in_child_as_nobody(|| {
         chdir(run)?;
         Ok(move || {
             let flags = MsFlags::MS_RDONLY | MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
             mount(Some("overlay"), "public", Some("overlay"), flags, Some(options.as_str()))
         })
-    });
-    match mounted {
-        Ok(()) => Ok(Some(view)),
-        Err(error) => {
-            say(&format!("{} is shown with all that root may read: {error}", host.display()));
-            Ok(None)
-        }
-    }
+    })?;
+    Ok(view)
 }
 
 /// A directory of the machine's own root. Whatever else the machine put there gives way, links above all: they would
