@@ -32,7 +32,7 @@ pub(crate) fn looks_around(person: &Person) {
         assert!(object.contains("Conditions:") && object.contains("Last Transition Time"), "{described}");
         assert!(seen.contains(events), "{kind} has events:\n{described}");
     }
-    let described = person.kubectl(&["describe", "machines"]).ok();
+    let described = person.kubectl(&["describe", "machines", "--show-events=true"]).ok();
     assert!(described.contains("SuccessfulSetNodeRef"), "machines have events:\n{described}");
     person.kubectl(&["wait", "--for=condition=Ready", "machines", "--all", "--timeout=10s"]).ok();
     person

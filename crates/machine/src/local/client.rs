@@ -14,6 +14,7 @@ use std::{
 use serde::de::DeserializeOwned;
 
 use super::{
+    cgroup,
     error::{At, Error, Result},
     layout::{Layout, private_dir, remove_tree},
     protocol::{CreateOptions, HolderInfo, MachineInfo, Reply, Request},
@@ -147,7 +148,10 @@ impl Local {
     /// Removes every machine and all that belongs to them: afterwards no process, mount, file or address is left.
     pub fn destroy(&self) -> Result<()> {
         self.end_holder(&Request::Destroy)?;
-        // A holder that was already gone left its files; nobody uses them.
+        // A holder that was already gone left its files, and control groups; nobody uses them.
+        for entry in std::fs::read_dir(self.layout.machines()).into_iter().flatten().flatten() {
+            cgroup::remove_recorded(&self.layout.machine(&entry.file_name().to_string_lossy()).cgroups());
+        }
         remove_tree(self.layout.root())
     }
 

@@ -13,13 +13,13 @@ use super::{
     client::Local,
     error::{Error, Result},
     protocol::{InitReply, InitRequest, TtySize},
-    sys, wire,
+    relay, sys, wire,
 };
 
 /// What a program in a machine is connected to.
 #[derive(Debug)]
 pub enum Terminal<'a> {
-    /// These three descriptors: stdin, stdout, stderr.
+    /// These three descriptors: stdin, stdout, stderr. The program gets pipes to them, unless they are pipes or sockets.
     Descriptors(BorrowedFd<'a>, BorrowedFd<'a>, BorrowedFd<'a>),
     /// A terminal of the machine, joined to this process' own stdin and stdout.
     Interactive,
@@ -46,9 +46,14 @@ impl Local {
             TtySize { rows, cols }
         });
         let request = InitRequest::Exec { argv: argv.to_vec(), env: env.clone(), tty };
+        let mut relays = Vec::new();
         match terminal {
             Terminal::Descriptors(stdin, stdout, stderr) => {
-                wire::send(&stream, &request, &[stdin, stdout, stderr])
+                let stdin = relay::input(stdin).map_err(lost)?;
+                let (stdout, out) = relay::output(stdout).map_err(lost)?;
+                let (stderr, err) = relay::output(stderr).map_err(lost)?;
+                relays.extend(out.into_iter().chain(err));
+                wire::send(&stream, &request, &[stdin.as_fd(), stdout.as_fd(), stderr.as_fd()])
             }
             Terminal::Interactive => wire::send(&stream, &request, &[]),
         }
@@ -64,6 +69,7 @@ impl Local {
                 }
                 Some((InitReply::Exited(code), _)) => {
                     drop(raw);
+                    relays.into_iter().for_each(relay::Output::finish);
                     return Ok(code);
                 }
                 Some((InitReply::Failed(why), _)) => return Err(Error::Failed(why)),

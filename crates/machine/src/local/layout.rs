@@ -4,6 +4,7 @@
 //! holder.lock holder.sock holder.log holder.json network.json exe/drover
 //! machines/<name>/machine.json        the record: intent first, see `protocol::Record`
 //! machines/<name>/console.log         what process 1 and its boot say
+//! machines/<name>/cgroups             its control groups on the host, see `cgroup`
 //! machines/<name>/control.sock        process 1 listens here for exec and power-off
 //! machines/<name>/disk/fs             the root file system: /var /opt /root /home /srv /tmp …
 //! machines/<name>/disk/upper/<dir>    what the machine changed below /usr, /etc (and /bin … where they are directories)
@@ -93,6 +94,11 @@ impl MachineLayout {
 
     pub(crate) fn control(&self) -> PathBuf {
         self.root.join("control.sock")
+    }
+
+    /// Control groups that were made for the machine and may still exist.
+    pub(crate) fn cgroups(&self) -> PathBuf {
+        self.root.join("cgroups")
     }
 
     pub(crate) fn disk(&self) -> PathBuf {

@@ -5,6 +5,7 @@
 //! executable, whose hidden subcommands `machine-holder`, `machine-init` and `machine-shim` call [`holder_main`],
 //! [`init_main`] and [`shim_main`] before anything starts a thread.
 
+mod cgroup;
 mod client;
 mod driver;
 mod error;
@@ -15,10 +16,13 @@ mod layout;
 mod namespace;
 mod netlink;
 mod network;
+mod privileges;
 mod protocol;
 mod records;
+mod relay;
 mod shim;
 mod sys;
+mod syscalls;
 mod validate;
 mod wire;
 

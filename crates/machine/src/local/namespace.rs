@@ -1,30 +1,43 @@
 //! The namespaces around all machines of a data directory: what an ordinary user needs to be allowed to have them,
 //! and what a data directory needs to carry their disks.
 
-use std::{fs, io, path::Path};
+use std::{
+    fs,
+    io::{self, Read, Write},
+    path::{Path, PathBuf},
+};
 
 use nix::{
     errno::Errno,
     mount::{MntFlags, MsFlags, mount, umount2},
-    sched::{CloneFlags, unshare},
+    sched::{CloneFlags, setns, unshare},
     sys::{
         statfs::{FsType, NFS_SUPER_MAGIC, OVERLAYFS_SUPER_MAGIC, statfs},
         statvfs::{FsFlags, statvfs},
+        wait::waitpid,
     },
-    unistd::{getegid, geteuid},
+    unistd::{ForkResult, getegid, geteuid},
 };
 
 use super::{
     error::{At, Error, Result},
+    holder::say,
     layout::{private_dir, remove_tree},
     sys,
 };
 
-/// Moves this process, which must have one thread, into private mount and network namespaces: directly if it may,
-/// else within a new user namespace where uid and gid 0 are the caller. Returns whether only uid 0 exists inside.
+/// Moves this process, which must have one thread, into private mount and network namespaces, within a new user
+/// namespace. Root's has the same users as the host, so that it only takes away: a capability in it is none over the
+/// host. Where root may not have one, there is none; an ordinary user's has uid and gid 0 alone, which are the caller.
+/// Returns whether only uid 0 exists inside.
 pub(crate) fn enter() -> Result<bool> {
     let (uid, gid) = (geteuid(), getegid());
     let private = CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWNET;
+    if uid.is_root()
+        && let Err(error) = enter_same_users()
+    {
+        say(&format!("machines run without a user namespace: {error}"));
+    }
     match unshare(private) {
         Ok(()) => (),
         Err(Errno::EPERM) => {
@@ -46,6 +59,53 @@ pub(crate) fn enter() -> Result<bool> {
         .map_err(|errno| forbidden("private mounts", errno))?;
     let map = fs::read_to_string("/proc/self/uid_map").at("read", "/proc/self/uid_map")?;
     Ok(mapped_ids(&map) == 1)
+}
+
+/// Enters a user namespace with the same users. Its map has to be written from outside, so a child makes it and waits
+/// while this process writes the map and joins.
+fn enter_same_users() -> io::Result<()> {
+    let (mut made, mut tell) = io::pipe()?;
+    let (mut wait, hold) = io::pipe()?;
+    match sys::fork()? {
+        ForkResult::Child => {
+            drop((made, hold));
+            let outcome = unshare(CloneFlags::CLONE_NEWUSER).err().map_or(0, |errno| errno as i32);
+            let _ = tell.write_all(&outcome.to_ne_bytes());
+            // Until the other side closes.
+            let _ = wait.read(&mut [0]);
+            std::process::exit(0);
+        }
+        ForkResult::Parent { child } => {
+            drop((tell, wait));
+            let mut outcome = [0; 4];
+            let joined = made.read_exact(&mut outcome).and_then(|()| match i32::from_ne_bytes(outcome) {
+                0 => join_same_users(Path::new("/proc").join(child.to_string())),
+                errno => Err(io::Error::from_raw_os_error(errno)),
+            });
+            drop(hold);
+            waitpid(child, None)?;
+            joined
+        }
+    }
+}
+
+fn join_same_users(process: PathBuf) -> io::Result<()> {
+    for map in ["uid_map", "gid_map"] {
+        let own = fs::read_to_string(Path::new("/proc/self").join(map))?;
+        fs::write(process.join(map), same_ids(&own))?;
+    }
+    setns(fs::File::open(process.join("ns/user"))?, CloneFlags::CLONE_NEWUSER).map_err(io::Error::from)
+}
+
+/// The map of a namespace that has the same ids as this one, whose own map is given.
+fn same_ids(map: &str) -> String {
+    map.lines()
+        .filter_map(|line| {
+            let mut words = line.split_whitespace();
+            let (first, count) = (words.next()?, words.nth(1)?);
+            Some(format!("{first} {first} {count}\n"))
+        })
+        .collect()
 }
 
 fn mapped_ids(map: &str) -> u64 {
@@ -135,7 +195,9 @@ pub(crate) fn mount_overlay(
     let before = std::env::current_dir().unwrap_or_else(|_| "/".into());
     std::env::set_current_dir(disk)?;
     let options = format!("lowerdir={},upperdir={upper},workdir={work},userxattr", lower.display());
-    let mounted = mount(Some("overlay"), target, Some("overlay"), MsFlags::empty(), Some(options.as_str()));
+    // Setuid files and device nodes of the host mean nothing in a machine.
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+    let mounted = mount(Some("overlay"), target, Some("overlay"), flags, Some(options.as_str()));
     std::env::set_current_dir(before)?;
     mounted.map_err(io::Error::from)
 }
@@ -169,6 +231,12 @@ mod tests {
         assert!(text.contains("ENOSPC") && !text.contains("No space left"), "{text}");
         let text = forbidden_text("a user namespace", "EPERM", |_| None);
         assert!(text.contains("EPERM") && text.contains("run Drover as root"), "{text}");
+    }
+
+    #[test]
+    fn the_same_ids_inside_as_outside() {
+        assert_eq!(same_ids("         0          0 4294967295\n"), "0 0 4294967295\n");
+        assert_eq!(same_ids("0 1000 1\n1 100000 65536\n"), "0 0 1\n1 1 65536\n");
     }
 
     #[test]

@@ -74,6 +74,13 @@ pub(crate) fn bring_up_bridge(network: &Network) -> io::Result<()> {
     Ok(())
 }
 
+/// Lets programs of this network namespace ping without raw sockets, which machines do not have.
+pub(crate) fn allow_ping(only_root: bool) {
+    let groups = if only_root { "0 0" } else { "0 2147483647" };
+    // Where /proc is read-only, ping does not work and everything else does.
+    let _ = fs::write("/proc/sys/net/ipv4/ping_group_range", groups);
+}
+
 /// Brings up loopback and `eth0` in a machine.
 pub(crate) fn bring_up_machine(address: Ipv4Addr, prefix: u8, gateway: Ipv4Addr) -> io::Result<()> {
     let mut netlink = Netlink::open()?;

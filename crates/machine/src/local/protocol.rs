@@ -8,7 +8,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::error::WireError;
+use super::{cgroup::Group, error::WireError};
 
 /// What a machine is made with.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -178,6 +178,8 @@ pub(crate) struct BootConfig {
     pub(crate) only_root: bool,
     pub(crate) cpus: u32,
     pub(crate) mounts: Vec<ReadOnlyMount>,
+    /// The control group that process 1 was put into, if the host allowed one.
+    pub(crate) group: Option<Group>,
 }
 
 /// Init to holder: the boot went well, or why not.

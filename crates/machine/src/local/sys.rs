@@ -14,23 +14,27 @@ use std::{
 
 use nix::libc;
 
-/// Starts `program` as process 1 of new mount, pid, uts, ipc and network namespaces.
+/// From linux/close_range.h.
+const CLOSE_RANGE_CLOEXEC: libc::c_uint = 4;
+
+/// Starts `program` as process 1 of new mount, pid, uts, ipc and network namespaces. It is named by a descriptor of a
+/// read-only mount (see [`detached_read_only`]), because a process can reach its own executable through /proc.
 ///
 /// The child dies with the *thread* that calls this, so call it from one that lives as long as the machine may.
 /// `fds` become the child's descriptors 0, 1, 2, …; everything else is close-on-exec in this process.
 pub(crate) fn spawn_in_new_namespaces(
-    program: &Path,
+    program: BorrowedFd<'_>,
     args: &[&str],
     env: &[&str],
     fds: &[BorrowedFd<'_>],
 ) -> io::Result<i32> {
     // Everything is allocated before the fork: another thread of this process may hold the allocator's lock.
-    let program = CString::new(program.as_os_str().as_bytes())?;
     let argv: Vec<CString> = args.iter().map(|arg| CString::new(*arg)).collect::<Result<_, _>>()?;
     let envp: Vec<CString> = env.iter().map(|var| CString::new(*var)).collect::<Result<_, _>>()?;
     let argv = pointers(&argv);
     let envp = pointers(&envp);
     // Copies above the targets, so that placing one never overwrites another that is still to be placed.
+    let program = duplicate_above(program, 64)?;
     let copies: Vec<OwnedFd> = fds.iter().map(|fd| duplicate_above(*fd, 64)).collect::<io::Result<_>>()?;
     let flags = libc::CLONE_NEWNS
         | libc::CLONE_NEWPID
@@ -54,7 +58,19 @@ pub(crate) fn spawn_in_new_namespaces(
                     libc::_exit(126);
                 }
             }
-            libc::execve(program.as_ptr(), argv.as_ptr(), envp.as_ptr());
+            // Whoever started the holder may have left descriptors open that lead anywhere on the host.
+            let first = copies.len() as libc::c_uint;
+            if libc::syscall(libc::SYS_close_range, first, libc::c_uint::MAX, CLOSE_RANGE_CLOEXEC) < 0 {
+                libc::_exit(125);
+            }
+            libc::syscall(
+                libc::SYS_execveat,
+                program.as_raw_fd(),
+                c"".as_ptr(),
+                argv.as_ptr(),
+                envp.as_ptr(),
+                libc::AT_EMPTY_PATH,
+            );
             libc::_exit(127);
         }
     }
@@ -106,21 +122,38 @@ pub(crate) fn detached_read_only(source: &Path) -> io::Result<OwnedFd> {
     }
     // SAFETY: as above.
     let tree = unsafe { OwnedFd::from_raw_fd(fd as RawFd) };
+    let flags = libc::AT_EMPTY_PATH | libc::AT_RECURSIVE;
+    set_mount_attributes(tree.as_raw_fd(), c"", flags, libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID)?;
+    Ok(tree)
+}
+
+/// Setuid files and device nodes below this mount mean nothing.
+pub(crate) fn restrict_mount(path: &Path) -> io::Result<()> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    set_mount_attributes(libc::AT_FDCWD, &path, 0, libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV)
+}
+
+fn set_mount_attributes(
+    directory: RawFd,
+    path: &CStr,
+    flags: libc::c_int,
+    attributes: u64,
+) -> io::Result<()> {
     // SAFETY: an all-zero mount_attr changes nothing.
     let mut change: libc::mount_attr = unsafe { std::mem::zeroed() };
-    change.attr_set = libc::MOUNT_ATTR_RDONLY;
-    // SAFETY: the structure and its size agree, the empty path means the descriptor itself.
+    change.attr_set = attributes;
+    // SAFETY: the structure and its size agree, the path ends with a null byte.
     let result = unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,
-            tree.as_raw_fd(),
-            c"".as_ptr(),
-            libc::AT_EMPTY_PATH | libc::AT_RECURSIVE,
+            directory,
+            path.as_ptr(),
+            flags,
             &change,
             size_of::<libc::mount_attr>(),
         )
     };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(tree) }
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// Attaches what [`detached_read_only`] made.
@@ -181,6 +214,48 @@ pub(crate) fn terminal_size(terminal: &impl AsRawFd) -> Option<(u16, u16)> {
     (result == 0 && size.ws_row > 0).then_some((size.ws_row, size.ws_col))
 }
 
+/// Runs a function in a child that has the file permissions of nobody, but may still mount. `prepare` runs before with
+/// all permissions and returns that function. Only for a process with one thread.
+pub(crate) fn in_child_as_nobody<F>(prepare: impl FnOnce() -> nix::Result<F>) -> io::Result<()>
+where
+    F: FnOnce() -> nix::Result<()>,
+{
+    const NOBODY: libc::uid_t = 65534;
+    // A change of user clears the signal for the parent's death: not in this process.
+    match fork()? {
+        nix::unistd::ForkResult::Child => {
+            let outcome = prepare().and_then(|then| {
+                nix::unistd::setgroups(&[])?;
+                // SAFETY: plain calls. The kernel takes the capabilities on files away with the user.
+                unsafe {
+                    libc::setfsgid(NOBODY);
+                    libc::setfsuid(NOBODY);
+                    // They return the value that was there before; asked with -1 they change nothing.
+                    if libc::setfsuid(u32::MAX) != NOBODY as libc::c_int
+                        || libc::setfsgid(u32::MAX) != NOBODY as libc::c_int
+                    {
+                        return Err(nix::errno::Errno::EPERM);
+                    }
+                }
+                then()
+            });
+            // SAFETY: ends this copy of the process without running what belongs to the original.
+            unsafe { libc::_exit(outcome.err().map_or(0, |errno| errno as libc::c_int)) }
+        }
+        nix::unistd::ForkResult::Parent { child } => match nix::sys::wait::waitpid(child, None)? {
+            nix::sys::wait::WaitStatus::Exited(_, 0) => Ok(()),
+            nix::sys::wait::WaitStatus::Exited(_, errno) => Err(io::Error::from_raw_os_error(errno)),
+            status => Err(io::Error::other(format!("{status:?}"))),
+        },
+    }
+}
+
+/// The name of this process in lists.
+pub(crate) fn set_process_name(name: &CStr) {
+    // SAFETY: the string ends with a null byte.
+    unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
+}
+
 /// Forks this process. Only for a process with one thread.
 pub(crate) fn fork() -> io::Result<nix::unistd::ForkResult> {
     // SAFETY: callers are at the start of `holder_main`, before any thread exists.
@@ -236,6 +311,17 @@ pub fn raise_open_files() {
     let all = libc::rlimit { rlim_cur: hard, rlim_max: hard };
     // SAFETY: a plain system call that reads the struct.
     unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &all) };
+}
+
+/// Raises the hard limit on open files, if this process may: programs of machines ask for more than most hosts give, and
+/// nobody in a user namespace can raise it.
+pub(super) fn allow_open_files(limit: u64) {
+    let hard = most_open_files();
+    if hard < limit {
+        let raised = libc::rlimit { rlim_cur: hard, rlim_max: limit };
+        // SAFETY: a plain system call that reads the struct.
+        unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raised) };
+    }
 }
 
 /// Says no where even the hard limit is too low: without this, whatever happens to run out first would be blamed.

@@ -14,7 +14,8 @@ use drover_machine::local::{CreateOptions, Local, MachineInfo};
 
 /// Long enough for a busy machine; conditions are met in milliseconds on an idle one.
 pub const PATIENCE: Duration = Duration::from_secs(180);
-const USER: u32 = 54321;
+/// An ordinary user of the host, for tests that root runs.
+pub const USER: u32 = 54321;
 
 /// Defines `<name>::root` and `<name>::user`.
 #[macro_export]

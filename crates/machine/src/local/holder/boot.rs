@@ -2,7 +2,7 @@
 
 use std::{
     fs::File,
-    io,
+    io::{self, Read, Write},
     os::{
         fd::{AsFd, OwnedFd},
         unix::net::UnixStream,
@@ -13,6 +13,7 @@ use std::{
 };
 
 use super::super::{
+    cgroup::{self, Group},
     error::{At, Error, Result},
     layout::Layout,
     netlink::{Netlink, index},
@@ -41,8 +42,9 @@ impl SpawnRequest {
             "LANG=C.UTF-8",
             "container=drover",
         ];
-        let _ =
-            self.reply.send(sys::spawn_in_new_namespaces(&self.exe, &["drover", "machine-init"], &env, &fds));
+        let _ = self.reply.send(sys::detached_read_only(&self.exe).and_then(|exe| {
+            sys::spawn_in_new_namespaces(exe.as_fd(), &["drover", "machine-init"], &env, &fds)
+        }));
     }
 }
 
@@ -71,8 +73,11 @@ pub(super) fn spawn(
     let control = wire::listen(&machine.control()).at("listen on", machine.control())?;
     let (channel_here, channel_there) = UnixStream::pair().at("make", "a socket pair")?;
     channel_here.set_read_timeout(Some(BOOT_TIMEOUT)).at("configure", "a socket")?;
-    let copy = console.try_clone().at("duplicate", machine.console())?;
-    let fds = vec![null.into(), copy.into(), console.into(), channel_there.into(), control.into()];
+    // Not the file itself: through /proc a machine could change what it has open, and this file is the host's.
+    let (output, writer) = io::pipe().at("make", "a pipe")?;
+    let copy = writer.try_clone().at("duplicate", "a pipe")?;
+    std::thread::spawn(move || keep(output, &console));
+    let fds = vec![null.into(), copy.into(), writer.into(), channel_there.into(), control.into()];
     let (reply, outcome) = channel();
     let gone = |_| Error::Failed("the holder is ending".to_owned());
     spawner.send(SpawnRequest { exe: layout.exe(), fds, reply }).map_err(|_| gone(()))?;
@@ -83,6 +88,10 @@ pub(super) fn spawn(
             record.name
         ))
     })?;
+    let group = cgroup::confine(&machine.cgroups(), &record.machine_id, pid);
+    if group.is_none() {
+        super::say(&format!("machine {} has no control group of its own: the host gives none", record.name));
+    }
     Ok(Booting {
         pid,
         channel: channel_here,
@@ -97,6 +106,7 @@ pub(super) fn spawn(
             only_root,
             cpus: record.options.cpus,
             mounts: record.options.mounts.clone(),
+            group,
         },
         link: network.link_name(record.ip),
         bridge,
@@ -104,6 +114,11 @@ pub(super) fn spawn(
 }
 
 impl Booting {
+    /// The control group that the machine runs in.
+    pub(super) fn group(&self) -> Option<&Group> {
+        self.config.group.as_ref()
+    }
+
     /// Plugs the machine in, tells it who it is and waits until it has booted.
     pub(super) fn finish(self) -> Result<()> {
         let namespace = Path::new("/proc").join(self.pid.to_string()).join("ns/net");
@@ -122,6 +137,19 @@ impl Booting {
                 Err(Error::Failed(format!("machine {} did not boot: {why}", self.config.name)))
             }
             None => Err(Error::Failed(format!("machine {} ended while it booted", self.config.name))),
+        }
+    }
+}
+
+/// Writes what process 1 says into its log until it ends. A disk that is full must not stop the machine.
+fn keep(mut output: io::PipeReader, mut console: &File) {
+    let mut buffer = [0u8; 4096];
+    loop {
+        match output.read(&mut buffer) {
+            Ok(0) => return,
+            Ok(length) => drop(console.write_all(&buffer[..length])),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => (),
+            Err(_) => return,
         }
     }
 }

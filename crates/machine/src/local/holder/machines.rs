@@ -26,6 +26,7 @@ use nix::{
 
 use super::{
     super::{
+        cgroup::{self, Group},
         error::{At, Error, Result},
         layout::{Layout, private_dir, read_json, remove_tree, write_json},
         network::Network,
@@ -82,6 +83,7 @@ impl Machines {
                 // The directory was made, the intent was not recorded: nothing else exists.
                 None => remove_tree(layout.machine(&name).root())?,
                 Some(record) => {
+                    cgroup::remove_recorded(&layout.machine(&name).cgroups());
                     if record.phase == Phase::Deleting {
                         removals.push(name.clone());
                     }
@@ -210,6 +212,7 @@ impl Machines {
             for slot in &slots {
                 scope.spawn(move || {
                     self.power_off(slot, grace);
+                    self.remove_groups(slot);
                     // What is under way cannot boot any more; after this nobody touches the machine.
                     drop(lock(&slot.op));
                 });
@@ -314,7 +317,7 @@ impl Machines {
         let outcome =
             boot::spawn(&self.layout, &network, self.only_root, &record, &self.spawner).and_then(|booting| {
                 lock(&slot.live).pid = Some(booting.pid);
-                self.watch(slot.clone(), booting.pid);
+                self.watch(slot.clone(), booting.pid, booting.group().cloned());
                 if lock(&slot.live).halted {
                     lock(&slot.live).signal(Signal::SIGKILL);
                 }
@@ -342,7 +345,7 @@ impl Machines {
     }
 
     /// Waits in a thread of its own for the end of a process 1, and boots again if it asked for that.
-    fn watch(self: &Arc<Self>, slot: Arc<Slot>, pid: i32) {
+    fn watch(self: &Arc<Self>, slot: Arc<Slot>, pid: i32, group: Option<Group>) {
         let machines = self.clone();
         std::thread::spawn(move || {
             let id = || Id::Pid(Pid::from_raw(pid));
@@ -362,6 +365,10 @@ impl Machines {
                 reboot
             };
             slot.changed.notify_all();
+            // Only this one: the machine may be starting again.
+            if let Some(group) = group {
+                cgroup::remove(&group.path);
+            }
             if reboot {
                 let _op = lock(&slot.op);
                 if let Err(error) = machines.boot(&slot) {
@@ -393,9 +400,18 @@ impl Machines {
         slot.wait_stopped(None);
     }
 
+    /// Removes the control groups of a machine that has ended and cannot start.
+    fn remove_groups(&self, slot: &Slot) {
+        let name = lock(&slot.live).record.as_ref().map(|record| record.name.clone());
+        if let Some(name) = name {
+            cgroup::remove_recorded(&self.layout.machine(&name).cgroups());
+        }
+    }
+
     /// Called with `op` held and `Deleting` recorded.
     fn finish_removal(&self, name: &str, slot: &Slot) -> Result<()> {
         self.power_off(slot, Duration::ZERO);
+        self.remove_groups(slot);
         let record = lock(&slot.live).record.clone();
         if let Some(record) = &record {
             boot::unplug(&lock(&self.network), record);

@@ -40,13 +40,16 @@ use super::{
     namespace, netlink,
     network::{Network, bring_up_bridge},
     protocol::{HolderInfo, Reply, Request},
-    sys::{enough_open_files, raise_open_files},
+    sys::{allow_open_files, enough_open_files, raise_open_files},
     wire,
 };
 
 /// How often the holder makes sure that its data directory still exists, and looks whether it is needed. One that is not
 /// needed twice in a row goes: somebody who just made it may be about to call.
 const TICK: Duration = Duration::from_secs(5);
+
+/// What the units of K3s and RKE2 ask for.
+const MACHINE_OPEN_FILES: u64 = 1 << 20;
 
 /// Entry point of `drover machine-holder --data-dir DIR --exe FILE`: goes into the background and returns 0 once the
 /// holder answers (or another one does already), else prints why not and returns 1.
@@ -144,6 +147,7 @@ fn detach(layout: &Layout) -> Result<()> {
 fn set_up(layout: &Layout, exe: &Path) -> Result<(Arc<Holder>, Receiver<SpawnRequest>)> {
     // The host's routes have to be read before the host's network is left.
     let network = choose_network(layout)?;
+    allow_open_files(MACHINE_OPEN_FILES);
     let only_root = namespace::enter()?;
     namespace::probe_disk(layout.root(), &layout.probe())?;
     bring_up_bridge(&network).map_err(|error| {

@@ -5,6 +5,7 @@
 mod command;
 mod exec;
 pub(crate) mod journal;
+mod kernel;
 mod manager;
 mod processes;
 mod reaper;
@@ -31,7 +32,7 @@ use self::manager::Manager;
 use super::{
     error::{At, Result},
     holder::say,
-    network,
+    network, privileges,
     protocol::{BootConfig, Booted, InitReply, InitRequest},
     sys, wire,
 };
@@ -47,6 +48,7 @@ pub fn init_main(_args: &[String]) -> i32 {
         return 1;
     }
     sys::restore_default_signals();
+    sys::set_process_name(c"drover");
     let holder = UnixStream::from(sys::inherited(3));
     let control = UnixListener::from(sys::inherited(4));
     // No configuration means that the holder is gone.
@@ -82,9 +84,12 @@ fn boot(config: &BootConfig) -> Result<UnixListener> {
     limit_processors(config);
     nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o022));
     nix::unistd::sethostname(&config.hostname).at("set host name", &config.hostname)?;
+    network::allow_ping(config.only_root);
     rootfs::enter(config)?;
     network::bring_up_machine(config.ip, config.prefix, config.gateway).at("bring up", "eth0")?;
-    wire::listen(SOCKET.as_ref()).at("listen on", SOCKET)
+    let inside = wire::listen(SOCKET.as_ref()).at("listen on", SOCKET)?;
+    privileges::give_up().at("give up", "privileges")?;
+    Ok(inside)
 }
 
 /// Every process of the machine inherits this. Neighbours begin at different processors, by their address.

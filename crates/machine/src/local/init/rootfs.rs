@@ -3,27 +3,30 @@
 use std::{
     fs::{self, File},
     io,
-    os::{fd::OwnedFd, unix::fs::symlink},
+    os::fd::OwnedFd,
     path::{Path, PathBuf},
 };
 
 use nix::{
+    errno::Errno,
     mount::{MntFlags, MsFlags, mount, umount2},
-    unistd::{chdir, pivot_root},
+    sched::{CloneFlags, unshare},
+    unistd::{chdir, dup2_stdin, pivot_root},
 };
 
-use super::super::{
-    error::{At, Error, Result},
-    holder::disk::{EXE_IN_MACHINE, overlaid},
-    namespace::mount_overlay,
-    protocol::BootConfig,
-    sys,
+use super::{
+    super::{
+        error::{At, Result},
+        holder::{
+            disk::{EXE_IN_MACHINE, overlaid},
+            say,
+        },
+        namespace::mount_overlay,
+        protocol::BootConfig,
+        sys,
+    },
+    kernel,
 };
-
-/// Devices that every program expects. They are the host's own, bound: nobody but root can make new ones.
-const DEVICES: &[&str] = &["null", "zero", "full", "random", "urandom", "tty"];
-/// Devices that are nice to have, where the host has them.
-const MORE_DEVICES: &[&str] = &["kmsg", "fuse", "net/tun"];
 
 /// Builds the root and changes into it. On return nothing of the host is reachable but what the machine shall see.
 pub(crate) fn enter(config: &BootConfig) -> Result<()> {
@@ -31,16 +34,11 @@ pub(crate) fn enter(config: &BootConfig) -> Result<()> {
     mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_SLAVE, None::<&str>)
         .at("make private", "/")?;
     bind(&root, &root, MsFlags::MS_BIND)?;
+    sys::restrict_mount(&root).at("restrict", &root)?;
+    let run = own_directory(&root, "run")?;
+    tmpfs(&run, "mode=755")?;
     for top in overlaid() {
-        let target = own_directory(&root, top)?;
-        mount_overlay(
-            &Path::new("/").join(top),
-            &config.disk,
-            &format!("upper/{top}"),
-            &format!("work/{top}"),
-            &target,
-        )
-        .at("mount an overlay on", target)?;
+        overlay(config, &root, &run, top)?;
     }
     // Detached copies now, while the host is still in sight; attached later, when names lead nowhere but inside.
     let mut trees: Vec<(OwnedFd, PathBuf, bool)> = Vec::new();
@@ -50,10 +48,13 @@ pub(crate) fn enter(config: &BootConfig) -> Result<()> {
         let tree = sys::detached_read_only(&wanted.source).at("bind", &wanted.source)?;
         trees.push((tree, wanted.target.clone(), wanted.source.is_dir()));
     }
-    devices(&root)?;
-    kernel(&root)?;
-    let run = own_directory(&root, "run")?;
-    tmpfs(&run, "mode=755")?;
+    kernel::devices(&root)?;
+    // From here on the machine's group is the root of what it can name. A kernel without groups has nothing to hide.
+    match unshare(CloneFlags::CLONE_NEWCGROUP) {
+        Ok(()) | Err(Errno::EINVAL) => (),
+        Err(errno) => return Err(errno).at("make", "a cgroup namespace"),
+    }
+    kernel::kernel(&root, config.group.as_ref())?;
     chdir(&root).at("change to", &root)?;
     pivot_root(".", ".").at("make root of", &root)?;
     umount2(".", MntFlags::MNT_DETACH).at("let go of", "the host's root")?;
@@ -62,12 +63,59 @@ pub(crate) fn enter(config: &BootConfig) -> Result<()> {
         mount_point(target, *directory).at("make", target)?;
         sys::attach(tree, target).at("mount on", target)?;
     }
+    let null = File::open("/dev/null").at("open", "/dev/null")?;
+    // The one that the holder gave was opened on the host.
+    dup2_stdin(&null).at("redirect", "input")?;
     furnish()
+}
+
+/// Mounts the overlay of one top-level directory of the host.
+fn overlay(config: &BootConfig, root: &Path, run: &Path, top: &str) -> Result<()> {
+    let (host, target) = (Path::new("/").join(top), own_directory(root, top)?);
+    let (upper, work) = (format!("upper/{top}"), format!("work/{top}"));
+    let over = |lower: &Path| mount_overlay(lower, &config.disk, &upper, &work, &target);
+    if top == "etc" && !config.only_root {
+        let shown = public_view(&host, run).and_then(|view| {
+            // Named from the disk, see `mount_overlay`.
+            let outcome = over(Path::new("fs/run/public"));
+            // The overlay keeps it; nobody else has to see it.
+            umount2(&view, MntFlags::MNT_DETACH)?;
+            outcome
+        });
+        for directory in ["public", "empty"] {
+            let _ = fs::remove_dir(run.join(directory));
+        }
+        match shown {
+            Ok(()) => return Ok(()),
+            // The kernel stacks two overlays and no more: on a host whose /etc is one, this is one too many.
+            Err(error) => say(&format!("{} is shown with all that root may read: {error}", host.display())),
+        }
+    }
+    over(&host).at("mount an overlay on", target)
+}
+
+/// A read-only view of a directory of the host that shows only what everybody on the host may read: root of a machine is
+/// root of the host to the kernel, and would read passwords and private keys. An overlay looks at its layers with the
+/// rights of whoever mounted it, so it is mounted by a process that has given up its own.
+fn public_view(host: &Path, run: &Path) -> io::Result<PathBuf> {
+    let view = run.join("public");
+    fs::create_dir(&view)?;
+    // An overlay without an upper layer needs two lower ones.
+    fs::create_dir(run.join("empty"))?;
+    let options = format!("lowerdir={}:empty,userxattr", host.display());
+    sys::in_child_as_nobody(|| {
+        chdir(run)?;
+        Ok(move || {
+            let flags = MsFlags::MS_RDONLY | MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+            mount(Some("overlay"), "public", Some("overlay"), flags, Some(options.as_str()))
+        })
+    })?;
+    Ok(view)
 }
 
 /// A directory of the machine's own root. Whatever else the machine put there gives way, links above all: they would
 /// lead out, because the root is not yet the root.
-fn own_directory(root: &Path, name: &str) -> Result<PathBuf> {
+pub(super) fn own_directory(root: &Path, name: &str) -> Result<PathBuf> {
     let path = root.join(name);
     match fs::symlink_metadata(&path) {
         Ok(meta) if meta.is_dir() => return Ok(path),
@@ -76,58 +124,6 @@ fn own_directory(root: &Path, name: &str) -> Result<PathBuf> {
     }
     fs::create_dir(&path).at("create directory", &path)?;
     Ok(path)
-}
-
-fn devices(root: &Path) -> Result<()> {
-    let dev = own_directory(root, "dev")?;
-    tmpfs(&dev, "mode=755")?;
-    for (names, needed) in [(DEVICES, true), (MORE_DEVICES, false)] {
-        for name in names {
-            let (source, target) = (Path::new("/dev").join(name), dev.join(name));
-            if !needed && !source.exists() {
-                continue;
-            }
-            mount_point(&target, false).at("make", &target)?;
-            bind(&source, &target, MsFlags::MS_BIND)?;
-        }
-    }
-    for (link, target) in [
-        ("fd", "/proc/self/fd"),
-        ("stdin", "fd/0"),
-        ("stdout", "fd/1"),
-        ("stderr", "fd/2"),
-        ("ptmx", "pts/ptmx"),
-    ] {
-        symlink(target, dev.join(link)).at("link", dev.join(link))?;
-    }
-    for name in ["pts", "shm"] {
-        fs::create_dir(dev.join(name)).at("create directory", dev.join(name))?;
-    }
-    tmpfs(&dev.join("shm"), "mode=1777")?;
-    let options = "newinstance,ptmxmode=0666,mode=0620";
-    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC;
-    mount(Some("devpts"), &dev.join("pts"), Some("devpts"), flags, Some(options)).at("mount", "/dev/pts")
-}
-
-fn kernel(root: &Path) -> Result<()> {
-    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
-    let proc = own_directory(root, "proc")?;
-    mount(Some("proc"), &proc, Some("proc"), flags, None::<&str>).map_err(|errno| {
-        Error::Unsupported(format!(
-            "cannot mount /proc in a machine ({errno}); inside a container, run it with an unmasked /proc \
-             (`--security-opt systempaths=unconfined`), or run Drover outside"
-        ))
-    })?;
-    let sys = own_directory(root, "sys")?;
-    let fresh = mount(Some("sysfs"), &sys, Some("sysfs"), flags | MsFlags::MS_RDONLY, None::<&str>);
-    if fresh.is_err() {
-        // A masked /sys cannot be mounted anew by an ordinary user, but it can be shown as it is.
-        bind(Path::new("/sys"), &sys, MsFlags::MS_BIND | MsFlags::MS_REC)?;
-    } else if Path::new("/sys/fs/cgroup").exists() {
-        // Programs look here to learn about their limits; what they may change is the host's decision.
-        let _ = bind(Path::new("/sys/fs/cgroup"), &sys.join("fs/cgroup"), MsFlags::MS_BIND | MsFlags::MS_REC);
-    }
-    Ok(())
 }
 
 /// What a running system finds below `/run`, `/tmp` and `/var`. The root is the machine's own by now.
@@ -144,7 +140,7 @@ fn furnish() -> Result<()> {
     Ok(())
 }
 
-fn tmpfs(target: &Path, options: &str) -> Result<()> {
+pub(super) fn tmpfs(target: &Path, options: &str) -> Result<()> {
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
     mount(Some("tmpfs"), target, Some("tmpfs"), flags, Some(options)).at("mount tmpfs on", target)
 }
@@ -153,7 +149,7 @@ fn bind(source: &Path, target: &Path, flags: MsFlags) -> Result<()> {
     mount(Some(source), target, None::<&str>, flags, None::<&str>).at("bind", source)
 }
 
-fn mount_point(path: &Path, directory: bool) -> io::Result<()> {
+pub(super) fn mount_point(path: &Path, directory: bool) -> io::Result<()> {
     if directory {
         return fs::create_dir_all(path);
     }

@@ -1,0 +1,152 @@
+//! What a machine sees of the kernel: `/dev`, `/proc` and `/sys`, without what belongs to the host.
+//!
+//! Everything here is mounted before the root changes; afterwards nothing can be mounted any more.
+
+use std::{fs, io, os::unix::fs::symlink, path::Path};
+
+use nix::mount::{MsFlags, mount};
+
+use super::{
+    super::{
+        cgroup::Group,
+        error::{At, Error, Result},
+        sys,
+    },
+    rootfs::{mount_point, own_directory, tmpfs},
+};
+
+/// Devices that every program expects. They are the host's own, bound read-only: they can be written to as devices, but
+/// their modes and owners stay what they are.
+const DEVICES: &[&str] = &["null", "zero", "full", "random", "urandom", "tty"];
+
+/// Hidden, as container runtimes do: they tell about the host, or change it.
+const MASKED: &[&str] = &[
+    "proc/acpi",
+    "proc/asound",
+    "proc/interrupts",
+    "proc/kcore",
+    "proc/keys",
+    "proc/kmsg",
+    "proc/kpagecount",
+    "proc/kpagecgroup",
+    "proc/kpageflags",
+    "proc/latency_stats",
+    "proc/sched_debug",
+    "proc/scsi",
+    "proc/timer_list",
+    "proc/timer_stats",
+    "proc/vmcore",
+    "sys/devices/virtual/powercap",
+    "sys/firmware",
+];
+
+/// File systems of the host that hang below a `/sys` which could only be bound, not mounted.
+const HOST_MOUNTS: &[&str] = &[
+    "fs/bpf",
+    "fs/cgroup",
+    "fs/fuse/connections",
+    "fs/pstore",
+    "fs/selinux",
+    "kernel/config",
+    "kernel/debug",
+    "kernel/security",
+    "kernel/tracing",
+];
+
+pub(super) fn devices(root: &Path) -> Result<()> {
+    let dev = own_directory(root, "dev")?;
+    tmpfs(&dev, "mode=755,size=64m")?;
+    for name in DEVICES {
+        let (source, target) = (Path::new("/dev").join(name), dev.join(name));
+        mount_point(&target, false).at("make", &target)?;
+        show_read_only(&source, &target)?;
+    }
+    for (link, target) in [
+        ("fd", "/proc/self/fd"),
+        ("stdin", "fd/0"),
+        ("stdout", "fd/1"),
+        ("stderr", "fd/2"),
+        ("ptmx", "pts/ptmx"),
+    ] {
+        symlink(target, dev.join(link)).at("link", dev.join(link))?;
+    }
+    for name in ["pts", "shm"] {
+        fs::create_dir(dev.join(name)).at("create directory", dev.join(name))?;
+    }
+    tmpfs(&dev.join("shm"), "mode=1777")?;
+    let options = "newinstance,ptmxmode=0666,mode=0620";
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC;
+    mount(Some("devpts"), &dev.join("pts"), Some("devpts"), flags, Some(options)).at("mount", "/dev/pts")
+}
+
+/// `/proc` and `/sys`. Needs `/dev` of the machine: masked files become its `/dev/null`.
+pub(super) fn kernel(root: &Path, group: Option<&Group>) -> Result<()> {
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+    let proc = own_directory(root, "proc")?;
+    mount(Some("proc"), &proc, Some("proc"), flags, None::<&str>).map_err(|errno| {
+        Error::Unsupported(format!(
+            "cannot mount /proc in a machine ({errno}); inside a container, run it with an unmasked /proc \
+             (`--security-opt systempaths=unconfined`), or run Drover outside"
+        ))
+    })?;
+    let sys = own_directory(root, "sys")?;
+    let fresh = mount(Some("sysfs"), &sys, Some("sysfs"), flags | MsFlags::MS_RDONLY, None::<&str>);
+    if fresh.is_err() {
+        // A masked /sys cannot be mounted once more by an ordinary user, but it can be shown as it is.
+        show_read_only(Path::new("/sys"), &sys)?;
+        for path in HOST_MOUNTS {
+            mask(root, &Path::new("sys").join(path))?;
+        }
+    }
+    only_processes(&proc)?;
+    for path in MASKED {
+        mask(root, Path::new(path))?;
+    }
+    group.map_or(Ok(()), |group| show_group(&sys.join("fs/cgroup"), group))
+}
+
+/// Everything in `/proc` but the machine's processes is read-only. Container runtimes list what is known to be dangerous
+/// (`sys`, `sysrq-trigger`, `irq`, `bus`, `fs`); but root could also change the mode of `meminfo`, which is the same file
+/// for the host, and kernels come with new entries.
+fn only_processes(proc: &Path) -> Result<()> {
+    for entry in fs::read_dir(proc).at("list", proc)? {
+        let entry = entry.at("list", proc)?;
+        let process = entry.file_name().to_string_lossy().parse::<u32>().is_ok();
+        // Links such as `self` and `mounts` lead to processes.
+        let link = entry.file_type().at("examine", entry.path())?.is_symlink();
+        if !process && !link {
+            show_read_only(&entry.path(), &entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// Programs look here to learn about their limits. They see their own subtree and cannot change it.
+fn show_group(target: &Path, group: &Group) -> Result<()> {
+    if group.unified || !target.exists() {
+        return if target.exists() { show_read_only(&group.path, target) } else { Ok(()) };
+    }
+    tmpfs(target, "mode=755,size=64k")?;
+    let pids = target.join("pids");
+    fs::create_dir(&pids).at("create directory", &pids)?;
+    show_read_only(&group.path, &pids)?;
+    show_read_only(target, target)
+}
+
+/// A file becomes `/dev/null`, a directory an empty one; what the kernel does not have needs no mask.
+fn mask(root: &Path, path: &Path) -> Result<()> {
+    let path = root.join(path);
+    match fs::symlink_metadata(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Ok(meta) if meta.is_dir() => {
+            tmpfs(&path, "mode=555,size=4k")?;
+            show_read_only(&path, &path)
+        }
+        _ => show_read_only(&root.join("dev/null"), &path),
+    }
+}
+
+fn show_read_only(source: &Path, target: &Path) -> Result<()> {
+    let tree = sys::detached_read_only(source).at("bind", source)?;
+    sys::attach(&tree, target).at("mount on", target)
+}

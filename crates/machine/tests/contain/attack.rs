@@ -1,0 +1,469 @@
+//! A program in a machine that tries to change its host. It prints a line `BREACH …` for everything that it is not
+//! refused, and tries harmlessly: a setting gets the value that it has, a device the mode that it has, and system
+//! calls get arguments that fail for another reason than a missing permission.
+#![allow(unsafe_code)]
+
+use std::{
+    ffi::CString,
+    fs,
+    io::{self, Write},
+    net::{Ipv4Addr, SocketAddr, TcpStream},
+    os::unix::{
+        fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt},
+        net::UnixStream,
+    },
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use nix::libc::{self, c_long};
+
+/// What the test tells the program about the host.
+#[derive(Debug, Default)]
+pub struct Host {
+    /// A process that is not in the machine.
+    pub pid: i32,
+    /// A TCP port that is open on all of the host's addresses.
+    pub port: u16,
+    /// Addresses of the host, its loopback among them.
+    pub addresses: Vec<Ipv4Addr>,
+    /// The gateway, and the only ports that it may offer.
+    pub gateway: Option<Ipv4Addr>,
+    pub offered: Vec<u16>,
+    /// The name of an abstract Unix socket on the host.
+    pub socket: String,
+    /// The block device of a disk.
+    pub disk: (u32, u32),
+}
+
+impl Host {
+    pub fn to_args(&self) -> String {
+        let addresses: Vec<String> = self.addresses.iter().map(Ipv4Addr::to_string).collect();
+        let offered: Vec<String> = self.offered.iter().map(u16::to_string).collect();
+        let gateway = self.gateway.map(|it| it.to_string()).unwrap_or_default();
+        format!(
+            "{}|{}|{}|{gateway}|{}|{}|{}|{}",
+            self.pid,
+            self.port,
+            addresses.join(","),
+            offered.join(","),
+            self.socket,
+            self.disk.0,
+            self.disk.1
+        )
+    }
+
+    fn from_args(text: &str) -> Host {
+        let fields: Vec<&str> = text.split('|').collect();
+        let list = |text: &str| text.split(',').filter(|it| !it.is_empty()).map(str::to_owned).collect();
+        let (addresses, offered): (Vec<String>, Vec<String>) = (list(fields[2]), list(fields[4]));
+        Host {
+            pid: fields[0].parse().unwrap(),
+            port: fields[1].parse().unwrap(),
+            addresses: addresses.iter().map(|it| it.parse().unwrap()).collect(),
+            gateway: fields[3].parse().ok(),
+            offered: offered.iter().map(|it| it.parse().unwrap()).collect(),
+            socket: fields[5].to_owned(),
+            disk: (fields[6].parse().unwrap(), fields[7].parse().unwrap()),
+        }
+    }
+}
+
+/// Everything, in a machine. The last line says how many attempts there were.
+pub fn attack(args: &str) {
+    let host = Host::from_args(args);
+    let mut attempts = Attempts(0);
+    walk(&mut attempts);
+    settings(&mut attempts);
+    inodes_of_the_host(&mut attempts);
+    mounts(&mut attempts);
+    devices(&mut attempts, &host);
+    privileged_calls(&mut attempts);
+    namespaces(&mut attempts);
+    processes(&mut attempts, &host);
+    sockets(&mut attempts, &host);
+    other_architecture(&mut attempts);
+    println!("ATTEMPTS {}", attempts.0);
+}
+
+struct Attempts(u32);
+
+const REFUSED: &[i32] = &[libc::EPERM, libc::EACCES, libc::EROFS, libc::ENOSYS];
+
+impl Attempts {
+    fn breach(&mut self, what: &str) {
+        // The test harness may have left a line open.
+        println!("\nBREACH {what}");
+    }
+
+    /// A system call that has to fail, with one of these errors.
+    fn refused_with(&mut self, what: &str, errors: &[i32], result: c_long) {
+        self.0 += 1;
+        let error = io::Error::last_os_error();
+        if result >= 0 {
+            self.breach(&format!("{what}: succeeded"));
+        } else if !error.raw_os_error().is_some_and(|it| errors.contains(&it)) {
+            self.breach(&format!("{what}: passed the permission check ({error})"));
+        }
+    }
+
+    fn refused(&mut self, what: &str, result: c_long) {
+        self.refused_with(what, REFUSED, result);
+    }
+
+    fn failed<T>(&mut self, what: &str, result: io::Result<T>) {
+        self.0 += 1;
+        if result.is_ok() {
+            self.breach(&format!("{what}: succeeded"));
+        }
+    }
+}
+
+/// Opens everything in /proc and /sys for writing, without writing, and changes its mode to what it is: the files of
+/// /proc are the same ones for the host.
+fn walk(attempts: &mut Attempts) {
+    let mut folders = vec![PathBuf::from("/proc"), PathBuf::from("/sys")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+            let (path, Ok(kind)) = (entry.path(), entry.file_type()) else { continue };
+            let name = entry.file_name();
+            // The machine's own processes; everything in there is theirs.
+            if folder == Path::new("/proc") && name.to_string_lossy().parse::<u32>().is_ok() {
+                continue;
+            }
+            if kind.is_symlink() {
+                continue;
+            }
+            attempts.0 += 1;
+            if let Ok(meta) = fs::symlink_metadata(&path)
+                && fs::set_permissions(&path, fs::Permissions::from_mode(meta.mode() & 0o7777)).is_ok()
+            {
+                attempts.breach(&format!("the mode of {} can be changed", path.display()));
+            }
+            if kind.is_dir() {
+                folders.push(path);
+            } else {
+                let opened = fs::OpenOptions::new()
+                    .write(true)
+                    .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_NOFOLLOW)
+                    .open(&path);
+                if let Ok(file) = opened
+                    && !is_null(&file)
+                {
+                    attempts.breach(&format!("{} opens for writing", path.display()));
+                }
+            }
+        }
+    }
+}
+
+/// What a masked file is replaced with: writing there changes nothing.
+fn is_null(file: &fs::File) -> bool {
+    file.metadata().is_ok_and(|meta| meta.file_type().is_char_device() && meta.rdev() == libc::makedev(1, 3))
+}
+
+/// The settings that a K3s in a machine changed, and others that would give the host away.
+fn settings(attempts: &mut Attempts) {
+    for name in [
+        "vm/overcommit_memory",
+        "kernel/panic",
+        "kernel/panic_on_oops",
+        "kernel/core_pattern",
+        "kernel/modprobe",
+        "fs/file-max",
+        "net/ipv4/ip_forward",
+    ] {
+        let path = Path::new("/proc/sys").join(name);
+        if let Ok(value) = fs::read(&path) {
+            let written =
+                fs::OpenOptions::new().write(true).open(&path).and_then(|mut it| it.write_all(&value));
+            attempts.failed(&format!("write {}", path.display()), written);
+        }
+    }
+}
+
+/// Files of the host that a machine has in its hands: device nodes, its executable, descriptors that it was given.
+fn inodes_of_the_host(attempts: &mut Attempts) {
+    let mut paths: Vec<PathBuf> =
+        ["null", "zero", "full", "random", "urandom", "tty"].map(|name| Path::new("/dev").join(name)).into();
+    paths.extend(["/proc/1/exe", "/proc/self/exe", "/usr/lib/drover/drover"].map(PathBuf::from));
+    for process in ["/proc/1/fd", "/proc/self/fd"] {
+        let entries = fs::read_dir(process).into_iter().flatten().flatten();
+        paths.extend(entries.map(|entry| entry.path()));
+    }
+    for path in paths {
+        let Ok(meta) = fs::metadata(&path) else { continue };
+        let kind = meta.file_type();
+        // This program itself has one open, to list its own.
+        if kind.is_dir() && path.starts_with("/proc/1") {
+            attempts.breach(&format!("process 1 was given the directory {:?}", fs::read_link(&path)));
+        }
+        // Pipes and sockets are no files of the host. Terminals are the machine's own, checked by `devices`.
+        if kind.is_fifo() || kind.is_socket() || !(kind.is_file() || kind.is_char_device()) {
+            continue;
+        }
+        // Descriptors of this program that lead into the machine's own disk or kernel file systems.
+        let target = fs::read_link(&path).unwrap_or_default();
+        if target.starts_with("/proc") || target.starts_with("/dev/pts") || target.starts_with("/memfd:") {
+            continue;
+        }
+        let same = fs::Permissions::from_mode(meta.mode() & 0o7777);
+        attempts.failed(
+            &format!("change the mode of {} ({})", path.display(), target.display()),
+            fs::set_permissions(&path, same),
+        );
+    }
+}
+
+fn mounts(attempts: &mut Attempts) {
+    let mount = |source: &str, target: &str, kind: &str, flags: libc::c_ulong| -> c_long {
+        let [source, target, kind] = [source, target, kind].map(|it| CString::new(it).unwrap());
+        // SAFETY: the strings end with a null byte and live long enough.
+        unsafe {
+            c_long::from(libc::mount(
+                source.as_ptr(),
+                target.as_ptr(),
+                kind.as_ptr(),
+                flags,
+                std::ptr::null(),
+            ))
+        }
+    };
+    let _ = fs::create_dir_all("/root/mnt");
+    for kind in
+        ["tmpfs", "proc", "sysfs", "cgroup2", "overlay", "mqueue", "securityfs", "debugfs", "devtmpfs", "bpf"]
+    {
+        attempts.refused(&format!("mount {kind}"), mount("none", "/root/mnt", kind, 0));
+    }
+    attempts.refused("bind /proc", mount("/proc", "/root/mnt", "", libc::MS_BIND | libc::MS_REC));
+    for target in ["/proc/sys", "/proc/sysrq-trigger", "/sys", "/dev/null", "/usr"] {
+        attempts.refused(
+            &format!("remount {target}"),
+            mount("none", target, "", libc::MS_REMOUNT | libc::MS_BIND),
+        );
+        let path = CString::new(target).unwrap();
+        // SAFETY: the string ends with a null byte.
+        let result = unsafe { libc::umount2(path.as_ptr(), libc::MNT_DETACH) };
+        attempts.refused(&format!("unmount {target}"), c_long::from(result));
+    }
+    // SAFETY: strings end with a null byte; no structure is passed.
+    unsafe {
+        attempts.refused("fsopen", libc::syscall(libc::SYS_fsopen, c"tmpfs".as_ptr(), 0));
+        let tree =
+            libc::syscall(libc::SYS_open_tree, libc::AT_FDCWD, c"/proc".as_ptr(), libc::OPEN_TREE_CLONE);
+        attempts.refused("open_tree", tree);
+        attempts
+            .refused("pivot_root", libc::syscall(libc::SYS_pivot_root, c"/".as_ptr(), c"/root/mnt".as_ptr()));
+        let attributes = [0u64; 4];
+        let changed = libc::syscall(
+            libc::SYS_mount_setattr,
+            libc::AT_FDCWD,
+            c"/proc/sys".as_ptr(),
+            0,
+            attributes.as_ptr(),
+            32,
+        );
+        attempts.refused("mount_setattr", changed);
+    }
+}
+
+fn devices(attempts: &mut Attempts, host: &Host) {
+    let allowed = ["null", "zero", "full", "random", "urandom", "tty"];
+    let mut folders = vec![PathBuf::from("/dev")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+            let (path, Ok(kind)) = (entry.path(), entry.file_type()) else { continue };
+            attempts.0 += 1;
+            if kind.is_dir() {
+                folders.push(path);
+            } else if kind.is_block_device()
+                || (kind.is_char_device()
+                    && !path.starts_with("/dev/pts")
+                    && !allowed.iter().any(|name| path == Path::new("/dev").join(name)))
+            {
+                attempts.breach(&format!("{} is a device of the host", path.display()));
+            }
+        }
+    }
+    let disk = libc::makedev(host.disk.0, host.disk.1);
+    for (what, mode, device) in [
+        ("the host's disk", libc::S_IFBLK, disk),
+        ("/dev/mem", libc::S_IFCHR, libc::makedev(1, 1)),
+        ("/dev/kmsg", libc::S_IFCHR, libc::makedev(1, 11)),
+    ] {
+        for folder in ["/root", "/dev/shm", "/run", "/tmp", "/var", "/etc"] {
+            let path = format!("{folder}/node");
+            let name = CString::new(path.as_str()).unwrap();
+            // SAFETY: the string ends with a null byte.
+            let made = unsafe { libc::mknod(name.as_ptr(), mode | 0o600, device) };
+            attempts.refused(&format!("make a node of {what} in {folder}"), c_long::from(made));
+            attempts.failed(&format!("open {what} in {folder}"), fs::File::open(&path));
+            let _ = fs::remove_file(&path);
+        }
+    }
+}
+
+/// Calls with arguments that no kernel accepts: only the check of permissions may answer.
+fn privileged_calls(attempts: &mut Attempts) {
+    let null = std::ptr::null::<u8>();
+    // SAFETY: every pointer is null or a string with its null byte; nothing here can succeed.
+    unsafe {
+        attempts.refused("init_module", libc::syscall(libc::SYS_init_module, null, 0, c"".as_ptr()));
+        attempts.refused("finit_module", libc::syscall(libc::SYS_finit_module, -1, c"".as_ptr(), 0));
+        attempts
+            .refused("delete_module", libc::syscall(libc::SYS_delete_module, c"no_such_module".as_ptr(), 0));
+        attempts.refused("kexec_load", libc::syscall(libc::SYS_kexec_load, 0, 0, null, 0));
+        attempts
+            .refused("kexec_file_load", libc::syscall(libc::SYS_kexec_file_load, -1, -1, 0, c"".as_ptr(), 0));
+        attempts.refused("reboot", libc::syscall(libc::SYS_reboot, 0, 0, 0, null));
+        attempts.refused("swapon", libc::syscall(libc::SYS_swapon, c"/no/such/file".as_ptr(), 0));
+        attempts.refused("swapoff", libc::syscall(libc::SYS_swapoff, c"/no/such/file".as_ptr()));
+        attempts.refused("clock_settime", libc::syscall(libc::SYS_clock_settime, libc::CLOCK_REALTIME, null));
+        attempts.refused("settimeofday", libc::syscall(libc::SYS_settimeofday, null, null));
+        attempts.refused("adjtimex", libc::syscall(libc::SYS_adjtimex, null));
+        attempts.refused("syslog", libc::syscall(libc::SYS_syslog, 10, null, 0));
+        attempts.refused("acct", libc::syscall(libc::SYS_acct, c"/no/such/file".as_ptr()));
+        attempts.refused("quotactl", libc::syscall(libc::SYS_quotactl, 0, null, 0, null));
+        attempts.refused("bpf", libc::syscall(libc::SYS_bpf, 0, null, 0));
+        attempts.refused("perf_event_open", libc::syscall(libc::SYS_perf_event_open, null, 0, -1, -1, 0));
+        attempts.refused(
+            "add_key",
+            libc::syscall(libc::SYS_add_key, c"user".as_ptr(), c"x".as_ptr(), null, 0, -3),
+        );
+        attempts.refused("keyctl", libc::syscall(libc::SYS_keyctl, 0, -3, 0));
+        attempts.refused(
+            "request_key",
+            libc::syscall(libc::SYS_request_key, c"user".as_ptr(), c"x".as_ptr(), null, 0),
+        );
+        attempts.refused("userfaultfd", libc::syscall(libc::SYS_userfaultfd, 0));
+        attempts.refused(
+            "open_by_handle_at",
+            libc::syscall(libc::SYS_open_by_handle_at, libc::AT_FDCWD, null, 0),
+        );
+        attempts.refused("lookup_dcookie", libc::syscall(libc::SYS_lookup_dcookie, 0, null, 0));
+        attempts.refused("io_uring_setup", libc::syscall(libc::SYS_io_uring_setup, 0, null));
+        attempts.refused("personality", libc::syscall(libc::SYS_personality, 0x0040_0000));
+        attempts.refused("fanotify_init", libc::syscall(libc::SYS_fanotify_init, 0, 0));
+        attempts.refused("move_pages", libc::syscall(libc::SYS_move_pages, 1, 1, null, null, null, 0));
+        #[cfg(target_arch = "x86_64")]
+        {
+            attempts.refused("iopl", libc::syscall(libc::SYS_iopl, 3));
+            attempts.refused("ioperm", libc::syscall(libc::SYS_ioperm, 0x80, 1, 1));
+        }
+    }
+}
+
+fn namespaces(attempts: &mut Attempts) {
+    for (name, flag) in [
+        ("user", libc::CLONE_NEWUSER),
+        ("mount", libc::CLONE_NEWNS),
+        ("network", libc::CLONE_NEWNET),
+        ("pid", libc::CLONE_NEWPID),
+        ("ipc", libc::CLONE_NEWIPC),
+        ("uts", libc::CLONE_NEWUTS),
+        ("cgroup", libc::CLONE_NEWCGROUP),
+    ] {
+        // SAFETY: plain calls; a child of clone ends at once.
+        unsafe {
+            let child = libc::syscall(libc::SYS_clone, flag | libc::SIGCHLD, 0, 0, 0, 0);
+            if child == 0 {
+                libc::_exit(0);
+            }
+            attempts.refused(&format!("clone with a new {name} namespace"), child);
+            attempts.refused(&format!("unshare the {name} namespace"), c_long::from(libc::unshare(flag)));
+        }
+    }
+    if let Ok(own) = fs::File::open("/proc/1/ns/net") {
+        use std::os::fd::AsRawFd;
+        // SAFETY: a plain call on a descriptor that is open.
+        attempts.refused("setns", c_long::from(unsafe { libc::setns(own.as_raw_fd(), 0) }));
+    }
+    // SAFETY: no structure is passed; C libraries fall back to clone when this does not exist.
+    let result = unsafe { libc::syscall(libc::SYS_clone3, std::ptr::null::<u8>(), 0) };
+    attempts.refused_with("clone3", &[libc::ENOSYS], result);
+}
+
+/// A call by the numbers of 32-bit programs, which the filter does not know.
+fn other_architecture(attempts: &mut Attempts) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the child makes one call, 20 (getpid), and ends.
+    unsafe {
+        attempts.0 += 1;
+        let child = libc::fork();
+        if child == 0 {
+            let mut number: u64 = 20;
+            std::arch::asm!("int 0x80", inout("rax") number);
+            libc::_exit(if number > 0 { 7 } else { 0 });
+        }
+        let mut status = 0;
+        libc::waitpid(child, &mut status, 0);
+        if !libc::WIFSIGNALED(status) {
+            attempts.breach("a program calls the kernel by the numbers of another architecture");
+        }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = attempts;
+}
+
+/// Nothing outside of the machine has a number inside.
+fn processes(attempts: &mut Attempts, host: &Host) {
+    let gone = [libc::ESRCH, libc::EPERM, libc::ENOENT];
+    // SAFETY: plain calls that name a process by its number.
+    unsafe {
+        attempts.refused_with("signal a process of the host", &gone, c_long::from(libc::kill(host.pid, 0)));
+        let seized = libc::syscall(libc::SYS_ptrace, 0x4206, host.pid, 0, 0);
+        attempts.refused_with("ptrace a process of the host", &gone, seized);
+        attempts.refused_with(
+            "pidfd_open of the host",
+            &gone,
+            libc::syscall(libc::SYS_pidfd_open, host.pid, 0),
+        );
+        let mut byte = [0u8; 1];
+        let local = libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: 1 };
+        let read = libc::process_vm_readv(host.pid, &local, 1, &local, 1, 0);
+        attempts.refused_with("read memory of the host", &gone, read as c_long);
+    }
+    attempts.failed("see a process of the host", fs::metadata(format!("/proc/{}/status", host.pid)));
+    for link in ["/proc/1/root", "/proc/1/cwd"] {
+        attempts.0 += 1;
+        let (there, here) = (fs::metadata(link), fs::metadata("/"));
+        if let (Ok(there), Ok(here)) = (there, here)
+            && there.dev() != here.dev()
+        {
+            attempts.breach(&format!("{link} is another file system than /"));
+        }
+    }
+}
+
+fn sockets(attempts: &mut Attempts, host: &Host) {
+    for (name, domain, kind) in [
+        ("AF_VSOCK", libc::AF_VSOCK, libc::SOCK_STREAM),
+        ("AF_PACKET", libc::AF_PACKET, libc::SOCK_RAW),
+        ("AF_ALG", libc::AF_ALG, libc::SOCK_SEQPACKET),
+        ("AF_KEY", libc::AF_KEY, libc::SOCK_RAW),
+        ("raw IP", libc::AF_INET, libc::SOCK_RAW),
+    ] {
+        let refused = [REFUSED, &[libc::EAFNOSUPPORT]].concat();
+        // SAFETY: a plain call.
+        let made = unsafe {
+            libc::socket(domain, kind, if kind == libc::SOCK_RAW { libc::IPPROTO_ICMP } else { 0 })
+        };
+        attempts.refused_with(name, &refused, c_long::from(made));
+    }
+    use std::os::linux::net::SocketAddrExt;
+    let name = std::os::unix::net::SocketAddr::from_abstract_name(host.socket.as_bytes()).unwrap();
+    attempts.failed("the host's abstract socket", UnixStream::connect_addr(&name));
+    let call = |address: Ipv4Addr, port: u16| {
+        TcpStream::connect_timeout(&SocketAddr::new(address.into(), port), Duration::from_secs(2))
+    };
+    for address in &host.addresses {
+        attempts.failed(&format!("the host's port at {address}"), call(*address, host.port));
+    }
+    if let Some(gateway) = host.gateway {
+        attempts.0 += 1;
+        let open: Vec<u16> = (1..=u16::MAX).filter(|port| call(gateway, *port).is_ok()).collect();
+        if open != host.offered {
+            attempts.breach(&format!("the gateway offers {open:?} instead of {:?}", host.offered));
+        }
+    }
+}
