@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod cluster;
+mod command;
 mod crash;
 mod custom;
 mod late;
@@ -11,5 +12,6 @@ mod players;
 mod ready;
 mod registration;
 mod removal;
+mod scoped;
 mod upkeep;
 mod world;
