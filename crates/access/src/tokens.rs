@@ -6,6 +6,7 @@ use drover_apiserver::status::Status;
 use drover_runtime::Cache;
 use futures::future::BoxFuture;
 use http::request::Parts;
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
 use sha2::{Digest, Sha256};
@@ -54,7 +55,11 @@ impl Tokens {
     /// The cluster (its id) that a registration token belongs to.
     pub fn cluster_of_registration(&self, token: &str) -> Option<String> {
         let found = self.secrets.by_index(BY_REGISTRATION, &digest(token));
-        found.first().and_then(|secret| secret.namespace())
+        let secret = found.first()?;
+        if is_expired(secret, token, Timestamp::now()) {
+            return None;
+        }
+        secret.namespace()
     }
 
     /// Namespace and name of the provisioning Cluster whose kubeconfig holds `token`.
@@ -67,6 +72,16 @@ impl Tokens {
 
 fn text(secret: &Secret, key: &str) -> Option<String> {
     String::from_utf8(secret.data.as_ref()?.get(key)?.0.clone()).ok()
+}
+
+/// Whether a registration token is past its time, or the previous one past its grace. A time that cannot be read has passed.
+fn is_expired(secret: &Secret, token: &str, now: Timestamp) -> bool {
+    let current = text(secret, "token").is_some_and(|value| value == token);
+    let until = text(secret, if current { "expiresAt" } else { "gracePeriodExpiresAt" });
+    until.filter(|until| !until.is_empty()).is_some_and(|until| {
+        let until = until.parse::<Timestamp>();
+        !until.is_ok_and(|until| now < until)
+    })
 }
 
 fn digest(token: &str) -> String {
@@ -142,6 +157,19 @@ mod tests {
         for token in ["forged", "other", "", "Good"] {
             assert_eq!(tokens.cluster_of_registration(token), None, "{token}");
         }
+    }
+
+    #[test]
+    fn an_expired_registration_token_is_unknown() {
+        let until = |text: &str| {
+            let mut secret = secret("c-m-1", "crt-token-mine", CRT, "good");
+            let data = secret.data.get_or_insert_default();
+            data.insert("expiresAt".into(), ByteString(text.into()));
+            Tokens::new(Cache::fixed([secret])).cluster_of_registration("good")
+        };
+        assert_eq!(until("2020-01-01T00:00:00Z"), None);
+        assert_eq!(until("soon"), None);
+        assert_eq!(until("9999-01-01T00:00:00Z").as_deref(), Some("c-m-1"));
     }
 
     #[tokio::test]

@@ -4,6 +4,8 @@
 #   curl -fL https://SERVER/system-agent-install.sh | sudo sh -s - --server https://SERVER --token TOKEN \
 #       --ca-checksum SUM --worker
 #
+# Whoever is root already needs no sudo.
+#
 # It takes the arguments and environment variables of Rancher's system-agent installer, uses its paths, and installs the
 # agent under its name, so that either can replace the other. Needs a POSIX shell and curl or wget.
 #
@@ -252,8 +254,9 @@ fetch() {
         *) set -- ;;
         esac
         if in_no_proxy "$url"; then set -- "$@" --noproxy '*'; fi
+        : >"$TMP/answer"
         # Not --fail, which would lose what the server says; --fail-with-body is unknown to many that are in use.
-        curl -sSL --connect-timeout 30 --max-time "$timeout" --config "$TMP/headers" "$@" -o "$file" \
+        curl -sSL --connect-timeout 30 --max-time "$timeout" --config "$TMP/headers" "$@" -o "$file" -D "$TMP/answer" \
             -w '%{http_code}' "$url" >"$TMP/code" 2>"$TMP/error" || return
         case "$(cat "$TMP/code")" in
         [45]??)
@@ -277,8 +280,22 @@ fetch() {
         # language in which the reason is looked for.
         http_proxy=${http_proxy:-${HTTP_PROXY:-}} https_proxy=${https_proxy:-${HTTPS_PROXY:-}} \
             no_proxy=${no_proxy:-${NO_PROXY:-}} WGETRC="$TMP/wgetrc" LC_ALL=C \
-            wget -nv --tries=1 --content-on-error --timeout="$timeout" "$@" -O "$file" "$url" 2>"$TMP/error"
+            wget -nv -S --tries=1 --content-on-error --timeout="$timeout" "$@" -O "$file" "$url" 2>"$TMP/output"
+        set -- $?
+        # The lines of the answer are indented; the rest says what went wrong.
+        sed -n 's/^  *//p' "$TMP/output" >"$TMP/answer"
+        sed '/^ /d' "$TMP/output" >"$TMP/error"
+        return "$1"
     fi
+}
+
+# How many seconds the server wants to be left alone, if it was asked too often; else none. Not longer than ten minutes.
+asked_to_wait() {
+    grep -q -i 'error:\{0,1\} 429' "$TMP/error" 2>/dev/null || return 1
+    seconds=$(tr -d '\r' <"$TMP/answer" | sed -n 's/^[Rr]etry-[Aa]fter: *\([0-9]\{1,6\}\)$/\1/p' | tail -n 1)
+    [ -n "$seconds" ] || return 1
+    [ "$seconds" -le 600 ] || seconds=600
+    echo "$seconds"
 }
 
 # Why the last fetch failed, in one line.
@@ -295,7 +312,8 @@ retry() {
         [ "$try" -lt "$RETRIES" ] || fatal "$what: failed $try times, giving up: $(reason)"
         [ "$try" -gt 1 ] || warn "$what: $(reason); trying again every $RETRY_PAUSE s"
         try=$((try + 1))
-        sleep "$RETRY_PAUSE"
+        pause=$(asked_to_wait) || pause=$RETRY_PAUSE
+        sleep "$pause"
     done
 }
 
@@ -534,6 +552,25 @@ machine_id() {
     durable "$id_file"
 }
 
+# The credential that an earlier run got from the same server: it proves that this machine is the one that is registered.
+# It is shown to no other server.
+machine_token() (
+    connection=$CATTLE_AGENT_VAR_DIR/rancher2_connection_info.json
+    [ -s "$connection" ] || exit 0
+    set -f
+    # Words of it, whether the kubeconfig in it is JSON or YAML: after "server" comes an address, after "token" the token.
+    before='' server='' token=''
+    for word in $(tr -cs 'A-Za-z0-9._:/[]-' ' ' <"$connection" | sed 's/: / /g'); do
+        case "$before" in
+        server) server=$word ;;
+        token) token=$word ;;
+        esac
+        before=${word%:}
+    done
+    [ "${server%/}" = "$CATTLE_SERVER" ] || exit 0
+    printf '%s' "$token"
+)
+
 role() { if is_true "$1"; then echo true; else echo false; fi; }
 
 fetch_connection() {
@@ -544,6 +581,7 @@ fetch_connection() {
     fetch ca "$CATTLE_SERVER/v3/connect/agent" "$TMP/connection.json" 60 \
         "Authorization: Bearer $CATTLE_TOKEN" \
         "X-Cattle-Id: $CATTLE_ID" \
+        "X-Cattle-Machine-Token: $(machine_token)" \
         "X-Cattle-Role-Etcd: $(role "$CATTLE_ROLE_ETCD")" \
         "X-Cattle-Role-Control-Plane: $(role "$CATTLE_ROLE_CONTROLPLANE")" \
         "X-Cattle-Role-Worker: $(role "$CATTLE_ROLE_WORKER")" \
@@ -578,9 +616,10 @@ is_refusal() {
     fi
 }
 
-# Whether the last fetch was answered with 400: the server says what is wrong with the values it was given.
+# Whether the last fetch was answered with 400, 403 or 409: the server says what is wrong with the values it was given, what
+# the token does not allow, or what it has registered already.
 is_bad_request() {
-    grep -q -i 'error:\{0,1\} 400' "$TMP/error"
+    grep -q -i 'error:\{0,1\} 40[039]' "$TMP/error"
 }
 
 # What the server said, in one line, without anything that a terminal would obey.
@@ -695,7 +734,7 @@ start_agent() {
 
 main() {
     parse_args "$@"
-    [ "$(id -u)" -eq 0 ] || fatal "this must be run as root"
+    [ "$(id -u)" -eq 0 ] || fatal "this must be run as root: log in as root, or install sudo, and run the command again"
     setup_arch
     setup_env
     setup_client

@@ -153,6 +153,22 @@ async fn install_twice_and_uninstall(without: &str) {
     let output = root.install(&args).await;
     assert!(output.status.success(), "{}", said(&output));
     assert_eq!(root.read("etc/rancher/agent/cattle-id"), id);
+    // It proves that with the credential that the first run got, and shows that to no other server.
+    let proofs = |server: &Server| {
+        let requests = server.requests.lock().unwrap();
+        let calls = requests.iter().filter(|(path, _)| path == "/v3/connect/agent");
+        calls.map(|(_, headers)| headers.get("x-cattle-machine-token").cloned()).collect::<Vec<_>>()
+    };
+    let [None, Some(proof)] = &proofs(&server)[..] else { panic!("{:?}", proofs(&server)) };
+    let connection = root.read("var/lib/rancher/agent/rancher2_connection_info.json");
+    assert!(!proof.is_empty() && connection.contains(proof), "{proof}: {connection}");
+    assert!(!said(&output).contains(proof.as_str()), "the credential is not shown");
+    let other = Server::start().await;
+    let output = root
+        .install(&["--server", &other.url, "--token", token, "--ca-checksum", &other.checksum(), "--worker"])
+        .await;
+    assert!(output.status.success(), "{}", said(&output));
+    assert_eq!(proofs(&other), [None]);
 
     // Check 40: nothing is left, but what is not ours stays, and goes on running.
     std::fs::create_dir_all(root.at("var/lib/rancher/k3s")).unwrap();

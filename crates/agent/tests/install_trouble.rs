@@ -103,12 +103,18 @@ async fn values_that_the_server_refuses_end_the_installation_at_once_with_its_se
     let server = Server::start().await;
     let why = "label zone: the value \"bad/value\" is not one; node name \"M\u{fc}ller\"";
     for without in one_client_each() {
-        for (body, told) in [(format!("{why}\n\u{1b}"), why), (String::new(), "it does not say why")] {
+        let said_so = format!("{why}\n\u{1b}");
+        for (code, body, told) in [
+            (400, said_so.clone(), why),
+            (403, said_so.clone(), why),
+            (409, said_so, why),
+            (400, String::new(), "it does not say why"),
+        ] {
             let root = Root::new(without);
             server.requests.lock().unwrap().clear();
             // What it said before is not what it says now.
             server.answer_instead(REGISTRATION, 1, 503, "later");
-            server.answer_instead(REGISTRATION, 1, 400, &body);
+            server.answer_instead(REGISTRATION, 1, code, &body);
             let output = install(&server, &root, &[]).await;
             let text = said(&output);
             let expected =
@@ -120,6 +126,20 @@ async fn values_that_the_server_refuses_end_the_installation_at_once_with_its_se
         let root = Root::new(without);
         server.answer_instead(REGISTRATION, 2, 503, "error: 400 ERROR 400");
         let output = install(&server, &root, &[]).await;
+        assert!(output.status.success(), "without {without}: {}", said(&output));
+    }
+}
+
+/// Its own pause is so long that the test would fail.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_asked_too_often_says_when_to_come_back() {
+    let server = Server::start().await;
+    for without in one_client_each() {
+        let root = Root::new(without);
+        server.answer_instead(REGISTRATION, 2, 429, "too many machines register at once");
+        let env = [("CATTLE_AGENT_RETRY_PAUSE", "3600")];
+        let installed = install(&server, &root, &env);
+        let output = tokio::time::timeout(std::time::Duration::from_secs(300), installed).await.unwrap();
         assert!(output.status.success(), "without {without}: {}", said(&output));
     }
 }

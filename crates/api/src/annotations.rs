@@ -185,3 +185,14 @@ pub mod cattle {
     /// NodeDriver: hints for forms.
     pub const UI_FIELD_HINTS: &str = "io.cattle.nodedriver/ui-field-hints";
 }
+
+/// Drover's own.
+pub mod drover {
+    /// On ClusterRegistrationTokens and their Secrets: the roles that a machine may register with, `worker,etcd,controlplane`.
+    /// Without it a token gives every role, as Rancher's do.
+    pub const REGISTRATION_ROLES: &str = "drover.io/registration-roles";
+    /// On ClusterRegistrationTokens and their Secrets: how many machines may register.
+    pub const REGISTRATION_LIMIT: &str = "drover.io/registration-limit";
+    /// On machine requests and custom Machines: name of the ClusterRegistrationToken that the machine registered with.
+    pub const REGISTRATION_TOKEN: &str = "drover.io/registration-token";
+}

@@ -2,19 +2,16 @@
 
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
-use drover_api::management::v3::Setting;
 use drover_api::provisioning::v1::Cluster;
-use drover_provisioning::registration::command::{Roles, node_command};
-use drover_provisioning::settings::Settings;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
-use kube::api::{Api, ApiResource, DynamicObject, ListParams};
+use kube::api::{Api, ListParams};
 use serde_json::json;
 
 use crate::args::path_name;
 use crate::cluster::{self, Plane};
 use crate::output::{Format, age, answer, chain, columns, note};
+use crate::registration::RegistrationCommand;
 
 #[derive(Args)]
 pub(crate) struct Get {
@@ -47,23 +44,8 @@ enum What {
         #[command(flatten)]
         plane: Plane,
     },
-    /// Print the command that makes a machine of yours a node of a cluster; run it there as root.
-    RegistrationCommand {
-        /// The cluster.
-        #[arg(value_parser = path_name)]
-        name: String,
-        /// The machine shall run etcd.
-        #[arg(long)]
-        etcd: bool,
-        /// The machine shall run the control plane.
-        #[arg(long = "controlplane", alias = "control-plane")]
-        control_plane: bool,
-        /// The machine shall run workloads.
-        #[arg(long)]
-        worker: bool,
-        #[command(flatten)]
-        plane: Plane,
-    },
+    /// Print the command that makes a machine of yours a node of a cluster; run it there as root, or with sudo.
+    RegistrationCommand(RegistrationCommand),
 }
 
 impl Get {
@@ -90,21 +72,13 @@ impl Get {
                 };
                 answer(&text)?;
             }
-            What::RegistrationCommand { name, etcd, control_plane, worker, plane } => {
-                if !(etcd || control_plane || worker) {
-                    bail!(
-                        "say what the machine shall be: --etcd, --controlplane, --worker, or several of them"
-                    );
-                }
-                let command = registration(&plane, &name, Roles { etcd, control_plane, worker }).await?;
-                answer(&(command + "\n"))?;
-            }
+            What::RegistrationCommand(command) => command.run().await?,
         }
         Ok(0)
     }
 }
 
-async fn find(client: &kube::Client, namespace: &str, name: &str) -> anyhow::Result<Cluster> {
+pub(crate) async fn find(client: &kube::Client, namespace: &str, name: &str) -> anyhow::Result<Cluster> {
     let api: Api<Cluster> = Api::namespaced(client.clone(), namespace);
     api.get_opt(name).await?.with_context(|| {
         format!("there is no cluster {name} in namespace {namespace}; `drover get clusters -A` lists all")
@@ -189,32 +163,6 @@ fn table(clusters: &[Cluster], now: Timestamp) -> String {
     };
     let rows: Vec<_> = clusters.iter().map(row).collect();
     columns(&["NAMESPACE", "NAME", "READY", "VERSION", "ID", "AGE", "WAITS FOR"], &rows)
-}
-
-async fn registration(plane: &Plane, name: &str, roles: Roles) -> anyhow::Result<String> {
-    let client = plane.client().await?;
-    let cluster = find(&client, &plane.namespace, name).await?;
-    let id = cluster.status.map(|status| status.cluster_name).filter(|id| !id.is_empty());
-    let id = id.with_context(|| format!("cluster {name} is not registered yet; try again in a moment"))?;
-    let secrets: Api<Secret> = Api::namespaced(client.clone(), &id);
-    let secret =
-        secrets.get("crt-token-default-token").await.context("the registration token is not there yet")?;
-    let token =
-        secret.data.and_then(|mut data| data.remove("token")).context("the registration token is empty")?;
-    let resource = ApiResource::erase::<Setting>(&());
-    let api: Api<DynamicObject> = Api::all_with(client, &resource);
-    let settings = Settings {
-        server_url: setting(&api, "server-url").await?,
-        cacerts: setting(&api, "cacerts").await?,
-        ..Settings::default()
-    };
-    Ok(node_command(&settings, &String::from_utf8_lossy(&token.0), roles))
-}
-
-async fn setting(api: &Api<DynamicObject>, name: &str) -> anyhow::Result<String> {
-    let setting = api.get(name).await.with_context(|| format!("setting {name} cannot be read"))?;
-    let text = |key: &str| setting.data.get(key).and_then(|v| v.as_str()).filter(|v| !v.is_empty());
-    Ok(text("value").or_else(|| text("default")).unwrap_or_default().to_owned())
 }
 
 #[cfg(test)]

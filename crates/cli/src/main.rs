@@ -14,6 +14,7 @@ mod logging;
 mod machine;
 mod output;
 mod quickstart;
+mod registration;
 mod server;
 mod sim;
 

@@ -225,7 +225,7 @@ fn commands_fail_with_one_sentence() {
         (&["get", "cluster", "nosuch", "-o", "yaml"], &no_cluster),
         (&["get", "kubeconfig", "nosuch"], &no_cluster),
         (&["get", "registration-command", "nosuch", "--worker"], &no_cluster),
-        (&["get", "registration-command", "nosuch"], &["--worker"]),
+        (&["get", "registration-command", "nosuch"], &no_cluster),
         (&["describe", "cluster", "nosuch"], &no_cluster),
         (&["machine", "start", "nosuch"], &no_machine),
         (&["machine", "rm", "nosuch"], &["machine \"nosuch\" not found; nothing was removed"]),
@@ -279,7 +279,8 @@ fn a_wrong_registration_token_or_ca_checksum_installs_nothing() {
         let answer = person.drover(&["get", "registration-command", "own", "--worker"]);
         if answer.code == 0 { Ok(answer.out) } else { Err(answer.err) }
     });
-    let command = command.trim().replace("sudo sh", "CATTLE_AGENT_RETRY_PAUSE=0 CATTLE_AGENT_REFUSALS=3 sh");
+    let command =
+        command.trim().replace(" sh -s", " env CATTLE_AGENT_RETRY_PAUSE=0 CATTLE_AGENT_REFUSALS=3 sh -s");
     let word_after =
         |flag: &str| command.split_once(flag).unwrap().1.split_whitespace().next().unwrap().to_owned();
     // Installers of others fetch the agent and its uninstaller by these names.

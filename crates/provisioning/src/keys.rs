@@ -18,6 +18,7 @@ pub mod labels {
 pub mod annotations {
     pub use drover_api::annotations::capi;
     pub use drover_api::annotations::cattle::*;
+    pub use drover_api::annotations::drover::*;
     pub use drover_api::annotations::provisioning::*;
     pub use drover_api::annotations::rke::*;
 

@@ -142,6 +142,9 @@ impl Store {
         self.secrets.is_synced()
             && self.accounts.is_synced()
             && self.machines.is_synced()
+            && self.bootstraps.is_synced()
+            && self.control_planes.is_synced()
+            && self.settings.is_synced()
             && self.twins.is_synced()
     }
 

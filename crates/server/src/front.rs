@@ -176,6 +176,7 @@ impl Front {
             bearer: bearer.strip_prefix("Bearer ").unwrap_or_default().trim().to_owned(),
             headers,
             host,
+            address: request.extensions().get::<PeerAddress>().map(|peer| peer.0.ip()),
         };
         let answer = self.inner.connect.agent(&call).await;
         let status = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);

@@ -87,7 +87,11 @@ impl Server {
         self.requests.lock().unwrap().push((path.clone(), headers));
         if let Some((code, text)) = self.instead(&path) {
             let body = Full::new(Bytes::from(text)).map_err(|never| match never {}).boxed_unsync();
-            return Ok(Response::builder().status(code).body(body).unwrap());
+            let mut response = Response::builder().status(code);
+            if code == 429 {
+                response = response.header("Retry-After", "1");
+            }
+            return Ok(response.body(body).unwrap());
         }
         let body: Bytes = match path.as_str() {
             "/cacerts" => self.ca.clone().into(),

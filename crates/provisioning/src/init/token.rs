@@ -1,13 +1,27 @@
-//! Registration tokens: the secret behind a ClusterRegistrationToken, and the commands that use it.
+//! Registration tokens: the secret behind a ClusterRegistrationToken, its terms, and the commands that use it.
 
-use drover_api::management::v3 as management;
+use std::collections::BTreeMap;
+
+use drover_api::management::v3::{self as management, ClusterRegistrationToken};
 use drover_runtime::{Error, Next, ObjectKey, Reconciler};
-use serde_json::json;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Secret;
+use kube::ResourceExt;
+use serde_json::{Map, Value, json};
 
 use crate::context::Context;
+use crate::controlplane::observe::text;
 use crate::controlplane::planner::node::base64_encode;
+use crate::controlplane::planner::write::rfc3339;
+use crate::init::twin::DEFAULT_TOKEN;
+use crate::keys::annotations;
 use crate::registration::command;
+use crate::registration::terms::{self, EXPIRES_AT};
 use crate::store::{Writer, status_of};
+
+/// An expired token is kept this long, so that a machine which comes late is told that it has expired, and not that it is
+/// unknown.
+const KEPT_EXPIRED: SignedDuration = SignedDuration::from_hours(24);
 
 /// Name of the secret that holds a token.
 pub fn secret_name(token: &str) -> String {
@@ -35,25 +49,125 @@ impl Reconciler for Tokens {
         if token.metadata.deletion_timestamp.is_some() {
             return Ok(Next::EVENT);
         }
-        let secret = secret_name(&key.name);
-        if store.secrets.get(&key.sibling(&secret)).is_none() {
-            // Made once with a random value, never applied again: a second pass must not change the token.
-            let owner = json!({
-                "apiVersion": management::API_VERSION, "kind": "ClusterRegistrationToken",
-                "name": key.name, "uid": token.metadata.uid, "controller": true, "blockOwnerDeletion": true,
-            });
-            let desired = json!({
-                "apiVersion": "v1", "kind": "Secret",
-                "metadata": {"namespace": key.namespace, "name": secret, "ownerReferences": [owner]},
-                "type": "Opaque",
-                "data": {"token": base64_encode(self.context.token())},
-            });
-            self.writer.create(&desired).await?;
+        let expires = expiry(&token);
+        let due = removal(&key.name, expires);
+        if due.is_some_and(|due| self.context.now() >= due) {
+            tracing::info!(token = %key, "an expired registration token is removed");
+            self.writer.delete(management::API_VERSION, "ClusterRegistrationToken", &key).await?;
+            return Ok(Next::EVENT);
+        }
+        let (notes, secret) = (scope(&token), key.sibling(secret_name(&key.name)));
+        match store.secrets.get(&secret) {
+            None => {
+                // Made once with a random value, never applied again: a second pass must not change the token.
+                let owner = json!({
+                    "apiVersion": management::API_VERSION, "kind": "ClusterRegistrationToken",
+                    "name": key.name, "uid": token.metadata.uid, "controller": true, "blockOwnerDeletion": true,
+                });
+                let mut data = json!({"token": base64_encode(self.context.token())});
+                if let Some(expires) = expires {
+                    data[EXPIRES_AT] = json!(base64_encode(rfc3339(expires)));
+                }
+                let desired = json!({
+                    "apiVersion": "v1", "kind": "Secret",
+                    "metadata": {
+                        "namespace": key.namespace, "name": secret.name, "ownerReferences": [owner],
+                        "annotations": notes,
+                    },
+                    "type": "Opaque",
+                    "data": data,
+                });
+                self.writer.create(&desired).await?;
+            }
+            Some(live) => {
+                if let Some(patch) = correction(&live, &notes, expires) {
+                    self.writer.merge("v1", "Secret", &secret, patch).await?;
+                }
+            }
         }
         let mut status = json!(command::commands(&self.context.settings.now(), &key.namespace));
-        status["tokenSecretName"] = json!(secret);
+        status["tokenSecretName"] = json!(secret.name);
+        if let Some(expires) = expires {
+            status["expiresAt"] = json!(rfc3339(expires));
+        }
         let desired = status_of(management::API_VERSION, "ClusterRegistrationToken", &key, status);
         self.writer.apply_status(&desired).await?;
-        Ok(Next::EVENT)
+        Ok(self.context.next(due))
+    }
+}
+
+fn expiry(token: &ClusterRegistrationToken) -> Option<Timestamp> {
+    terms::expires_at(token.metadata.creation_timestamp.as_ref()?.0, token.spec.ttl)
+}
+
+/// When the object goes. Every cluster has a default token: that one stays, expired or not.
+fn removal(name: &str, expires: Option<Timestamp>) -> Option<Timestamp> {
+    let expires = expires.filter(|_| name != DEFAULT_TOKEN)?;
+    Some(expires.checked_add(KEPT_EXPIRED).unwrap_or(Timestamp::MAX))
+}
+
+/// The annotations that bind the token, as they stand: what cannot be read is refused where the token is used.
+fn scope(token: &ClusterRegistrationToken) -> BTreeMap<String, String> {
+    let keys = [annotations::REGISTRATION_ROLES, annotations::REGISTRATION_LIMIT];
+    let notes = token.annotations();
+    keys.iter().filter_map(|key| Some(((*key).to_owned(), notes.get(*key)?.clone()))).collect()
+}
+
+/// What must change in the secret of a token whose terms were changed.
+fn correction(
+    secret: &Secret,
+    notes: &BTreeMap<String, String>,
+    expires: Option<Timestamp>,
+) -> Option<Value> {
+    let mut wrong = Map::new();
+    for key in [annotations::REGISTRATION_ROLES, annotations::REGISTRATION_LIMIT] {
+        if secret.annotations().get(key) != notes.get(key) {
+            wrong.insert(key.to_owned(), json!(notes.get(key)));
+        }
+    }
+    let expires = expires.map(rfc3339);
+    let late = text(secret, EXPIRES_AT) != expires;
+    if wrong.is_empty() && !late {
+        return None;
+    }
+    let mut patch = json!({"metadata": {"uid": secret.metadata.uid, "annotations": wrong}});
+    if late {
+        patch["data"] = json!({EXPIRES_AT: expires.map(base64_encode)});
+    }
+    Some(patch)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_secret_follows_the_terms_of_its_token() {
+        let secret: Secret = serde_json::from_value(json!({
+            "metadata": {"uid": "u", "annotations": {"drover.io/registration-roles": "worker", "other": "stays"}},
+            "data": {"token": base64_encode("t"), "expiresAt": base64_encode("2026-01-01T00:00:00Z")},
+        }))
+        .unwrap();
+        let roles = |list: &str| [("drover.io/registration-roles".to_owned(), list.to_owned())].into();
+        let until: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+        assert_eq!(correction(&secret, &roles("worker"), Some(until)), None);
+        assert_eq!(
+            correction(&secret, &BTreeMap::new(), None),
+            Some(json!({
+                "metadata": {"uid": "u", "annotations": {"drover.io/registration-roles": null}},
+                "data": {"expiresAt": null},
+            }))
+        );
+        let narrowed = correction(&secret, &roles("etcd"), Some(until)).unwrap();
+        assert_eq!(narrowed["metadata"]["annotations"], json!({"drover.io/registration-roles": "etcd"}));
+        assert_eq!(narrowed.get("data"), None);
+    }
+
+    #[test]
+    fn an_expired_token_goes_a_day_later_and_the_default_token_never() {
+        let until: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+        assert_eq!(removal("mine", Some(until)), Some("2026-01-02T00:00:00Z".parse().unwrap()));
+        assert_eq!(removal("mine", None), None);
+        assert_eq!(removal(DEFAULT_TOKEN, Some(until)), None);
     }
 }

@@ -1,7 +1,9 @@
 //! The controllers of custom machines: registration requests and CustomMachines.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use drover_api::capi::v1beta2::Machine;
 use drover_api::rke::v1 as rke;
 use drover_runtime::events::Note;
 use drover_runtime::{Error, Next, ObjectKey, Reconciler};
@@ -11,8 +13,8 @@ use serde_json::json;
 use super::unmanaged::{self, Request, Target};
 use crate::conditions::{self as generic, TRUE};
 use crate::context::Context;
-use crate::keys::{conditions, labels};
-use crate::store::{BY_MANAGEMENT_CLUSTER, Writer, status_of};
+use crate::keys::{annotations, conditions, labels};
+use crate::store::{BY_MANAGEMENT_CLUSTER, Store, Writer, status_of};
 
 /// An answered request is kept this long for a client that asks again.
 const REQUEST_LIFE: SignedDuration = SignedDuration::from_mins(1);
@@ -60,10 +62,17 @@ impl Reconciler for Requests {
             .unwrap_or_default();
         let namespace = control_plane.metadata.namespace.clone().unwrap_or_default();
         let cluster = control_plane.spec.cluster_name.clone();
-        let name = self.machine_of(&namespace, &cluster, &key.name, &request);
+        let id = request.get("id").and_then(|values| values.first());
+        let name = match id.and_then(|id| registered(store, &key.namespace, id)) {
+            Some(machine) => machine.metadata.name.clone().unwrap_or_default(),
+            None => key.name.clone(),
+        };
         let known = store.machines.get(&ObjectKey::new(&namespace, &name)).is_some();
         if !known {
-            let target = Target { namespace: &namespace, cluster: &cluster, name: &name };
+            let notes = secret.metadata.annotations.as_ref();
+            let token = notes.and_then(|notes| notes.get(annotations::REGISTRATION_TOKEN));
+            let token = token.map(String::as_str);
+            let target = Target { namespace: &namespace, cluster: &cluster, name: &name, token };
             for object in unmanaged::objects(&target, &request) {
                 self.writer.apply(&object).await?;
             }
@@ -76,24 +85,20 @@ impl Reconciler for Requests {
     }
 }
 
-impl Requests {
-    /// The same server asks again: its Machine by name, or the only one with its id.
-    fn machine_of(&self, namespace: &str, cluster: &str, name: &str, request: &Request) -> String {
-        let store = &self.context.store;
-        if store.machines.get(&ObjectKey::new(namespace, name)).is_some() {
-            return name.to_owned();
-        }
-        let Some(id) = request.get("id").and_then(|values| values.first()) else { return name.to_owned() };
-        let machines = store.machines.by_label(labels::capi::CLUSTER_NAME, namespace, cluster);
-        let same: Vec<_> = machines
-            .iter()
-            .filter(|m| m.metadata.labels.as_ref().is_some_and(|l| l.get(labels::MACHINE_ID) == Some(id)))
-            .collect();
-        match &same[..] {
-            [only] => only.metadata.name.clone().unwrap_or_default(),
-            _ => name.to_owned(),
-        }
+/// The Machine of a server that is registered with a management cluster: by its name, or the only one with its id.
+pub fn registered(store: &Store, management: &str, id: &str) -> Option<Arc<Machine>> {
+    let control_plane =
+        store.control_planes.by_index(BY_MANAGEMENT_CLUSTER, management).into_iter().next()?;
+    let namespace = control_plane.metadata.namespace.as_deref()?;
+    if let Some(machine) = store.machines.get(&ObjectKey::new(namespace, unmanaged::name_of("custom-", id))) {
+        return Some(machine);
     }
+    let cluster = &control_plane.spec.cluster_name;
+    let mut same = store.machines.by_label(labels::capi::CLUSTER_NAME, namespace, cluster);
+    same.retain(|m| {
+        m.metadata.labels.as_ref().is_some_and(|l| l.get(labels::MACHINE_ID).is_some_and(|i| i == id))
+    });
+    if same.len() == 1 { same.pop() } else { None }
 }
 
 /// Reconciles one CustomMachine: there is no server to make, so it is ready at once.

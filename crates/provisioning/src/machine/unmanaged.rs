@@ -8,9 +8,23 @@ use serde_json::{Map, Value, json};
 
 use crate::init::pools;
 use crate::keys::{annotations, labels};
+use crate::registration::roles::Roles;
 
 /// Headers of a registration, names in lower case without `x-cattle-`.
 pub type Request = BTreeMap<String, Vec<String>>;
+
+/// The headers that make a machine.
+pub const HEADERS: [&str; 9] = [
+    "id",
+    "role-etcd",
+    "role-control-plane",
+    "role-worker",
+    "node-name",
+    "address",
+    "internal-address",
+    "labels",
+    "taints",
+];
 
 /// Name of a request and of the machine that comes of it.
 pub fn name_of(prefix: &str, id: &str) -> String {
@@ -24,6 +38,8 @@ pub struct Target<'a> {
     pub cluster: &'a str,
     /// `custom-<12 hex>`.
     pub name: &'a str,
+    /// The ClusterRegistrationToken that the server registered with, if that is known.
+    pub token: Option<&'a str>,
 }
 
 /// The three objects of a custom machine.
@@ -39,6 +55,10 @@ pub fn objects(target: &Target<'_>, request: &Request) -> Vec<Value> {
         notes.insert(annotations::TAINTS.into(), json!(compact(&json!(taints))));
     }
     let mut bootstrap_notes = notes.clone();
+    let mut machine_notes = notes.clone();
+    if let Some(token) = target.token {
+        machine_notes.insert(annotations::REGISTRATION_TOKEN.into(), json!(token));
+    }
     for (header, key) in
         [("address", annotations::ADDRESS), ("internal-address", annotations::INTERNAL_ADDRESS)]
     {
@@ -58,7 +78,7 @@ pub fn objects(target: &Target<'_>, request: &Request) -> Vec<Value> {
         json!({
             "apiVersion": drover_api::capi::v1beta2::API_VERSION,
             "kind": "Machine",
-            "metadata": meta(&notes),
+            "metadata": meta(&machine_notes),
             "spec": {
                 "clusterName": target.cluster,
                 "bootstrap": {"configRef": {
@@ -76,15 +96,15 @@ fn machine_labels(target: &Target<'_>, request: &Request) -> Map<String, Value> 
     let mut set = |key: &str, value: &str| {
         marks.insert(key.to_owned(), json!(value));
     };
-    let has = |role: &str| all(request, role).iter().any(|value| value == "true");
-    if has("role-etcd") {
+    let roles = Roles::of_request(request);
+    if roles.etcd {
         set(labels::ETCD_ROLE, "true");
     }
-    if has("role-control-plane") {
+    if roles.control_plane {
         set(labels::CONTROL_PLANE_ROLE, "true");
         set(labels::capi::CONTROL_PLANE, "true");
     }
-    if has("role-worker") {
+    if roles.worker {
         set(labels::WORKER_ROLE, "true");
     }
     set(labels::capi::CLUSTER_NAME, target.cluster);
@@ -164,7 +184,10 @@ mod tests {
         .collect();
         let name = name_of("custom-", "abc");
         assert_eq!(name.len(), "custom-".len() + 12);
-        let objects = objects(&Target { namespace: "default", cluster: "demo", name: &name }, &request);
+        let objects = objects(
+            &Target { namespace: "default", cluster: "demo", name: &name, token: Some("mine") },
+            &request,
+        );
         let machine = &objects[2];
         let marks = &machine["metadata"]["labels"];
         assert_eq!(marks[labels::ETCD_ROLE], "true", "a user's label does not override a role");
@@ -175,6 +198,7 @@ mod tests {
             r#"[{"effect":"NoSchedule","key":"k","value":"v"},{"effect":"NoExecute","key":"x"}]"#
         );
         assert_eq!(objects[0]["metadata"]["annotations"][annotations::ADDRESS], "1.2.3.4");
+        assert_eq!(machine["metadata"]["annotations"]["drover.io/registration-token"], "mine");
         assert_eq!(machine["spec"]["infrastructureRef"]["name"], json!(name));
     }
 
@@ -183,7 +207,8 @@ mod tests {
         let given =
             "zone,rke.cattle.io/etcd-role=true,cluster.x-k8s.io/control-plane=true,cattle.io/os=linux";
         let request: Request = [("labels".to_owned(), vec![given.to_owned()])].into();
-        let objects = objects(&Target { namespace: "default", cluster: "demo", name: "m" }, &request);
+        let objects =
+            objects(&Target { namespace: "default", cluster: "demo", name: "m", token: None }, &request);
         let meta = &objects[2]["metadata"];
         for role in [labels::ETCD_ROLE, labels::capi::CONTROL_PLANE] {
             assert_eq!(meta["labels"].get(role), None, "{role}");

@@ -2,15 +2,12 @@
 
 use serde_json::{Value, json};
 
+pub use crate::registration::roles::Roles;
 use crate::settings::Settings;
 
-/// Roles of a custom machine.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Roles {
-    pub etcd: bool,
-    pub control_plane: bool,
-    pub worker: bool,
-}
+/// Runs what follows as root: root itself needs no sudo, and may not have it. Where somebody else has no sudo either, the
+/// install script says what is missing.
+const AS_ROOT: &str = r#"$([ "$(id -u)" -eq 0 ] || command -v sudo)"#;
 
 /// Commands of a registration token, with `{token}` where the token belongs; empty without a server URL.
 pub fn commands(settings: &Settings, cluster: &str) -> Value {
@@ -23,7 +20,7 @@ pub fn commands(settings: &Settings, cluster: &str) -> Value {
     let node = |insecure: &str| {
         let checksum = settings.ca_checksum().map(|sum| format!(" --ca-checksum {sum}")).unwrap_or_default();
         format!(
-            "curl {insecure}-fL {server}/system-agent-install.sh | sudo sh -s - --server {server} --label \
+            "curl {insecure}-fL {server}/system-agent-install.sh | {AS_ROOT} sh -s - --server {server} --label \
              'cattle.io/os=linux' --token {{token}}{checksum}"
         )
     };
@@ -41,16 +38,7 @@ pub fn commands(settings: &Settings, cluster: &str) -> Value {
 pub fn node_command(settings: &Settings, token: &str, roles: Roles) -> String {
     let commands = commands(settings, "");
     let template = commands["insecureNodeCommand"].as_str().unwrap_or_default();
-    let mut command = template.replace("{token}", token);
-    for (chosen, flag) in
-        [(roles.etcd, "--etcd"), (roles.control_plane, "--controlplane"), (roles.worker, "--worker")]
-    {
-        if chosen {
-            command.push(' ');
-            command.push_str(flag);
-        }
-    }
-    command
+    format!("{} {}", template.replace("{token}", token), roles.flags())
 }
 
 #[cfg(test)]
@@ -69,7 +57,7 @@ mod tests {
         assert_eq!(
             node_command(&settings, "tok", roles),
             format!(
-                "curl --insecure -fL https://10.0.0.1:8443/system-agent-install.sh | sudo sh -s - --server \
+                "curl --insecure -fL https://10.0.0.1:8443/system-agent-install.sh | $([ \"$(id -u)\" -eq 0 ] || command -v sudo) sh -s - --server \
                  https://10.0.0.1:8443 --label 'cattle.io/os=linux' --token tok --ca-checksum {sum} --worker"
             )
         );

@@ -2,43 +2,40 @@
 //!
 //! The answer comes within 50 s, because the client gives up after 60: what is not ready by then is a 503 that
 //! says when to ask again. Asking again is harmless, every step finds what an earlier one made. What can never become a
-//! machine is a 400 that says why, before anything is made.
+//! machine is a 400, 403 or 409 that says why, before anything is made. [`bearer`](super::bearer) knows whose token it is,
+//! [`admit`](super::admit) whether a server that a person brought is taken, [`credential`](super::credential) what it gets.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use drover_api::capi::v1beta2::{self as capi, Machine};
 use drover_runtime::{Error, ObjectKey};
-use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
 use kube::ResourceExt;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::time::Instant;
 
-use crate::bootstrap::controller::service_account_token;
-use crate::bootstrap::objects;
 use crate::bootstrap::script::registration_token;
-use crate::bootstrap::token::{Times, is_valid};
 use crate::context::Context;
-use crate::controlplane::observe::text;
-use crate::controlplane::planner::node::base64_encode;
-use crate::controlplane::planner::write::rfc3339;
-use crate::keys::{annotations, labels};
-use crate::machine::unmanaged::name_of;
-use crate::owner::owner_name;
+use crate::keys::labels;
+use crate::registration::admit::Admitted;
+use crate::registration::bearer::{self, Found};
 use crate::registration::check;
+use crate::registration::credential::is_proof;
+use crate::registration::rate::{self, Buckets, Rate};
+use crate::registration::terms::Refusal;
+use crate::registration::waiting::Waiters;
 use crate::store::Writer;
-
-/// Index of token secrets by what a machine presents.
-const BY_BOOTSTRAP_TOKEN: &str = "provisioning/bootstrap-token";
-/// Index of registration token secrets by their tokens.
-const BY_REGISTRATION_TOKEN: &str = "provisioning/registration-token";
 
 /// The longest a call is held.
 const HOLD: Duration = Duration::from_secs(50);
 /// A cache that has not seen a write after this long is not waited for.
-const NOTE_LIMIT: Duration = Duration::from_secs(2);
+pub(super) const NOTE_LIMIT: Duration = Duration::from_secs(2);
+/// Calls with one token: a rack of machines may come at once, and then a steady stream.
+const PER_TOKEN: Rate = Rate { burst: 100, per_second: 20.0 };
+/// Calls with unknown tokens from one address. The install script with a wrong token calls every five seconds.
+const PER_ADDRESS: Rate = Rate { burst: 30, per_second: 1.0 };
 
 /// A machine's call.
 #[derive(Clone, Debug, Default)]
@@ -49,13 +46,26 @@ pub struct Call {
     pub headers: BTreeMap<String, Vec<String>>,
     /// Host header, used when the server has no URL of its own.
     pub host: String,
+    /// Where the call comes from.
+    pub address: Option<IpAddr>,
 }
+
+impl Call {
+    /// The credential that a machine already has.
+    pub(super) fn machine_token(&self) -> Option<&str> {
+        self.headers.get(MACHINE_TOKEN)?.first().map(|token| token.trim()).filter(|token| !token.is_empty())
+    }
+}
+
+/// `X-Cattle-Machine-Token`: with it a machine that registers again proves that it is the one that was registered. It is
+/// neither stored nor logged.
+const MACHINE_TOKEN: &str = "machine-token";
 
 /// The answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     pub status: u16,
-    /// Seconds, for a 503.
+    /// Seconds, for a 429 or 503.
     pub retry_after: Option<u32>,
     pub body: String,
 }
@@ -68,34 +78,48 @@ impl Answer {
     fn later(why: &str) -> Self {
         Self { status: 503, retry_after: Some(5), body: why.to_owned() }
     }
+
+    fn too_often(wait: Duration, why: &str) -> Self {
+        Self { status: 429, retry_after: Some(rate::seconds(wait)), body: why.to_owned() }
+    }
+}
+
+impl From<Refusal> for Answer {
+    fn from(refusal: Refusal) -> Self {
+        Self::refuse(refusal.status, &refusal.why)
+    }
 }
 
 /// The endpoint, to be mounted by a server.
 #[derive(Clone)]
 pub struct Connect {
-    context: Context,
-    writer: Writer,
+    pub(super) context: Context,
+    pub(super) writer: Writer,
+    pub(super) waiters: Waiters,
+    limits: Arc<Limits>,
+}
+
+struct Limits {
+    /// By digest of the token.
+    tokens: Buckets<String>,
+    addresses: Buckets<IpAddr>,
 }
 
 impl Connect {
     pub fn new(context: &Context) -> Self {
-        let secrets = &context.store.secrets;
-        secrets.index(BY_BOOTSTRAP_TOKEN, |secret| {
-            let is_ours = secret.annotations().get(annotations::BOOTSTRAP_TOKEN).is_some_and(|v| v == "true");
-            service_account_token(secret)
-                .filter(|_| is_ours)
-                .map(|token| registration_token(&token))
-                .into_iter()
-                .collect()
-        });
-        secrets.index(BY_REGISTRATION_TOKEN, |secret| {
-            let is_ours = secret.name_any().starts_with("crt-token-")
-                && owner_name(&secret.metadata, "management.cattle.io", "ClusterRegistrationToken").is_some();
-            let values = ["token", "previousToken"].into_iter().filter_map(|key| text(secret, key));
-            // By digest, so that the time of a lookup tells nothing about a token.
-            values.filter(|_| is_ours).map(|token| registration_token(&token)).collect()
-        });
-        Self { context: context.clone(), writer: Writer::new(&context.store, "connect", "registration") }
+        let store = &context.store;
+        bearer::index(store);
+        let waiters = Waiters::default();
+        waiters.follow(&store.secrets);
+        waiters.follow(&store.accounts);
+        waiters.follow(&store.machines);
+        let limits = Limits { tokens: Buckets::new(PER_TOKEN), addresses: Buckets::new(PER_ADDRESS) };
+        Self {
+            context: context.clone(),
+            writer: Writer::new(store, "connect", "registration"),
+            waiters,
+            limits: Arc::new(limits),
+        }
     }
 
     /// `/v3/connect/agent`.
@@ -110,44 +134,54 @@ impl Connect {
     }
 
     async fn connect(&self, call: &Call) -> Result<Answer, Error> {
-        let store = &self.context.store;
-        if !store.is_synced() {
+        if !self.context.store.is_synced() {
             return Ok(Answer::later("the server is still starting"));
+        }
+        let found = self.identify(&call.bearer);
+        if let Some(answer) = self.too_often(call, &found) {
+            return Ok(answer);
         }
         let Some(id) = call.headers.get("id").and_then(|values| values.first()).filter(|id| !id.is_empty())
         else {
             return Ok(Answer::refuse(401, "X-Cattle-Id is missing"));
         };
-        // Before the token: a call that is refused for this does not count as its use.
+        // Before a bootstrap token is used: a call that is refused for this does not count as its use.
         if let Some(why) = check::id_problem(id) {
             return Ok(Answer::refuse(400, &why));
         }
         let deadline = Instant::now() + HOLD;
-        let found = match self.by_bootstrap_token(&call.bearer).await? {
-            Identity::Machine(machine) => Some(machine),
-            Identity::Expired => return Ok(Answer::refuse(401, "the bootstrap token has expired")),
-            Identity::Unknown => {
-                let Some(management) = self.cluster_of_token(&call.bearer) else {
-                    return Ok(Answer::refuse(401, "the token is not known"));
-                };
-                // Machines that Drover made are what their pools say; of them nothing but the id is looked at.
-                if let Some(why) = check::problem(&call.headers) {
-                    return Ok(Answer::refuse(400, &why));
+        let (machine, registration) = match found {
+            Found::Nothing => return Ok(Answer::refuse(401, "the token is not known")),
+            // Machines that Drover made are what their pools say; of them nothing but the id is looked at.
+            Found::Bootstrap(secret, machine) => {
+                if !self.accept(&secret, &machine).await? {
+                    return Ok(Answer::refuse(401, "the bootstrap token has expired"));
                 }
-                self.custom_machine(call, &management, id, deadline).await?
+                (machine, None)
             }
+            Found::Registration(registration) => match self.admit(call, &registration, id, deadline).await? {
+                Admitted::Machine(machine) => (machine, Some(registration)),
+                Admitted::Refused(refusal) => return Ok(refusal.into()),
+                Admitted::Pending(why) => return Ok(Answer::later(why)),
+            },
         };
-        let Some(machine) = found else { return Ok(Answer::later("the machine is still being registered")) };
-        self.note_id(&machine, id).await?;
-        let Some((account, token)) = self.plan_token(&machine, deadline).await? else {
+        let Some(credential) = self.credential(&machine, deadline).await? else {
             return Ok(Answer::later("the machine's plan is not ready yet"));
         };
-        let secret = account.labels().get(labels::PLAN_SECRET_NAME).cloned().unwrap_or_default();
-        let namespace = account.namespace().unwrap_or_default();
+        if !is_proof(call, &credential) {
+            let refusal = match &registration {
+                Some(registration) => self.without_proof(&machine, registration, id),
+                None => self.other_server(&machine, id),
+            };
+            if let Some(refusal) = refusal {
+                return Ok(refusal.into());
+            }
+        }
+        self.note_id(&machine, id).await?;
         let body = json!({
-            "kubeConfig": self.kubeconfig(&call.host, &token),
-            "namespace": namespace,
-            "secretName": secret,
+            "kubeConfig": self.kubeconfig(&call.host, &credential.token),
+            "namespace": credential.namespace,
+            "secretName": credential.secret,
         });
         Ok(Answer {
             status: 200,
@@ -156,114 +190,18 @@ impl Connect {
         })
     }
 
-    /// A machine that Drover made presents the hash of its bootstrap account's token.
-    async fn by_bootstrap_token(&self, bearer: &str) -> Result<Identity, Error> {
-        let store = &self.context.store;
-        let Some(secret) = store.secrets.by_index(BY_BOOTSTRAP_TOKEN, bearer).into_iter().next() else {
-            return Ok(Identity::Unknown);
-        };
-        let namespace = secret.namespace().unwrap_or_default();
-        let account_name =
-            secret.annotations().get("kubernetes.io/service-account.name").cloned().unwrap_or_default();
-        let account = store.accounts.get(&ObjectKey::new(&namespace, &account_name));
-        let Some(account) = account.filter(|account| {
-            account
-                .labels()
-                .get(labels::SERVICE_ACCOUNT_ROLE)
-                .is_some_and(|role| role == labels::ROLE_BOOTSTRAP)
-                && secret.annotations().get("kubernetes.io/service-account.uid")
-                    == account.metadata.uid.as_ref()
-        }) else {
-            return Ok(Identity::Unknown);
-        };
-        let Some(machine) = self.machine_of_account(&account) else { return Ok(Identity::Unknown) };
-        if !self.accept(&secret, &machine).await? {
-            return Ok(Identity::Expired);
+    /// A token is limited for whoever has it; who has none that is known, by address.
+    fn too_often(&self, call: &Call, found: &Found) -> Option<Answer> {
+        let now = std::time::Instant::now();
+        if !matches!(found, Found::Nothing) {
+            let wait = self.limits.tokens.take(registration_token(&call.bearer), now).err()?;
+            return Some(Answer::too_often(
+                wait,
+                "too many machines register with this token at once; try again later",
+            ));
         }
-        Ok(Identity::Machine(machine))
-    }
-
-    /// Checks and notes the use of a bootstrap token.
-    async fn accept(&self, secret: &Secret, machine: &Machine) -> Result<bool, Error> {
-        let now = self.context.now();
-        let notes = secret.annotations();
-        let key = ObjectKey::of(secret);
-        if notes.get(annotations::BOOTSTRAP_TOKEN_INVALIDATED).is_some_and(|value| value == "true") {
-            return Ok(false);
-        }
-        let created = secret.metadata.creation_timestamp.as_ref().map_or(now, |time| time.0);
-        let access = notes.get(annotations::LAST_ACCESS_TIMESTAMP);
-        let last_access: Option<Timestamp> = access.and_then(|text| text.parse().ok());
-        if access.is_some() && last_access.is_none() {
-            return Ok(false);
-        }
-        let times = Times { start: start_of(machine).unwrap_or(created), last_access, connected: false };
-        let valid = is_valid(times, &self.context.settings.now(), now);
-        let (note, value) = if valid {
-            (annotations::LAST_ACCESS_TIMESTAMP, rfc3339(now))
-        } else {
-            (annotations::BOOTSTRAP_TOKEN_INVALIDATED, "true".to_owned())
-        };
-        let patch = json!({"metadata": {"uid": secret.metadata.uid, "annotations": {note: value}}});
-        self.writer.merge("v1", "Secret", &key, patch).await?;
-        // The next call is judged by the cache: it must not find the token as it was before this one.
-        let noted = || {
-            let secret = self.context.store.secrets.get(&key)?;
-            (secret.annotations().get(note) == Some(&value)).then_some(())
-        };
-        self.wait(Instant::now() + NOTE_LIMIT, noted).await;
-        Ok(valid)
-    }
-
-    /// A server that a person brought presents its cluster's registration token: the name of the management cluster.
-    fn cluster_of_token(&self, bearer: &str) -> Option<String> {
-        let store = &self.context.store;
-        let found = store.secrets.by_index(BY_REGISTRATION_TOKEN, &registration_token(bearer));
-        let management = found.first()?.namespace().unwrap_or_default();
-        let twin = store.twins.get(&ObjectKey::cluster(&management))?;
-        let ours = twin.annotations().get(annotations::ADMINISTRATED).is_some_and(|value| value == "true");
-        ours.then_some(management)
-    }
-
-    /// Asks for the Machine of such a server; none when it is not there in time.
-    async fn custom_machine(
-        &self,
-        call: &Call,
-        management: &str,
-        id: &str,
-        deadline: Instant,
-    ) -> Result<Option<Arc<Machine>>, Error> {
-        let store = &self.context.store;
-        let name = name_of("custom-", id);
-        let key = ObjectKey::new(management, &name);
-        let request = json!({
-            "apiVersion": "v1", "kind": "Secret",
-            "metadata": {"namespace": management, "name": name},
-            "type": drover_api::secret_types::MACHINE_REQUEST,
-            "data": {"data": base64_encode(json!(call.headers).to_string())},
-        });
-        self.writer.create(&request).await?;
-        let machine = self
-            .wait(deadline, || {
-                let secret = store.secrets.get(&key)?;
-                let label = |key: &str| secret.labels().get(key).cloned();
-                let machine = ObjectKey::new(label(labels::MACHINE_NAMESPACE)?, label(labels::MACHINE_NAME)?);
-                store.machines.get(&machine)
-            })
-            .await;
-        if machine.is_some() {
-            self.writer.delete("v1", "Secret", &key).await?;
-        }
-        Ok(machine)
-    }
-
-    fn machine_of_account(&self, account: &ServiceAccount) -> Option<Arc<Machine>> {
-        let store = &self.context.store;
-        let namespace = account.namespace()?;
-        let bootstrap = owner_name(&account.metadata, "rke.cattle.io", "RKEBootstrap")?;
-        let bootstrap = store.bootstraps.get(&ObjectKey::new(&namespace, bootstrap))?;
-        let machine = owner_name(&bootstrap.metadata, "cluster.x-k8s.io", "Machine")?;
-        store.machines.get(&ObjectKey::new(namespace, machine))
+        let wait = self.limits.addresses.take(rate::caller(call.address?), now).err()?;
+        Some(Answer::too_often(wait, "too many calls with tokens that are not known; try again later"))
     }
 
     async fn note_id(&self, machine: &Machine, id: &str) -> Result<(), Error> {
@@ -273,83 +211,4 @@ impl Connect {
         let patch = json!({"metadata": {"uid": machine.metadata.uid, "labels": {labels::MACHINE_ID: id}}});
         self.writer.merge(capi::API_VERSION, "Machine", &ObjectKey::of(machine), patch).await
     }
-
-    /// The plan account and its token, made if they are not there yet.
-    async fn plan_token(
-        &self,
-        machine: &Machine,
-        deadline: Instant,
-    ) -> Result<Option<(Arc<ServiceAccount>, String)>, Error> {
-        let store = &self.context.store;
-        let namespace = machine.namespace().unwrap_or_default();
-        let Some(bootstrap) = machine.spec.bootstrap.config_ref.as_ref() else { return Ok(None) };
-        let key = ObjectKey::new(&namespace, objects::plan_name(&bootstrap.name));
-        let Some(account) = self.wait(deadline, || store.accounts.get(&key)).await else { return Ok(None) };
-        let owned =
-            self.machine_of_account(&account).is_some_and(|owner| owner.metadata.uid == machine.metadata.uid);
-        let is_plan =
-            account.labels().get(labels::SERVICE_ACCOUNT_ROLE).is_some_and(|role| role == labels::ROLE_PLAN);
-        if !owned || !is_plan {
-            return Ok(None);
-        }
-        let uid = account.metadata.uid.clone().unwrap_or_default();
-        let desired: Value = objects::token_secret(&namespace, &key.name, &uid, false);
-        let secret = key.sibling(desired["metadata"]["name"].as_str().unwrap_or_default());
-        if store.secrets.get(&secret).is_none() {
-            self.writer.create(&desired).await?;
-        }
-        let token = self.wait(deadline, || service_account_token(store.secrets.get(&secret)?.as_ref())).await;
-        Ok(token.map(|token| (account, token)))
-    }
-
-    fn kubeconfig(&self, host: &str, token: &str) -> String {
-        let settings = self.context.settings.now();
-        let server = match settings.server_url.as_str() {
-            "" => format!("https://{host}"),
-            url => url.to_owned(),
-        };
-        let mut cluster = json!({"server": server});
-        if !settings.cacerts.trim().is_empty() {
-            let pem = format!("{}\n", settings.cacerts.trim());
-            cluster["certificate-authority-data"] = json!(base64_encode(pem));
-        }
-        let config = json!({
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": "agent", "cluster": cluster}],
-            "users": [{"name": "agent", "user": {"token": token}}],
-            "contexts": [{"name": "agent", "context": {"cluster": "agent", "user": "agent"}}],
-            "current-context": "agent",
-        });
-        serde_json::to_string_pretty(&config).unwrap_or_default()
-    }
-
-    /// Waits until `look` finds something; every change of secrets, accounts and machines is a reason to look.
-    async fn wait<T>(&self, deadline: Instant, look: impl Fn() -> Option<T>) -> Option<T> {
-        loop {
-            if let Some(found) = look() {
-                return Some(found);
-            }
-            if Instant::now() >= deadline {
-                return None;
-            }
-            // A cache has no "next change" to wait for without leaving a subscriber behind; registration is
-            // rare and short, so a look every 50 ms costs less than that.
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    }
-}
-
-/// When the machine's server was there: the token's clock starts then, however long the server took.
-fn start_of(machine: &Machine) -> Option<Timestamp> {
-    let conditions = &machine.status.as_ref()?.conditions;
-    let ready = conditions.iter().find(|c| c.type_ == "InfrastructureReady" && c.status == "True")?;
-    Some(ready.last_transition_time.0)
-}
-
-enum Identity {
-    Machine(Arc<Machine>),
-    Unknown,
-    /// Known, but the token is no longer good.
-    Expired,
 }

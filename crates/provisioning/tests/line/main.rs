@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod cluster;
+mod command;
 mod crash;
 mod custom;
 mod garbage;
@@ -12,5 +13,6 @@ mod players;
 mod ready;
 mod registration;
 mod removal;
+mod scoped;
 mod upkeep;
 mod world;

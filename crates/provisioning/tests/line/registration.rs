@@ -18,7 +18,7 @@ use crate::world::{Manager, World, until};
 pub(crate) fn call(bearer: &str, headers: &[(&str, &str)]) -> Call {
     let headers: BTreeMap<String, Vec<String>> =
         headers.iter().map(|(key, value)| (key.to_string(), vec![value.to_string()])).collect();
-    Call { bearer: bearer.to_owned(), headers, host: "example".into() }
+    Call { bearer: bearer.to_owned(), headers, host: "example".into(), address: None }
 }
 
 pub(crate) fn decoded(secret: &Value, key: &str) -> String {
@@ -131,8 +131,12 @@ async fn values_that_no_machine_can_have_are_refused_at_once_and_leave_nothing()
         ("taints", "nonsense", "nonsense"),
         ("taints", "a=b:Bogus", "Bogus"),
         ("node-name", "BAD_Name/..", "BAD_Name/.."),
+        ("labels", "cattle.io/owner=me", "cattle.io/owner"),
+        ("labels", "node.cluster.x-k8s.io/x=y", "node.cluster.x-k8s.io/x"),
+        ("address", "127.0.0.1", "X-Cattle-Address"),
+        ("internal-address", "10.0.0.300", "10.0.0.300"),
     ] {
-        refused(&registration, &[("id", "x"), (header, value)], word).await;
+        refused(&registration, &[("id", "x"), ("role-worker", "true"), (header, value)], word).await;
     }
     let made: Vec<String> = uids(&world).await.difference(&before).cloned().collect();
     assert_eq!(made, Vec::<String>::new());
@@ -147,16 +151,22 @@ async fn values_that_no_machine_can_have_are_refused_at_once_and_leave_nothing()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_without_roles_or_values_is_still_taken() {
+async fn a_server_needs_a_role_and_nothing_else() {
     let (world, manager, _players) = provisioned().await;
     let token = registration_token(&world).await;
-    let headers = [("id", "bare"), ("role-etcd", ""), ("labels", ""), ("taints", ""), ("node-name", "")];
+    let before = uids(&world).await;
+    let mut headers =
+        vec![("id", "bare"), ("role-etcd", ""), ("labels", ""), ("taints", ""), ("node-name", "")];
+    let answer = manager.connect.agent(&call(&token, &headers)).await;
+    assert!(answer.status == 400 && answer.body.contains("no role"), "{answer:?}");
+    assert_eq!(uids(&world).await.difference(&before).count(), 0);
+    headers.push(("role-worker", "true"));
     let answer = manager.connect.agent(&call(&token, &headers)).await;
     assert_eq!(answer.status, 200, "{answer:?}");
     let machines = demo::machines(&world.objects).await;
     let marks = machines.iter().map(|machine| &machine["metadata"]["labels"]);
     let bare = marks.into_iter().find(|labels| labels["rke.cattle.io/machine-id"] == "bare").unwrap();
-    assert!(!bare.to_string().contains("-role"), "{bare:#}");
+    assert!(!bare.to_string().contains("etcd-role"), "{bare:#}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -22,7 +22,7 @@ pub fn hooks() -> Vec<Arc<dyn Admission>> {
         Arc::new(provisioning::RecordedSchemas),
         Arc::new(settings::Usable),
         Arc::new(provisioning::Twins),
-        Arc::new(tokens::Lasting),
+        Arc::new(tokens::Readable),
     ]
 }
 

@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use drover_testkit::demo;
 use drover_testkit::objects::Objects;
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{Api, ListParams, Patch, PatchParams};
+use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 use crate::world::{World, text};
@@ -88,6 +88,49 @@ async fn agent_check_39_the_install_script_run_twice_makes_one_machine() {
     let output = other.install(&world, &["--token", &token, "--worker"]).await;
     assert!(output.status.success(), "{}", said(&output));
     assert_eq!(machines().await, 2);
+    world.stop().await;
+}
+
+/// With the script itself, against the port: a token for workers is no way to the secrets of the control plane.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_token_with_an_etcd_role_is_refused_and_makes_nothing() {
+    let (world, machine) = (World::start().await, Machine::new());
+    let (id, _) = world.make_cluster("demo").await;
+    let kind = ("management.cattle.io/v3", "ClusterRegistrationToken");
+    let made = |name: &str, roles: &str| {
+        json!({
+            "apiVersion": kind.0, "kind": kind.1,
+            "metadata": {"namespace": id, "name": name, "annotations": {"drover.io/registration-roles": roles}},
+            "spec": {"clusterName": id},
+        })
+    };
+    let tokens = world.api(kind.0, kind.1, &id);
+    let create = async |object: Value| {
+        tokens.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.map(|_| ())
+    };
+    let refused = create(made("wrong", "workers")).await.unwrap_err().to_string();
+    assert!(refused.contains("\"workers\" is not a role"), "{refused}");
+    create(made("workers", "worker")).await.unwrap();
+    let secrets: Api<Secret> = Api::namespaced(world.manager.client.clone(), &id);
+    let token = drover_testkit::eventually(async || {
+        let secret = secrets.get_opt("crt-token-workers").await.unwrap().ok_or("no secret yet")?;
+        Ok::<_, &str>(text(&secret, "token"))
+    })
+    .await;
+    let machines = async || {
+        let api = world.api("cluster.x-k8s.io/v1beta2", "Machine", "default");
+        api.list(&ListParams::default()).await.unwrap().items.len()
+    };
+    let attack = machine.install(&world, &["--token", &token, "--worker", "--etcd"]).await;
+    let sentence = said(&attack);
+    assert!(!attack.status.success(), "{sentence}");
+    for part in ["with the role worker only", "asks for etcd", "nothing was installed"] {
+        assert!(sentence.contains(part), "{part}: {sentence}");
+    }
+    assert_eq!(machines().await, 0);
+    let output = machine.install(&world, &["--token", &token, "--worker"]).await;
+    assert!(output.status.success(), "{}", said(&output));
+    assert_eq!(machines().await, 1);
     world.stop().await;
 }
 

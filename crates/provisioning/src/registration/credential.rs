@@ -1,0 +1,163 @@
+//! The one credential a machine gets: the token of the account that may touch its plan secret, in a kubeconfig.
+
+use std::sync::Arc;
+
+use drover_api::capi::v1beta2::Machine;
+use drover_plan::keys::AGENT_OWNED;
+use drover_runtime::{Error, ObjectKey};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
+use kube::ResourceExt;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::bootstrap::controller::service_account_token;
+use crate::bootstrap::objects;
+use crate::bootstrap::script::registration_token;
+use crate::controlplane::planner::node::base64_encode;
+use crate::keys::{annotations, labels};
+use crate::owner::owner_name;
+use crate::registration::connect::{Call, Connect};
+
+/// An answer that was lost can be asked for again this long after the Machine was made.
+const LOST_ANSWER: SignedDuration = SignedDuration::from_mins(10);
+
+/// Where a machine's agent reads its plan, and with what.
+pub(super) struct Credential {
+    pub namespace: String,
+    pub secret: String,
+    pub token: String,
+}
+
+impl Connect {
+    pub(super) fn machine_of_account(&self, account: &ServiceAccount) -> Option<Arc<Machine>> {
+        let store = &self.context.store;
+        let namespace = account.namespace()?;
+        let bootstrap = owner_name(&account.metadata, "rke.cattle.io", "RKEBootstrap")?;
+        let bootstrap = store.bootstraps.get(&ObjectKey::new(&namespace, bootstrap))?;
+        let machine = owner_name(&bootstrap.metadata, "cluster.x-k8s.io", "Machine")?;
+        store.machines.get(&ObjectKey::new(namespace, machine))
+    }
+
+    /// The plan account's credential; its token is made if it is not there yet.
+    pub(super) async fn credential(
+        &self,
+        machine: &Machine,
+        deadline: Instant,
+    ) -> Result<Option<Credential>, Error> {
+        let store = &self.context.store;
+        let namespace = machine.namespace().unwrap_or_default();
+        let Some(bootstrap) = machine.spec.bootstrap.config_ref.as_ref() else { return Ok(None) };
+        let key = ObjectKey::new(&namespace, objects::plan_name(&bootstrap.name));
+        let Some(account) = self.waiters.wait(&key, deadline, || store.accounts.get(&key)).await else {
+            return Ok(None);
+        };
+        let owned =
+            self.machine_of_account(&account).is_some_and(|owner| owner.metadata.uid == machine.metadata.uid);
+        let is_plan =
+            account.labels().get(labels::SERVICE_ACCOUNT_ROLE).is_some_and(|role| role == labels::ROLE_PLAN);
+        if !owned || !is_plan {
+            return Ok(None);
+        }
+        let uid = account.metadata.uid.clone().unwrap_or_default();
+        let desired: Value = objects::token_secret(&namespace, &key.name, &uid, false);
+        let secret = key.sibling(desired["metadata"]["name"].as_str().unwrap_or_default());
+        if store.secrets.get(&secret).is_none() {
+            self.writer.create(&desired).await?;
+        }
+        let look = || service_account_token(store.secrets.get(&secret)?.as_ref());
+        let token = self.waiters.wait(&secret, deadline, look).await;
+        Ok(token.map(|token| Credential {
+            namespace,
+            secret: account.labels().get(labels::PLAN_SECRET_NAME).cloned().unwrap_or_default(),
+            token,
+        }))
+    }
+
+    /// Whether the agent of a machine has ever written to its plan secret.
+    pub(super) fn has_reported(&self, machine: &Machine) -> bool {
+        let Some(bootstrap) = machine.spec.bootstrap.config_ref.as_ref() else { return false };
+        let key =
+            ObjectKey::new(machine.namespace().unwrap_or_default(), objects::plan_name(&bootstrap.name));
+        self.context.store.secrets.get(&key).is_some_and(|secret| is_written(&secret))
+    }
+
+    pub(super) fn kubeconfig(&self, host: &str, token: &str) -> String {
+        let settings = self.context.settings.now();
+        let server = match settings.server_url.as_str() {
+            "" => format!("https://{host}"),
+            url => url.to_owned(),
+        };
+        let mut cluster = json!({"server": server});
+        if !settings.cacerts.trim().is_empty() {
+            let pem = format!("{}\n", settings.cacerts.trim());
+            cluster["certificate-authority-data"] = json!(base64_encode(pem));
+        }
+        let config = json!({
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "agent", "cluster": cluster}],
+            "users": [{"name": "agent", "user": {"token": token}}],
+            "contexts": [{"name": "agent", "context": {"cluster": "agent", "user": "agent"}}],
+            "current-context": "agent",
+        });
+        serde_json::to_string_pretty(&config).unwrap_or_default()
+    }
+}
+
+/// Whether a call brings the credential that its machine has. Compared by digest, so that the time tells nothing.
+pub(super) fn is_proof(call: &Call, credential: &Credential) -> bool {
+    call.machine_token()
+        .is_some_and(|token| registration_token(token) == registration_token(&credential.token))
+}
+
+/// Whether this may be the machine that asks again because the answer was lost: it has the token that the Machine was
+/// made with, and nobody has used the credential yet.
+pub(super) fn is_repeat(machine: &Machine, token: &str, has_reported: bool, now: Timestamp) -> bool {
+    let same = machine.annotations().get(annotations::REGISTRATION_TOKEN).is_some_and(|name| name == token);
+    let made = machine.metadata.creation_timestamp.as_ref().map_or(now, |time| time.0);
+    same && !has_reported && now.duration_since(made) < LOST_ANSWER
+}
+
+fn is_written(secret: &Secret) -> bool {
+    let keys = secret.data.iter().flatten();
+    keys.into_iter().any(|(key, value)| !value.0.is_empty() && AGENT_OWNED.contains(&key.as_str()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::ByteString;
+
+    #[test]
+    fn an_answer_is_repeated_for_the_same_token_soon_and_before_the_agent_runs() {
+        let machine: Machine = serde_json::from_value(json!({
+            "metadata": {
+                "creationTimestamp": "2026-01-01T00:00:00Z",
+                "annotations": {"drover.io/registration-token": "mine"},
+            },
+            "spec": {
+                "clusterName": "demo", "bootstrap": {},
+                "infrastructureRef": {"apiGroup": "rke.cattle.io", "kind": "CustomMachine", "name": "m"},
+            },
+        }))
+        .unwrap();
+        let at = |text: &str| -> Timestamp { text.parse().unwrap() };
+        assert!(is_repeat(&machine, "mine", false, at("2026-01-01T00:09:59Z")));
+        assert!(!is_repeat(&machine, "mine", false, at("2026-01-01T00:10:00Z")));
+        assert!(!is_repeat(&machine, "mine", true, at("2026-01-01T00:00:01Z")));
+        assert!(!is_repeat(&machine, "other", false, at("2026-01-01T00:00:01Z")));
+        assert!(!is_repeat(&Machine::default(), "mine", false, at("2026-01-01T00:00:01Z")), "of a pool");
+    }
+
+    #[test]
+    fn a_plan_is_no_report() {
+        let secret = |key: &str, value: &str| Secret {
+            data: Some([(key.to_owned(), ByteString(value.into()))].into()),
+            ..Secret::default()
+        };
+        assert!(!is_written(&secret("plan", "{}")));
+        assert!(!is_written(&secret("probe-statuses", "")));
+        assert!(is_written(&secret("probe-statuses", "{}")));
+    }
+}
