@@ -6,6 +6,8 @@ use std::fmt;
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
+use crate::limits::{QUOTED_BYTES, shortened, shortened_to};
+
 /// A failure on its way to the client. Build it with the constructors below: each is one row of the
 /// table in the API conventions, so the wording stays the same wherever it is raised.
 #[derive(Clone, Debug, PartialEq)]
@@ -75,6 +77,13 @@ pub struct FieldError {
     /// Text after the path.
     pub detail: String,
 }
+
+/// How many field errors an answer has; the list of what is wrong with a large object could be larger than the object.
+pub const FIELD_ERRORS: usize = 100;
+/// How much of each is shown.
+const FIELD_ERROR_BYTES: usize = 8 << 10;
+/// How much of all of them is shown.
+const FIELD_ERRORS_BYTES: usize = 64 << 10;
 
 /// Classes of [`FieldError`] with their cause reason on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -272,16 +281,29 @@ impl Status {
         status
     }
 
-    /// 422 with one cause per field. `kind` is the kind in its group.
+    /// 422 with one cause per field, up to [`FIELD_ERRORS`]. `kind` is the kind in its group.
     pub fn invalid(kind: GroupName<'_>, name: &str, errors: &[FieldError]) -> Self {
-        let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
-        let joined = if texts.len() == 1 { texts[0].clone() } else { format!("[{}]", texts.join(", ")) };
+        let mut room = FIELD_ERRORS_BYTES;
+        let fits = |error: &&FieldError| {
+            let bytes = error.field.len().min(QUOTED_BYTES) + error.detail.len().min(FIELD_ERROR_BYTES);
+            let fits = room > 0;
+            room = room.saturating_sub(bytes);
+            fits
+        };
+        let shown: Vec<&FieldError> = errors.iter().take(FIELD_ERRORS).take_while(fits).collect();
+        let detail = |error: &FieldError| shortened_to(&error.detail, FIELD_ERROR_BYTES);
+        let text = |error: &FieldError| format!("{}: {}", shortened(&error.field), detail(error));
+        let mut texts: Vec<String> = shown.iter().map(|error| text(error)).collect();
+        if shown.len() < errors.len() {
+            texts.push(format!("and {} more", errors.len() - shown.len()));
+        }
+        let joined = if texts.len() == 1 { texts.remove(0) } else { format!("[{}]", texts.join(", ")) };
         let mut status =
             Self::new(422, "Invalid", format!("{kind} {name:?} is invalid: {joined}")).about(kind, name);
-        let causes = errors.iter().map(|e| Cause {
-            reason: e.kind.cause().into(),
-            message: e.detail.clone(),
-            field: e.field.clone(),
+        let causes = shown.iter().map(|error| Cause {
+            reason: error.kind.cause().into(),
+            message: detail(error),
+            field: shortened(&error.field),
         });
         status.details_mut().causes = causes.collect();
         status

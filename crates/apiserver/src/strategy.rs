@@ -21,7 +21,9 @@ pub trait Strategy: Send + Sync + 'static {
     }
 
     /// Fills in defaults. Must be idempotent.
-    fn default(&self, _object: &mut Value) {}
+    fn default(&self, _object: &mut Value) -> Result<(), Status> {
+        Ok(())
+    }
 
     /// Sets or clears what the server decides on create.
     fn prepare_for_create(&self, _object: &mut Value) {}

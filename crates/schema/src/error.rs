@@ -6,6 +6,15 @@ use serde_json::Value;
 
 use crate::path::Path;
 
+/// How many findings one validation collects. The list of what is wrong with a large object could be many times larger
+/// than the object.
+pub const MOST: usize = 100;
+
+/// How much of a path, of a value and of an explanation is kept.
+const PATH_BYTES: usize = 1 << 10;
+const VALUE_BYTES: usize = 1 << 10;
+const DETAIL_BYTES: usize = 8 << 10;
+
 /// One finding about one field. `Display` is upstream's `Error()`; [`FieldError::body`] is the text of a Status cause.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FieldError {
@@ -78,17 +87,24 @@ impl ErrorKind {
 
 impl FieldError {
     fn new(kind: ErrorKind, path: &Path<'_>, bad_value: Option<Value>, detail: impl Into<String>) -> Self {
-        FieldError { kind, field: path.field(), bad_value, detail: detail.into() }
+        let detail = shortened(detail.into(), DETAIL_BYTES);
+        FieldError { kind, field: shortened(path.field(), PATH_BYTES), bad_value, detail }
+    }
+
+    /// Stands for the findings beyond [`MOST`].
+    pub fn more() -> Self {
+        let detail = format!("there are more than {MOST} errors, the others are not shown");
+        FieldError { kind: ErrorKind::Invalid, field: "<nil>".to_owned(), bad_value: None, detail }
     }
 
     /// A malformed value.
     pub fn invalid(path: &Path<'_>, value: impl Into<Value>, detail: impl Into<String>) -> Self {
-        Self::new(ErrorKind::Invalid, path, Some(value.into()), detail)
+        Self::new(ErrorKind::Invalid, path, Some(shown(value.into())), detail)
     }
 
     /// A value of another type than the schema says.
     pub fn type_invalid(path: &Path<'_>, value: impl Into<Value>, detail: impl Into<String>) -> Self {
-        Self::new(ErrorKind::TypeInvalid, path, Some(value.into()), detail)
+        Self::new(ErrorKind::TypeInvalid, path, Some(shown(value.into())), detail)
     }
 
     /// A missing value.
@@ -103,7 +119,7 @@ impl FieldError {
 
     /// A second occurrence of a value that must be unique.
     pub fn duplicate(path: &Path<'_>, value: impl Into<Value>) -> Self {
-        Self::new(ErrorKind::Duplicate, path, Some(value.into()), "")
+        Self::new(ErrorKind::Duplicate, path, Some(shown(value.into())), "")
     }
 
     /// A value outside an enumeration.
@@ -114,7 +130,7 @@ impl FieldError {
             let quoted: Vec<_> = supported.iter().map(|s| format!("{:?}", s.as_ref())).collect();
             format!("supported values: {}", quoted.join(", "))
         };
-        Self::new(ErrorKind::NotSupported, path, Some(value.into()), detail)
+        Self::new(ErrorKind::NotSupported, path, Some(shown(value.into())), detail)
     }
 
     /// A string over its limit; upstream says bytes although it counts characters.
@@ -144,6 +160,27 @@ impl FieldError {
         }
         text
     }
+}
+
+/// A value as errors show it: one that is too long to be read is cut.
+fn shown(value: Value) -> Value {
+    match value {
+        Value::String(text) => Value::String(shortened(text, VALUE_BYTES)),
+        Value::Array(_) | Value::Object(_) => {
+            let text = value.to_string();
+            if text.len() <= VALUE_BYTES { value } else { Value::String(shortened(text, VALUE_BYTES)) }
+        }
+        scalar => scalar,
+    }
+}
+
+fn shortened(mut text: String, bytes: usize) -> String {
+    if text.len() > bytes {
+        text.truncate(text.floor_char_boundary(bytes));
+        text.push('…');
+        text.shrink_to_fit();
+    }
+    text
 }
 
 impl fmt::Display for FieldError {
@@ -188,6 +225,8 @@ mod tests {
             FieldError::too_many(&at, 3, 2).to_string(),
             "spec.x: Too many: 3: must have at most 2 items"
         );
+        let long = FieldError::invalid(&at, "x".repeat(1 << 20), "y".repeat(1 << 20));
+        assert!(long.to_string().len() < 16 << 10);
         let one = FieldError::invalid(&at, 3, "bad");
         assert_eq!(aggregate(&[one.clone(), one]), "spec.x: Invalid value: 3: bad");
     }

@@ -4,6 +4,10 @@ use serde_json::{Map, Value};
 
 use crate::structural::{Additional, Structural};
 
+/// How many dropped fields are named, as upstream, and how much of each path.
+const MOST: usize = 100;
+const PATH_BYTES: usize = 1 << 10;
+
 /// The fields of ObjectMeta; others inside `metadata` of a resource are dropped as unknown.
 pub const OBJECT_META_FIELDS: &[&str] = &[
     "annotations",
@@ -88,10 +92,7 @@ impl Pruner {
         }
         for name in dropped {
             object.remove(&name);
-            self.child(&name, |p| {
-                let path = p.path.clone();
-                p.unknown.push(path);
-            });
+            self.child(&name, Self::note);
         }
     }
 
@@ -101,7 +102,15 @@ impl Pruner {
             fields.keys().filter(|k| !OBJECT_META_FIELDS.contains(&k.as_str())).cloned().collect();
         for name in dropped {
             fields.remove(&name);
-            self.unknown.push(format!("{}.{name}", self.path));
+            self.child(&name, Self::note);
+        }
+    }
+
+    /// Names the field that the pruner is at. A key can be megabytes long, and there can be a million of them.
+    fn note(&mut self) {
+        if self.unknown.len() < MOST {
+            let end = self.path.floor_char_boundary(PATH_BYTES);
+            self.unknown.push(self.path[..end].to_owned());
         }
     }
 

@@ -3,7 +3,8 @@
 use serde_json::Value;
 
 use crate::cel::{RuleTree, compile, evaluate};
-use crate::error::{ErrorKind, FieldError};
+use crate::default::TooManyDefaults;
+use crate::error::{ErrorKind, FieldError, MOST};
 use crate::path::Path;
 use crate::structural::{Structural, check, parse};
 use crate::{default, prune, validate};
@@ -56,12 +57,12 @@ impl Schema {
     }
 
     /// Fills in defaults and drops meaningless nulls; see [`default::default`].
-    pub fn default(&self, object: &mut Value) {
+    pub fn default(&self, object: &mut Value) -> Result<(), TooManyDefaults> {
         if self.has_defaults {
-            default::default(object, &self.root);
-        } else {
-            default::drop_nulls(object, &self.root);
+            return default::default(object, &self.root);
         }
+        default::drop_nulls(object, &self.root);
+        Ok(())
     }
 
     /// True if no default is declared, so that stored objects need not be defaulted when read.
@@ -100,6 +101,10 @@ impl Schema {
             return errors;
         }
         errors.extend(evaluate::evaluate(object, old, &self.root, &self.rules));
+        if errors.len() > MOST {
+            errors.truncate(MOST);
+            errors.push(FieldError::more());
+        }
         errors
     }
 }

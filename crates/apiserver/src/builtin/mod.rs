@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use crate::object::object_mut;
 use crate::protobuf;
-use crate::status::FieldError;
+use crate::status::{FieldError, Status};
 use crate::strategy::Strategy;
 
 pub use service::ServiceAddresses;
@@ -48,10 +48,11 @@ impl Strategy for Builtin {
         protobuf::prune(object)
     }
 
-    fn default(&self, object: &mut Value) {
+    fn default(&self, object: &mut Value) -> Result<(), Status> {
         if let Some(default) = self.default {
             default(object);
         }
+        Ok(())
     }
 
     fn prepare_for_create(&self, object: &mut Value) {

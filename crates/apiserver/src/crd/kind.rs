@@ -163,7 +163,8 @@ impl CustomKind {
     fn read(&self, object: Value) -> Result<Value, Status> {
         let mut object = self.convert(object, &self.version)?;
         self.schema.prune(&mut object);
-        self.schema.default(&mut object);
+        // Defaults that came later and do not fit are left out: the object stays readable.
+        let _ = self.schema.default(&mut object);
         Ok(object)
     }
 }
@@ -173,8 +174,8 @@ impl Strategy for CustomKind {
         self.schema.prune(object)
     }
 
-    fn default(&self, object: &mut Value) {
-        self.schema.default(object);
+    fn default(&self, object: &mut Value) -> Result<(), Status> {
+        self.schema.default(object).map_err(Status::too_large)
     }
 
     fn validate_create(&self, object: &Value) -> Vec<FieldError> {

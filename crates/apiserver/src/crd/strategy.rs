@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::conditions::{self, Condition};
 use super::{FINALIZER, known_fields, validate};
 use crate::object::{ObjectExt, object_mut};
-use crate::status::FieldError;
+use crate::status::{FieldError, Status};
 use crate::strategy::Strategy;
 
 /// Defaults, checks and deletion of CRDs.
@@ -17,8 +17,8 @@ impl Strategy for CrdStrategy {
         known_fields::prune(object)
     }
 
-    fn default(&self, object: &mut Value) {
-        let Some(spec) = object.get_mut("spec") else { return };
+    fn default(&self, object: &mut Value) -> Result<(), Status> {
+        let Some(spec) = object.get_mut("spec") else { return Ok(()) };
         let spec = object_mut(spec);
         if let Some(names) = spec.get_mut("names") {
             let names = object_mut(names);
@@ -40,6 +40,7 @@ impl Strategy for CrdStrategy {
         if spec.get("preserveUnknownFields") == Some(&Value::Bool(false)) {
             spec.remove("preserveUnknownFields");
         }
+        Ok(())
     }
 
     fn prepare_for_create(&self, object: &mut Value) {

@@ -1,12 +1,12 @@
 //! Request bodies: JSON, YAML or protobuf into a value, with duplicate fields noted.
 
-use std::fmt;
-
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
-use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
+pub(crate) use crate::json::Decoded;
+use crate::json::{self, DecodeError};
+use crate::limits::OBJECT_BYTES;
 use crate::objects::DeleteOptions;
 use crate::patch::PatchType;
 use crate::protobuf::{self, ProtobufError};
@@ -17,13 +17,10 @@ use super::query::{Query, invalid, propagation_policy};
 
 const ACCEPTED: [&str; 3] = ["application/json", "application/yaml", protobuf::MEDIA_TYPE];
 
-/// A decoded body.
-#[derive(Debug, Default)]
-pub(crate) struct Decoded {
-    pub(crate) value: Value,
-    /// Paths that occurred twice.
-    pub(crate) duplicates: Vec<String>,
-}
+/// How deeply YAML may nest: its reader takes more of the stack per level than that of JSON.
+const YAML_DEPTH: usize = 64;
+/// How much aliases and merge keys may repeat.
+const YAML_REPEATED: usize = 20_000;
 
 /// The media type of the body, without parameters.
 pub(crate) fn media_type(headers: &HeaderMap) -> &str {
@@ -39,6 +36,7 @@ pub(crate) fn object(headers: &HeaderMap, body: &[u8]) -> Result<Decoded, Status
         protobuf::MEDIA_TYPE => match protobuf::decode(body) {
             Ok(value) => Ok(Decoded { value, duplicates: Vec::new() }),
             Err(ProtobufError::UnknownKind { .. }) => Err(Status::unsupported_media_type(&ACCEPTED[..2])),
+            Err(ProtobufError::TooHeavy) => Err(crate::limits::TooHeavy.into()),
             Err(error) => Err(Status::bad_request(error.to_string())),
         },
         _ => Err(Status::unsupported_media_type(&ACCEPTED)),
@@ -47,13 +45,7 @@ pub(crate) fn object(headers: &HeaderMap, body: &[u8]) -> Result<Decoded, Status
 
 /// Decodes JSON.
 pub(crate) fn json(body: &[u8]) -> Result<Decoded, Status> {
-    let mut state = State::default();
-    let mut deserializer = serde_json::Deserializer::from_slice(body);
-    let value = Node(&mut state)
-        .deserialize(&mut deserializer)
-        .and_then(|value| deserializer.end().map(|()| value))
-        .map_err(|error| Status::bad_request(format!("the object provided is unrecognized: {error}")))?;
-    Ok(Decoded { value, duplicates: state.duplicates })
+    json::decode(body).map_err(|error| refusal("the object provided is unrecognized", error))
 }
 
 /// Decodes YAML, of which JSON is a part.
@@ -63,11 +55,31 @@ pub(crate) fn yaml(body: &[u8]) -> Result<Decoded, Status> {
     }
     let text = std::str::from_utf8(body)
         .map_err(|error| Status::bad_request(format!("error decoding YAML: {error}")))?;
-    // `y`, `no` and `on` are text, as in YAML 1.2; only true and false are booleans.
-    let options = serde_saphyr::options! { strict_booleans: true };
-    let value = serde_saphyr::from_str_with_options::<Value>(text, options)
-        .map_err(|error| Status::bad_request(format!("error decoding YAML: {error}")))?;
-    Ok(Decoded { value, duplicates: Vec::new() })
+    // `y`, `no` and `on` are text, as in YAML 1.2; only true and false are booleans. The budget of the reader counts
+    // what aliases and merge keys repeat, so that a few lines can neither describe gigabytes nor take seconds.
+    let budget = serde_saphyr::budget! {
+        max_depth: YAML_DEPTH,
+        max_total_scalar_bytes: OBJECT_BYTES,
+        max_recorded_anchor_events: YAML_REPEATED,
+        max_recorded_anchor_bytes: OBJECT_BYTES,
+    };
+    let options = serde_saphyr::options! {
+        strict_booleans: true,
+        budget: budget,
+        alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: YAML_REPEATED },
+    };
+    let mut heavy = false;
+    serde_saphyr::with_deserializer_from_str_with_options(text, options, |deserializer| {
+        json::decode_from(deserializer, &mut heavy)
+    })
+    .map_err(|error| refusal("error decoding YAML", DecodeError::new(error, heavy)))
+}
+
+fn refusal(what: &str, error: DecodeError) -> Status {
+    match error {
+        DecodeError::Syntax(error) => Status::bad_request(format!("{what}: {error}")),
+        DecodeError::Heavy(error) => error.into(),
+    }
 }
 
 /// The kind of patch that the content type names, if the resource takes it.
@@ -131,118 +143,9 @@ pub(crate) fn delete_options(
     Ok((options, dry_run))
 }
 
-/// Where the decoder is, to name duplicates.
-#[derive(Default)]
-struct State {
-    path: Vec<Segment>,
-    duplicates: Vec<String>,
-}
-
-enum Segment {
-    Key(String),
-    Index(usize),
-}
-
-impl State {
-    fn path(&self) -> String {
-        let mut out = String::new();
-        for segment in &self.path {
-            match segment {
-                Segment::Key(key) if out.is_empty() => out.push_str(key),
-                Segment::Key(key) => {
-                    out.push('.');
-                    out.push_str(key);
-                }
-                Segment::Index(at) => out.push_str(&format!("[{at}]")),
-            }
-        }
-        out
-    }
-}
-
-struct Node<'a>(&'a mut State);
-
-impl<'de> DeserializeSeed<'de> for Node<'_> {
-    type Value = Value;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Node<'_> {
-    type Value = Value;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("any JSON value")
-    }
-
-    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_string<E>(self, value: String) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_unit<E>(self) -> Result<Value, E> {
-        Ok(Value::Null)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
-        let mut items = Vec::new();
-        loop {
-            self.0.path.push(Segment::Index(items.len()));
-            let next = access.next_element_seed(Node(self.0))?;
-            self.0.path.pop();
-            match next {
-                Some(item) => items.push(item),
-                None => return Ok(Value::Array(items)),
-            }
-        }
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
-        let mut fields = Map::new();
-        while let Some(key) = access.next_key::<String>()? {
-            self.0.path.push(Segment::Key(key.clone()));
-            let value = access.next_value_seed(Node(self.0))?;
-            if fields.insert(key, value).is_some() {
-                let path = self.0.path();
-                self.0.duplicates.push(path);
-            }
-            self.0.path.pop();
-        }
-        Ok(Value::Object(fields))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn duplicates_are_named_and_the_last_one_wins() {
-        let decoded = json(br#"{"spec":{"a":1,"a":2,"l":[{"x":1},{"y":1,"y":2}]}}"#).unwrap();
-        assert_eq!(decoded.value["spec"]["a"], 2);
-        assert_eq!(decoded.duplicates, ["spec.a", "spec.l[1].y"]);
-    }
 
     #[test]
     fn garbage_is_refused_without_a_panic() {
@@ -253,5 +156,10 @@ mod tests {
         assert_eq!(json(deep.as_bytes()).unwrap_err().code, 400);
         assert!(yaml(b"a: 1\nb: [x]").is_ok());
         assert_eq!(yaml(b"a: [").unwrap_err().code, 400);
+        let nested = |depth: usize| (0..depth).map(|n| format!("{}a:\n", " ".repeat(n))).collect::<String>();
+        assert!(yaml(nested(60).as_bytes()).is_ok());
+        for depth in [100, 2_000] {
+            assert_eq!(yaml(nested(depth).as_bytes()).unwrap_err().code, 400);
+        }
     }
 }

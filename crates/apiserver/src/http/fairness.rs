@@ -1,5 +1,6 @@
 //! A ceiling on requests in flight, so that a flood is told to come back instead of drowning everyone.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::info::RequestInfo;
@@ -13,16 +14,16 @@ const READ_ONLY: usize = 400;
 /// Counts requests in flight.
 #[derive(Default)]
 pub(super) struct Fairness {
-    mutating: AtomicUsize,
-    read_only: AtomicUsize,
+    mutating: Arc<AtomicUsize>,
+    read_only: Arc<AtomicUsize>,
 }
 
 /// A place among the requests in flight; given back when dropped. A watch keeps its place only until it starts.
-pub(super) struct Turn<'a>(Option<&'a AtomicUsize>);
+pub(super) struct Turn(Option<Arc<AtomicUsize>>);
 
-impl Drop for Turn<'_> {
+impl Drop for Turn {
     fn drop(&mut self) {
-        if let Some(count) = self.0 {
+        if let Some(count) = &self.0 {
             count.fetch_sub(1, Ordering::Relaxed);
         }
     }
@@ -31,14 +32,14 @@ impl Drop for Turn<'_> {
 impl Fairness {
     /// Takes a place or says 429. Administrators, leases and paths such as health always get one: without them
     /// nothing could be repaired, and leaders would be lost under load.
-    pub(super) fn enter(&self, info: &RequestInfo, user: &UserInfo) -> Result<Turn<'_>, Status> {
+    pub(super) fn enter(&self, info: &RequestInfo, user: &UserInfo) -> Result<Turn, Status> {
         let lease = info.group == "coordination.k8s.io" && info.resource == "leases";
         if !info.is_resource || lease || user.in_group("system:masters") {
             return Ok(Turn(None));
         }
         let reading = matches!(info.verb, "get" | "list" | "watch");
         let (count, most) = if reading { (&self.read_only, READ_ONLY) } else { (&self.mutating, MUTATING) };
-        let turn = Turn(Some(count));
+        let turn = Turn(Some(count.clone()));
         if count.fetch_add(1, Ordering::Relaxed) >= most {
             return Err(Status::too_many_requests("too many requests, please try again later"));
         }

@@ -7,6 +7,8 @@ mod decode;
 mod discovery;
 mod fairness;
 mod handlers;
+mod heavy;
+mod incoming;
 mod info;
 mod negotiate;
 mod patching;

@@ -9,24 +9,23 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, HeaderValue, USER_AGENT, VARY};
+use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, HeaderValue, USER_AGENT, VARY};
 use http::request::Parts;
-use http::{Method, Request, Response};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use http::{Request, Response};
 use tokio::sync::watch;
 
 use super::fairness::Fairness;
+use super::heavy::{HEAVY_FROM, Heavy};
+use super::incoming::{InFlight, Incoming};
 use super::info::RequestInfo;
 use super::query::{Query, go_duration};
-use super::{ApiBody, handlers, paths, pattern, respond};
+use super::{ApiBody, handlers, heavy, paths, pattern};
 use crate::admission::Warnings;
 use crate::identity::UserInfo;
 use crate::objects::Objects;
-use crate::server::Plugins;
+use crate::server::{Plugins, Route};
 use crate::status::{GroupName, Status};
 
-/// Bodies above this are 413.
-const BODY_LIMIT: usize = 3 << 20;
 /// Requests that are no watch end after this, unless `?timeout=` says less.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// Answers above this are compressed for those who ask.
@@ -47,6 +46,8 @@ pub(super) struct Shared {
     pub(super) version: String,
     pub(super) stopping: watch::Sender<bool>,
     fairness: Fairness,
+    in_flight: InFlight,
+    pub(super) heavy: Heavy,
 }
 
 /// One request on its way through the filters.
@@ -77,9 +78,16 @@ impl Call<'_> {
 impl ApiService {
     pub(crate) fn new(objects: Objects, plugins: Plugins, version: String) -> Self {
         let stopping = watch::Sender::new(false);
-        Self {
-            shared: Arc::new(Shared { objects, plugins, version, stopping, fairness: Fairness::default() }),
-        }
+        let shared = Shared {
+            objects,
+            plugins,
+            version,
+            stopping,
+            fairness: Fairness::default(),
+            in_flight: InFlight::default(),
+            heavy: Heavy::default(),
+        };
+        Self { shared: Arc::new(shared) }
     }
 
     pub(crate) fn shut_down(&self) {
@@ -94,37 +102,31 @@ impl ApiService {
     }
 
     /// Handles a request whose body is not yet read.
-    async fn handle<B>(self, request: Request<B>) -> Response<ApiBody>
-    where
-        B: http_body::Body<Data = Bytes> + Send + 'static,
-        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-    {
-        let (parts, body) = request.into_parts();
+    async fn handle(self, request: Request<Incoming>) -> Response<ApiBody> {
+        let (parts, mut body) = request.into_parts();
         let warnings = Warnings::default();
-        let body = match read_body(&parts, body).await {
-            Ok(body) => body,
-            Err(status) => return respond::failure(&status),
-        };
-        let work = AssertUnwindSafe(self.filters(&parts, body, &warnings)).catch_unwind();
-        let mut response = match work.await {
-            Ok(Ok(response)) => response,
-            Ok(Err(status)) => respond::failure(&status),
+        let (method, path) = (parts.method.clone(), parts.uri.path().to_owned());
+        let encodings = parts.headers.get(ACCEPT_ENCODING).cloned();
+        let work = AssertUnwindSafe(self.filters(parts, &mut body, &warnings)).catch_unwind();
+        let failure = match work.await {
+            Ok(Ok(response)) => Ok(response),
+            Ok(Err(status)) => Err(status),
             Err(_) => {
-                tracing::error!(method = %parts.method, path = parts.uri.path(), "a handler panicked");
-                respond::failure(&Status::internal(
-                    "this request caused apiserver to panic. Look in the logs for details",
-                ))
+                tracing::error!(%method, path, "a handler panicked");
+                Err(Status::internal("this request caused apiserver to panic. Look in the logs for details"))
             }
         };
+        let mut response = failure.unwrap_or_else(|status| body.refuse(&status));
         add_headers(&mut response, &warnings);
-        compress(&parts, response)
+        compress(encodings.as_ref(), response)
     }
 
-    /// Request info → deadline → who → whether → what.
+    /// Request info → deadline → who → whether → the body → what. Nothing of the body is read before the caller is
+    /// known and allowed.
     async fn filters(
         &self,
-        parts: &Parts,
-        body: Bytes,
+        parts: Parts,
+        body: &mut Incoming,
         warnings: &Warnings,
     ) -> Result<Response<ApiBody>, Status> {
         let shared = &self.shared;
@@ -142,39 +144,75 @@ impl ApiService {
                 Some(asked) => asked.min(REQUEST_TIMEOUT),
             },
         };
-        let route = shared
-            .plugins
-            .routes
-            .iter()
-            .find(|route| route.paths().iter().any(|known| pattern::matches(known, &info.path)));
-        let user = authenticate(shared, parts).await?;
+        let user = authenticate(shared, &parts).await?;
         authorize(shared, &info, &query, &user).await?;
         // A large collection may take its time; a watch ends by its own deadline.
         let unhurried = matches!(info.verb, "watch" | "deletecollection");
-        let _turn = shared.fairness.enter(&info, &user)?;
-        let call = Call { shared, parts, body, info: &info, query: &query, user, warnings };
+        let turn = shared.fairness.enter(&info, &user)?;
+        let body = body.read(&parts, &shared.in_flight).await?;
+        let heavy = body.bytes.len() > HEAVY_FROM
+            || (info.verb == "patch" && heavy::may_multiply(&body.bytes))
+            || self.changes_large_object(&info);
+        let shared = shared.clone();
+        let warnings = warnings.clone();
         let work = async move {
-            if call.info.is_resource {
-                return handlers::resource(call).await;
-            }
-            match route {
-                Some(route) => {
-                    let request = crate::server::RouteRequest {
-                        parts,
-                        body: call.body,
-                        user: &call.user,
-                        objects: &shared.objects,
-                    };
-                    route.handle(request).await
-                }
-                None => paths::answer(&call),
-            }
+            // Held until the work is done, also when the caller no longer waits for it.
+            let (_turn, _body) = (turn, &body);
+            let call = Call {
+                shared: &shared,
+                parts: &parts,
+                body: body.bytes.clone(),
+                info: &info,
+                query: &query,
+                user,
+                warnings: &warnings,
+            };
+            answer(call).await
         };
+        let work = async { if heavy { self.shared.heavy.run(work).await } else { work.await } };
         if unhurried {
             return work.await;
         }
         let late = |_| Status::timeout("request did not complete within the allotted timeout", 1);
         tokio::time::timeout(timeout, work).await.map_err(late)?
+    }
+
+    /// Whether a write is about an object that takes long to decode, compare and encode.
+    fn changes_large_object(&self, info: &RequestInfo) -> bool {
+        if !info.is_resource || !matches!(info.verb, "update" | "patch" | "delete") {
+            return false;
+        }
+        let objects = &self.shared.objects;
+        let resource = objects.registry().resource(&info.group, &info.version, &info.resource);
+        let stored = resource.and_then(|resource| {
+            let namespace = if resource.def.namespaced { &*info.namespace } else { "" };
+            objects.get(&resource, namespace, &info.name).ok()
+        });
+        stored.is_some_and(|version| version.bytes().len() > HEAVY_FROM)
+    }
+}
+
+fn route<'a>(shared: &'a Shared, info: &RequestInfo) -> Option<&'a Arc<dyn Route>> {
+    let answers = |route: &&Arc<dyn Route>| route.paths().iter().any(|known| pattern::matches(known, &info.path));
+    shared.plugins.routes.iter().find(answers)
+}
+
+/// What the request asks for, now that it may.
+async fn answer(call: Call<'_>) -> Result<Response<ApiBody>, Status> {
+    if call.info.is_resource {
+        return handlers::resource(call).await;
+    }
+    match route(call.shared, call.info) {
+        Some(route) => {
+            let request = crate::server::RouteRequest {
+                parts: call.parts,
+                body: call.body,
+                user: &call.user,
+                objects: &call.shared.objects,
+            };
+            route.handle(request).await
+        }
+        None => paths::answer(&call),
     }
 }
 
@@ -193,29 +231,8 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let service = self.clone();
+        let request = request.map(Incoming::new);
         Box::pin(async move { Ok(service.handle(request).await) })
-    }
-}
-
-async fn read_body<B>(parts: &Parts, body: B) -> Result<Bytes, Status>
-where
-    B: http_body::Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
-    if body.is_end_stream() || matches!(parts.method, Method::GET | Method::HEAD) {
-        return Ok(Bytes::new());
-    }
-    let too_large = || Status::too_large(format!("limit is {BODY_LIMIT}"));
-    let declared = parts.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok());
-    if declared.and_then(|text| text.parse::<usize>().ok()).is_some_and(|len| len > BODY_LIMIT) {
-        return Err(too_large());
-    }
-    let limited = Limited::new(body, BODY_LIMIT);
-    match tokio::time::timeout(REQUEST_TIMEOUT, limited.collect()).await {
-        Err(_) => Err(Status::timeout("the request body did not arrive in time", 1)),
-        Ok(Ok(collected)) => Ok(collected.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
-        Ok(Err(error)) => Err(Status::bad_request(format!("the request body could not be read: {error}"))),
     }
 }
 
@@ -267,8 +284,8 @@ fn add_headers(response: &mut Response<ApiBody>, warnings: &Warnings) {
     }
 }
 
-fn compress(parts: &Parts, response: Response<ApiBody>) -> Response<ApiBody> {
-    let wanted = parts.headers.get(ACCEPT_ENCODING).and_then(|value| value.to_str().ok());
+fn compress(encodings: Option<&HeaderValue>, response: Response<ApiBody>) -> Response<ApiBody> {
+    let wanted = encodings.and_then(|value| value.to_str().ok());
     let wanted = wanted.is_some_and(|text| text.split(',').any(|part| part.trim().starts_with("gzip")));
     if !wanted || response.body().len().is_none_or(|len| len <= GZIP_FROM) {
         return response;

@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::{Context, Objects, Outcome, metadata, request, unstored};
 use crate::admission::Operation;
 use crate::clock::rfc3339_seconds;
+use crate::limits::{check_shape, check_stored_bytes};
 use crate::object::{ObjectExt, encode, object_mut};
 use crate::patch::Manager;
 use crate::registry::Resource;
@@ -37,6 +38,7 @@ impl Objects {
         mut object: Value,
         track: bool,
     ) -> Result<Outcome, Status> {
+        check_shape(&object)?;
         metadata::reconcile_identity(resource, namespace, None, &mut object)?;
         if !object.resource_version().is_empty() {
             return Err(Status::internal("resourceVersion should not be set on objects to be created"));
@@ -73,13 +75,13 @@ impl Objects {
         mut object: Value,
         track: bool,
     ) -> Result<Outcome, Status> {
-        self.prepare_create(resource, &mut object);
+        self.prepare_create(resource, &mut object)?;
         metadata::deduplicate_owners(context, &mut object);
         let name = object.name().to_owned();
         let admission = request(Operation::Create, context, resource, "", namespace, &name, None);
         let before = if track { None } else { Some(object.clone()) };
         if self.mutate(&admission, &mut object).await? {
-            resource.strategy.default(&mut object);
+            resource.strategy.default(&mut object)?;
         }
         if let Some(fields) = self.fields() {
             let by = Manager { name: &context.field_manager, subresource: "", now: self.clock().now() };
@@ -101,6 +103,8 @@ impl Objects {
         resource.strategy.warnings(&object, None).into_iter().for_each(|text| context.warnings.add(text));
         self.admit(&admission, Some(&object)).await?;
         let stored = self.stored_form(resource, object).await?;
+        let encoded = encode(&stored);
+        check_stored_bytes(encoded.json.len())?;
         let key = resource.key(namespace, &name);
         if context.dry_run {
             return match self.storage().index().get(&key) {
@@ -108,7 +112,7 @@ impl Objects {
                 None => Ok(outcome(unstored(resource, &stored))),
             };
         }
-        let write = Write { key, expect: Expect::Absent, change: Change::Put(encode(&stored)) };
+        let write = Write { key, expect: Expect::Absent, change: Change::Put(encoded) };
         match self.storage().write(write).await {
             Ok(version) => Ok(outcome(version)),
             Err(StorageError::Conflict { current }) => {
@@ -119,7 +123,7 @@ impl Objects {
         }
     }
 
-    fn prepare_create(&self, resource: &Resource, object: &mut Value) {
+    fn prepare_create(&self, resource: &Resource, object: &mut Value) -> Result<(), Status> {
         let now = rfc3339_seconds(self.clock().now());
         let meta = object.metadata_mut();
         for field in
@@ -135,8 +139,9 @@ impl Objects {
         if resource.def.rules.wipe_status {
             object_mut(object).remove("status");
         }
-        resource.strategy.default(object);
+        resource.strategy.default(object)?;
         resource.strategy.prepare_for_create(object);
+        Ok(())
     }
 }
 

@@ -24,6 +24,7 @@ pub use watch::{Watch, WatchEvent, WatchOptions, bookmark_object};
 use crate::admission::{Admission, AdmissionRequest, Operation, Warnings};
 use crate::clock::Clock;
 use crate::identity::UserInfo;
+use crate::limits::STRICT_ERRORS;
 use crate::object::ObjectExt;
 use crate::patch::FieldManager;
 use crate::registry::{Registry, Resource};
@@ -189,7 +190,7 @@ impl Objects {
         }
         let unknown = unknown.iter().map(|path| format!("unknown field {path:?}"));
         let duplicate = context.duplicate_fields.iter().map(|path| format!("duplicate field {path:?}"));
-        let problems: Vec<String> = unknown.chain(duplicate).collect();
+        let problems: Vec<String> = unknown.chain(duplicate).take(STRICT_ERRORS).collect();
         if problems.is_empty() {
             return Ok(());
         }

@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 
 use super::{Context, Objects, Outcome, metadata, request, unstored};
 use crate::admission::Operation;
+use crate::limits::{check_shape, check_stored_bytes};
 use crate::object::{ObjectExt, encode, object_mut};
 use crate::patch::Manager;
 use crate::registry::Resource;
@@ -87,6 +88,7 @@ impl Objects {
         options: UpdateOptions<'_>,
     ) -> Result<Option<Outcome>, Status> {
         let (namespace, name) = (current.key().namespace(), current.key().name());
+        check_shape(object)?;
         metadata::reconcile_identity(resource, namespace, Some(name), object)?;
         check_revision(resource, object, old, options)?;
         if options.subresource.is_empty() || options.subresource == "status" {
@@ -97,13 +99,13 @@ impl Objects {
         metadata::keep_system_fields(resource, object, old)?;
         restrict(resource, object, old, options.subresource);
         metadata::deduplicate_owners(context, object);
-        resource.strategy.default(object);
+        resource.strategy.default(object)?;
         resource.strategy.prepare_for_update(object, old, options.subresource);
         let admission =
             request(Operation::Update, context, resource, options.subresource, namespace, name, Some(old));
         let before = if options.tracked { Some(object.clone()) } else { None };
         if self.mutate(&admission, object).await? {
-            resource.strategy.default(object);
+            resource.strategy.default(object)?;
         }
         bump_generation(resource, object, old);
         if let Some(fields) = self.fields() {
@@ -147,10 +149,14 @@ impl Objects {
         gone: bool,
     ) -> Result<Option<Outcome>, Status> {
         let outcome = |version| Some(Outcome { version, created: false, changed: true, removed: gone });
+        let encoded = encode(stored);
+        // What is stored already may be made smaller step by step, and can always be deleted.
+        if !gone && encoded.json.len() > current.bytes().len() {
+            check_stored_bytes(encoded.json.len())?;
+        }
         if context.dry_run {
             return Ok(outcome(unstored(resource, stored)));
         }
-        let encoded = encode(stored);
         let change = if gone { Change::Delete { last: Some(encoded) } } else { Change::Put(encoded) };
         let write =
             Write { key: current.key().clone(), expect: Expect::Revision(current.revision()), change };

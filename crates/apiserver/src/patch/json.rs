@@ -1,32 +1,132 @@
-//! RFC 6902 with the errors of upstream.
+//! RFC 6902 with the limits and errors of upstream.
+//!
+//! `copy` doubles an object with every operation, so that a patch of 2 KiB could ask for gigabytes; and an insertion at
+//! the front of a long list moves the whole list. Both are counted before they are done.
 
+use json_patch::{Patch, PatchOperation, jsonptr::Pointer};
 use serde_json::Value;
 
+use crate::json::{self, DecodeError};
+use crate::limits::{COPY_BYTES, DEPTH, OBJECT_BYTES, PATCH_OPERATIONS, Weight, depth, json_bytes};
 use crate::status::Status;
 
-/// More operations than this are refused with 413.
-pub const MAX_OPERATIONS: usize = 10_000;
+/// How many list items and fields all operations of a patch may touch, besides those that they name. The largest object that the API takes has about a million
+/// items, and an ordinary patch changes a few.
+const TOUCHED: usize = 50_000_000;
 
-/// Applies a JSON patch. A malformed patch is 400, one that does not apply is 422.
+/// Applies a JSON patch. A malformed patch is 400, one that does not apply is 422, one that asks for too much is 413
+/// (or 422 for `copy`, as upstream).
 pub fn json_patch(object: &Value, patch: &[u8]) -> Result<Value, Status> {
-    let operations: Vec<Value> = serde_json::from_slice(patch)
-        .map_err(|error| Status::bad_request(format!("error decoding patch: {error}")))?;
-    if operations.len() > MAX_OPERATIONS {
+    let operations = match json::decode(patch) {
+        Ok(decoded) => decoded.value,
+        Err(DecodeError::Heavy(error)) => return Err(error.into()),
+        Err(error) => return Err(Status::bad_request(format!("error decoding patch: {error}"))),
+    };
+    let Value::Array(operations) = operations else {
+        return Err(Status::bad_request("error decoding patch: a JSON patch is a list of operations"));
+    };
+    if operations.len() > PATCH_OPERATIONS {
         let why = format!(
-            "The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {}",
+            "The allowed maximum operations in a JSON patch is {PATCH_OPERATIONS}, got {}",
             operations.len()
         );
         return Err(Status::too_large(why));
     }
-    let patch: json_patch::Patch = serde_json::from_value(Value::Array(operations))
+    let patch: Patch = serde_json::from_value(Value::Array(operations))
         .map_err(|error| Status::bad_request(format!("error decoding patch: {error}")))?;
+    apply(object, patch)
+}
+
+/// Applies decoded operations one after the other, each paid for before it is done.
+fn apply(object: &Value, patch: Patch) -> Result<Value, Status> {
     let mut patched = object.clone();
-    json_patch::patch(&mut patched, &patch).map_err(|error| {
-        Status::unprocessable(format!(
-            "the server rejected our request due to an error in our request: {error}"
-        ))
-    })?;
+    let mut budget = Budget { copied: 0, weight: Weight::default(), left: TOUCHED };
+    for (at, operation) in patch.0.into_iter().enumerate() {
+        budget.pay(&patched, &operation)?;
+        json_patch::patch_unsafe(&mut patched, std::slice::from_ref(&operation)).map_err(|error| {
+            rejected(format!("operation '/{at}' failed at path '{}': {}", error.path, error.kind))
+        })?;
+    }
+    let bytes = json_bytes(&patched);
+    if bytes > OBJECT_BYTES {
+        return Err(Status::too_large(format!(
+            "limit is {OBJECT_BYTES}, the patched object has {bytes} bytes"
+        )));
+    }
     Ok(patched)
+}
+
+fn rejected(why: impl std::fmt::Display) -> Status {
+    Status::unprocessable(format!("the server rejected our request due to an error in our request: {why}"))
+}
+
+/// What one patch may still do.
+struct Budget {
+    copied: usize,
+    weight: Weight,
+    left: usize,
+}
+
+impl Budget {
+    fn pay(&mut self, object: &Value, operation: &PatchOperation) -> Result<(), Status> {
+        match operation {
+            PatchOperation::Add(add) => {
+                self.shift(object, &add.path)?;
+                self.nest(&add.path, &add.value)
+            }
+            PatchOperation::Replace(replace) => self.nest(&replace.path, &replace.value),
+            PatchOperation::Remove(remove) => self.shift(object, &remove.path),
+            PatchOperation::Move(moved) => {
+                self.shift(object, &moved.from)?;
+                self.shift(object, &moved.path)?;
+                // A missing source is the operation's own error.
+                let Some(source) = object.pointer(moved.from.as_str()) else { return Ok(()) };
+                self.nest(&moved.path, source)
+            }
+            PatchOperation::Copy(copy) => {
+                self.shift(object, &copy.path)?;
+                let Some(source) = object.pointer(copy.from.as_str()) else { return Ok(()) };
+                self.copied = self.copied.saturating_add(json_bytes(source));
+                if self.copied > COPY_BYTES {
+                    return Err(rejected(format!(
+                        "Unable to complete the copy, the accumulated size increase of copy is {}, exceeding the limit {COPY_BYTES}",
+                        self.copied
+                    )));
+                }
+                self.nest(&copy.path, source)?;
+                self.weight.value(source).map_err(Status::from)
+            }
+            PatchOperation::Test(_) => Ok(()),
+        }
+    }
+
+    /// An insertion into or a removal from a list moves what is behind it.
+    fn shift(&mut self, object: &Value, path: &Pointer) -> Result<(), Status> {
+        let Some((parent, last)) = path.split_back() else { return Ok(()) };
+        let Some(Value::Array(items)) = object.pointer(parent.as_str()) else { return Ok(()) };
+        let at = last.decoded().parse().unwrap_or(items.len());
+        self.spend(items.len().saturating_sub(at))
+    }
+
+    /// A value put at a path makes the object as deep as both together.
+    fn nest(&mut self, path: &Pointer, value: &Value) -> Result<(), Status> {
+        let mut nodes = 0;
+        let depth = path.count() + depth(value, DEPTH, &mut nodes);
+        self.spend(nodes)?;
+        if depth > DEPTH {
+            return Err(rejected(format!("the object would nest deeper than {DEPTH} levels")));
+        }
+        Ok(())
+    }
+
+    fn spend(&mut self, items: usize) -> Result<(), Status> {
+        self.left = self.left.checked_sub(items).ok_or_else(|| {
+            Status::too_large(format!(
+                "the operations of the JSON patch touch more than {TOUCHED} list items and fields in total"
+            ))
+        })?;
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -51,7 +151,62 @@ mod tests {
     #[test]
     fn check_39_too_many_operations() {
         let one = r#"{"op":"test","path":"/a","value":1}"#;
-        let patch = format!("[{}]", vec![one; MAX_OPERATIONS + 1].join(","));
-        assert_eq!(json_patch(&json!({"a": 1}), patch.as_bytes()).unwrap_err().code, 413);
+        let patch = format!("[{}]", vec![one; PATCH_OPERATIONS + 1].join(","));
+        let refused = json_patch(&json!({"a": 1}), patch.as_bytes()).unwrap_err();
+        assert_eq!(refused.code, 413);
+        assert!(
+            refused.message.ends_with("The allowed maximum operations in a JSON patch is 10000, got 10001")
+        );
+    }
+
+    /// 22 operations used to ask for more memory than the machine has.
+    #[test]
+    fn copies_that_double_an_object_stop_at_the_limit_of_upstream() {
+        let copies: Vec<Value> =
+            (0..30).map(|n| json!({"op": "copy", "from": "/data", "path": format!("/data/{n}")})).collect();
+        let object = json!({"data": {"a": "x".repeat(300)}});
+        let refused = json_patch(&object, json!(copies).to_string().as_bytes()).unwrap_err();
+        assert_eq!(refused.code, 422);
+        let text = "Unable to complete the copy, the accumulated size increase of copy is ";
+        assert!(refused.message.contains(text), "{}", refused.message);
+        assert!(refused.message.ends_with(", exceeding the limit 3145728"), "{}", refused.message);
+        let few = json!(copies[..5]).to_string();
+        assert!(json_patch(&object, few.as_bytes()).is_ok());
+    }
+
+    #[test]
+    fn a_result_above_the_limit_of_an_object_is_413() {
+        let object = json!({"a": "x".repeat(2 << 20)});
+        let patch = json!([{"op": "add", "path": "/b", "value": "x".repeat(2 << 20)}]).to_string();
+        assert_eq!(json_patch(&object, patch.as_bytes()).unwrap_err().code, 413);
+    }
+
+    #[test]
+    fn operations_cannot_nest_an_object_out_of_reach() {
+        let nested: Vec<Value> =
+            (1..=DEPTH + 1).map(|n| json!({"op": "add", "path": "/a".repeat(n), "value": {}})).collect();
+        assert_eq!(json_patch(&json!({}), json!(nested).to_string().as_bytes()).unwrap_err().code, 422);
+        assert!(json_patch(&json!({}), json!(nested[..50]).to_string().as_bytes()).is_ok());
+        let moves: Vec<Value> = (0..60)
+            .flat_map(|_| {
+                [
+                    json!({"op": "move", "from": "/a", "path": "/x"}),
+                    json!({"op": "add", "path": "/a", "value": {"b": {}}}),
+                    json!({"op": "move", "from": "/x", "path": "/a/b/c"}),
+                ]
+            })
+            .collect();
+        let object = json!({"a": {"b": {"c": {"d": {}}}}});
+        let refused = json_patch(&object, json!(moves).to_string().as_bytes()).unwrap_err();
+        assert!(refused.message.contains("nest deeper than"), "{}", refused.message);
+    }
+
+    #[test]
+    fn insertions_at_the_front_of_a_long_list_are_counted() {
+        let object = json!({"l": vec![0; 100_000]});
+        let patch = json!(vec![json!({"op": "add", "path": "/l/0", "value": 1}); 9_000]).to_string();
+        assert_eq!(json_patch(&object, patch.as_bytes()).unwrap_err().code, 413);
+        let patch = json!(vec![json!({"op": "add", "path": "/l/-", "value": 1}); 9_000]).to_string();
+        assert!(json_patch(&object, patch.as_bytes()).is_ok());
     }
 }

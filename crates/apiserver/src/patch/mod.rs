@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 pub use fields::Fields;
-pub use json::{MAX_OPERATIONS, json_patch};
+pub use json::json_patch;
 pub use merge::merge_patch;
 
 use crate::registry::{Registry, Resource};

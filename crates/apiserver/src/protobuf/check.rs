@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::table::{self, Form, TypeId};
+use crate::limits::{STRICT_ERRORS, shortened};
 
 /// Says what Go's decoder would: a value whose type does not fit its field.
 pub(crate) fn check_types(object: &Value) -> Result<(), String> {
@@ -10,6 +11,7 @@ pub(crate) fn check_types(object: &Value) -> Result<(), String> {
     let mut path = String::new();
     check(object, &Form::Message(of), &mut path).map_err(|wanted| {
         let (kind, version) = (text(object, "kind"), text(object, "apiVersion"));
+        let path = shortened(&path);
         format!("{kind} in version {version:?} cannot be handled as a {kind}: json: cannot unmarshal into field {path} of type {wanted}")
     })
 }
@@ -18,7 +20,7 @@ pub(crate) fn check_types(object: &Value) -> Result<(), String> {
 pub(crate) fn prune(object: &mut Value) -> Vec<String> {
     let mut unknown = Vec::new();
     if let Some(of) = kind_of(object) {
-        prune_value(object, &Form::Message(of), "", &mut unknown);
+        prune_value(object, &Form::Message(of), &mut String::new(), &mut unknown);
     }
     unknown
 }
@@ -93,44 +95,63 @@ fn check_list(value: &Value, item: &Form, path: &mut String) -> Result<(), &'sta
 }
 
 fn below(value: &Value, form: &Form, name: &str, path: &mut String) -> Result<(), &'static str> {
-    let end = path.len();
-    if end > 0 {
-        path.push('.');
-    }
-    path.push_str(name);
+    let end = descend(path, name);
     check(value, form, path)?;
     path.truncate(end);
     Ok(())
 }
 
-fn prune_value(value: &mut Value, form: &Form, path: &str, unknown: &mut Vec<String>) {
-    let join = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
+/// `path` is where the value is; it is the same buffer all the way down, because a key can be megabytes long.
+fn prune_value(value: &mut Value, form: &Form, path: &mut String, unknown: &mut Vec<String>) {
     match (form, value) {
         (Form::List(item), Value::Array(items)) if nests(item) => {
             for (at, value) in items.iter_mut().enumerate() {
-                prune_value(value, item, &format!("{path}[{at}]"), unknown);
+                let end = path.len();
+                path.push_str(&format!("[{at}]"));
+                prune_value(value, item, path, unknown);
+                path.truncate(end);
             }
         }
         (Form::Map(item), Value::Object(fields)) if nests(item) => {
-            fields.iter_mut().for_each(|(name, value)| prune_value(value, item, &join(name), unknown));
+            for (name, value) in fields {
+                let end = descend(path, name);
+                prune_value(value, item, path, unknown);
+                path.truncate(end);
+            }
         }
         (Form::Message(of), Value::Object(fields)) => {
             fields.retain(|name, value| match form_of(*of, name) {
                 Some(form) => {
                     if nests(form) {
-                        prune_value(value, form, &join(name), unknown);
+                        let end = descend(path, name);
+                        prune_value(value, form, path, unknown);
+                        path.truncate(end);
                     }
                     true
                 }
                 None if is_type_meta(path, name) => true,
                 None => {
-                    unknown.push(join(name));
+                    if unknown.len() < STRICT_ERRORS {
+                        let end = descend(path, name);
+                        unknown.push(shortened(path));
+                        path.truncate(end);
+                    }
                     false
                 }
             });
         }
         _ => {}
     }
+}
+
+/// Appends a field and returns where the path ended before.
+fn descend(path: &mut String, name: &str) -> usize {
+    let end = path.len();
+    if end > 0 {
+        path.push('.');
+    }
+    path.push_str(name);
+    end
 }
 
 /// Whether there can be fields below.

@@ -9,17 +9,26 @@ use super::ProtobufError;
 use super::table::{Form, TypeId, fields};
 use super::wire::{RawField, Reader, WireValue};
 use crate::clock::{rfc3339_micros, rfc3339_seconds};
+use crate::json::DecodeError;
+use crate::limits::Weight;
 
 /// No built-in type nests deeper; the limit is for broken bytes.
 const MAX_DEPTH: usize = 40;
 
 pub(super) fn decode(of: TypeId, bytes: &[u8]) -> Result<Value, ProtobufError> {
     let mut out = Map::new();
-    into(&mut out, of, bytes, 0)?;
+    let mut weight = Weight::default();
+    into(&mut out, of, bytes, 0, &mut weight)?;
     Ok(Value::Object(out))
 }
 
-fn into(out: &mut Map<String, Value>, of: TypeId, bytes: &[u8], depth: usize) -> Result<(), ProtobufError> {
+fn into(
+    out: &mut Map<String, Value>,
+    of: TypeId,
+    bytes: &[u8],
+    depth: usize,
+    weight: &mut Weight,
+) -> Result<(), ProtobufError> {
     if depth > MAX_DEPTH {
         return Err(ProtobufError::Malformed("it nests too deeply"));
     }
@@ -27,22 +36,26 @@ fn into(out: &mut Map<String, Value>, of: TypeId, bytes: &[u8], depth: usize) ->
     while let Some(raw) = reader.next()? {
         let Some(field) = fields(of).iter().find(|field| field.number == raw.number) else { continue };
         match &field.form {
-            Form::Message(inner) if field.name.is_empty() => into(out, *inner, raw.bytes()?, depth + 1)?,
+            Form::Message(inner) if field.name.is_empty() => {
+                into(out, *inner, raw.bytes()?, depth + 1, weight)?
+            }
             Form::List(item) => {
                 let list = out.entry(field.name).or_insert_with(|| Value::Array(Vec::new()));
                 let Value::Array(list) = list else { continue };
-                items(list, item, &raw, depth)?;
+                items(list, item, &raw, depth, weight)?;
             }
             Form::Map(item) => {
                 let map = out.entry(field.name).or_insert_with(|| Value::Object(Map::new()));
                 let Value::Object(map) = map else { continue };
-                let (key, value) = entry(item, raw.bytes()?, depth)?;
+                let (key, value) = entry(item, raw.bytes()?, depth, weight)?;
+                weight.entry(map.len(), &key)?;
                 map.insert(key, value);
             }
             form => {
-                let value = value(form, &raw, depth)?;
+                let value = value(form, &raw, depth, weight)?;
                 let empty = value.is_null() || (field.omit_empty && is_empty(&value));
                 if !empty {
+                    weight.entry(out.len(), field.name)?;
                     out.insert(field.name.to_owned(), value);
                 }
             }
@@ -62,21 +75,34 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-fn items(list: &mut Vec<Value>, form: &Form, raw: &RawField<'_>, depth: usize) -> Result<(), ProtobufError> {
+fn items(
+    list: &mut Vec<Value>,
+    form: &Form,
+    raw: &RawField<'_>,
+    depth: usize,
+    weight: &mut Weight,
+) -> Result<(), ProtobufError> {
     // Numbers may come packed.
     if let (Form::Integer | Form::Bool, WireValue::Bytes(packed)) = (form, raw.value) {
         let mut reader = Reader::new(packed);
         while !reader.is_empty() {
             let number = RawField { number: raw.number, value: WireValue::Varint(reader.varint()?) };
-            list.push(value(form, &number, depth)?);
+            weight.item()?;
+            list.push(value(form, &number, depth, weight)?);
         }
         return Ok(());
     }
-    list.push(value(form, raw, depth)?);
+    weight.item()?;
+    list.push(value(form, raw, depth, weight)?);
     Ok(())
 }
 
-fn entry(form: &Form, bytes: &[u8], depth: usize) -> Result<(String, Value), ProtobufError> {
+fn entry(
+    form: &Form,
+    bytes: &[u8],
+    depth: usize,
+    weight: &mut Weight,
+) -> Result<(String, Value), ProtobufError> {
     let mut key = String::new();
     let mut found = match form {
         Form::Text | Form::Bytes => Value::from(""),
@@ -86,14 +112,14 @@ fn entry(form: &Form, bytes: &[u8], depth: usize) -> Result<(String, Value), Pro
     while let Some(raw) = reader.next()? {
         match raw.number {
             1 => key = raw.text()?,
-            2 => found = value(form, &raw, depth)?,
+            2 => found = value(form, &raw, depth, weight)?,
             _ => {}
         }
     }
     Ok((key, found))
 }
 
-fn value(form: &Form, raw: &RawField<'_>, depth: usize) -> Result<Value, ProtobufError> {
+fn value(form: &Form, raw: &RawField<'_>, depth: usize, weight: &mut Weight) -> Result<Value, ProtobufError> {
     Ok(match form {
         Form::Text => raw.text()?.into(),
         Form::Bool => (raw.number()? != 0).into(),
@@ -103,22 +129,24 @@ fn value(form: &Form, raw: &RawField<'_>, depth: usize) -> Result<Value, Protobu
         Form::Bytes => STANDARD.encode(raw.bytes()?).into(),
         Form::Message(of) => {
             let mut out = Map::new();
-            into(&mut out, *of, raw.bytes()?, depth + 1)?;
+            into(&mut out, *of, raw.bytes()?, depth + 1, weight)?;
             Value::Object(out)
         }
         Form::List(item) => {
             let mut list = Vec::new();
-            items(&mut list, item, raw, depth + 1)?;
+            items(&mut list, item, raw, depth + 1, weight)?;
             Value::Array(list)
         }
         Form::Map(item) => {
-            let (key, value) = entry(item, raw.bytes()?, depth + 1)?;
+            let (key, value) = entry(item, raw.bytes()?, depth + 1, weight)?;
+            weight.entry(0, &key)?;
             Value::Object(Map::from_iter([(key, value)]))
         }
         Form::Items => {
             let mut list = Vec::new();
             let mut reader = Reader::new(raw.bytes()?);
             while let Some(item) = reader.next()? {
+                weight.item()?;
                 list.push(item.text()?.into());
             }
             Value::Array(list)
@@ -137,9 +165,18 @@ fn value(form: &Form, raw: &RawField<'_>, depth: usize) -> Result<Value, Protobu
         }
         Form::Raw => {
             let json = first(raw.bytes()?, 1)?.map_or(Ok(&b"null"[..]), |f| f.bytes())?;
-            serde_json::from_slice(json).map_err(|_| ProtobufError::Malformed("embedded JSON"))?
+            json_value(json, "embedded JSON")?
         }
     })
+}
+
+/// JSON inside of protobuf.
+pub(super) fn json_value(json: &[u8], what: &'static str) -> Result<Value, ProtobufError> {
+    match crate::json::decode(json) {
+        Ok(decoded) => Ok(decoded.value),
+        Err(DecodeError::Heavy(error)) => Err(error.into()),
+        Err(DecodeError::Syntax(_)) => Err(ProtobufError::Malformed(what)),
+    }
 }
 
 /// Seconds and nanoseconds; an empty message is no time at all.

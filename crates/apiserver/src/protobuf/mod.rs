@@ -13,6 +13,7 @@ use serde_json::Value;
 
 pub(crate) use check::{check_types, prune};
 
+use crate::limits::TooHeavy;
 use crate::object::object_mut;
 use wire::Reader;
 
@@ -30,6 +31,9 @@ pub enum ProtobufError {
     /// The bytes end or break off where they must not.
     #[error("malformed protobuf: {0}")]
     Malformed(&'static str),
+    /// It would take too much memory.
+    #[error("the decoded object would take too much memory")]
+    TooHeavy,
     /// Nothing is known of the kind.
     #[error("{api_version} {kind} has no protobuf form here")]
     UnknownKind {
@@ -38,6 +42,12 @@ pub enum ProtobufError {
         /// As in the envelope.
         kind: String,
     },
+}
+
+impl From<TooHeavy> for ProtobufError {
+    fn from(_: TooHeavy) -> Self {
+        Self::TooHeavy
+    }
 }
 
 /// Decodes an enveloped object.
@@ -64,7 +74,7 @@ pub fn decode(body: &[u8]) -> Result<Value, ProtobufError> {
         }
     }
     let mut object = if content_type == "application/json" {
-        serde_json::from_slice(raw).map_err(|_| ProtobufError::Malformed("JSON in the envelope"))?
+        message::json_value(raw, "JSON in the envelope")?
     } else {
         let of = table::kind(&api_version, &kind).ok_or_else(|| ProtobufError::UnknownKind {
             api_version: api_version.clone(),

@@ -6,7 +6,13 @@ use serde_json::Value;
 use super::age::since;
 use super::jsonpath::JsonPath;
 use super::{Column, Printer};
+use crate::limits::shortened_to;
 use crate::object::ObjectExt;
+
+/// How much of a text is shown in one cell, and in all cells of a row. A column can find the whole object, and there can
+/// be thousands of columns.
+const CELL_BYTES: usize = 16 << 10;
+const ROW_BYTES: usize = 256 << 10;
 
 /// Name and the declared columns; without any declared ones, Name and Age.
 #[derive(Debug)]
@@ -51,7 +57,12 @@ impl Printer for CustomPrinter {
     fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
         let mut cells = Vec::with_capacity(self.columns.len());
         cells.push(object.name().into());
-        cells.extend(self.paths.iter().map(|(path, kind)| cell(path, kind, object, now)));
+        let mut room = ROW_BYTES;
+        for (path, kind) in &self.paths {
+            let cell = if room == 0 { Value::Null } else { cell(path, kind, object, now) };
+            room = room.saturating_sub(cell.as_str().map_or(size_of::<Value>(), str::len));
+            cells.push(cell);
+        }
         cells
     }
 }
@@ -66,8 +77,17 @@ fn cell(path: &JsonPath, kind: &str, object: &Value, now: Timestamp) -> Value {
         ("number", Value::Number(n)) => n.as_f64().into(),
         ("boolean", Value::Bool(b)) => (*b).into(),
         ("string", _) => {
-            let texts: Vec<_> = found.iter().map(|v| text(v)).collect();
-            texts.join(",").into()
+            let mut line = String::new();
+            for value in found {
+                if !line.is_empty() {
+                    line.push(',');
+                }
+                line.push_str(&text(value));
+                if line.len() > CELL_BYTES {
+                    return shortened_to(&line, CELL_BYTES).into();
+                }
+            }
+            line.into()
         }
         _ => Value::Null,
     }

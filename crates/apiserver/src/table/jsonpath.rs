@@ -3,6 +3,11 @@
 
 use serde_json::Value;
 
+/// How many values one step of a path finds at most: `..a..a` finds a value once for each way that leads to it.
+const FOUND: usize = 1_000;
+/// How many filters may be inside of each other.
+const FILTERS: usize = 4;
+
 /// A parsed path.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JsonPath {
@@ -35,7 +40,7 @@ impl JsonPath {
     pub fn parse(text: &str) -> Result<JsonPath, String> {
         let text = text.trim();
         let text = text.strip_prefix('{').and_then(|t| t.strip_suffix('}')).unwrap_or(text);
-        let mut parser = Parser { rest: text.strip_prefix('$').unwrap_or(text) };
+        let mut parser = Parser { rest: text.strip_prefix('$').unwrap_or(text), filters: 0 };
         let steps = parser.steps(false)?;
         match parser.rest {
             "" => Ok(JsonPath { steps }),
@@ -55,6 +60,10 @@ fn run<'v>(steps: &[Step], value: &'v Value) -> Vec<&'v Value> {
         let mut next = Vec::new();
         for value in found {
             apply(step, value, &mut next);
+            if next.len() >= FOUND {
+                next.truncate(FOUND);
+                break;
+            }
         }
         found = next;
     }
@@ -90,6 +99,9 @@ fn apply<'v>(step: &Step, value: &'v Value, out: &mut Vec<&'v Value>) {
 }
 
 fn descend<'v>(name: &str, value: &'v Value, out: &mut Vec<&'v Value>) {
+    if out.len() >= FOUND {
+        return;
+    }
     match value {
         Value::Object(map) => {
             out.extend(map.get(name));
@@ -121,6 +133,8 @@ fn compare(found: &Value, comparison: Comparison, wanted: &Value) -> bool {
 
 struct Parser<'t> {
     rest: &'t str,
+    /// How many filters the parser is in.
+    filters: usize,
 }
 
 impl Parser<'_> {
@@ -174,7 +188,12 @@ impl Parser<'_> {
     fn bracket(&mut self) -> Result<Step, String> {
         if let Some(rest) = self.rest.strip_prefix("?(") {
             self.rest = rest;
+            if self.filters == FILTERS {
+                return Err(format!("more than {FILTERS} filters inside of each other in JSONPath"));
+            }
+            self.filters += 1;
             let step = self.filter()?;
+            self.filters -= 1;
             self.expect(")]")?;
             return Ok(step);
         }

@@ -2,9 +2,9 @@
 
 use kube_cel::cel::IdedExpr;
 use kube_cel::cel::common::ast::{EntryExpr, Expr};
-use kube_cel::cel::parser::Parser;
 
 use super::check::{Checker, Ty};
+use super::parse::parse;
 use super::size::max_size;
 use super::{CompiledRule, RuleTree, evaluate, limits};
 use crate::error::FieldError;
@@ -27,14 +27,6 @@ pub fn compile(schema: &Structural, path: &Path<'_>) -> (RuleTree, Vec<FieldErro
         ));
     }
     (tree, compiler.errors)
-}
-
-/// Parses one expression, with optional syntax as Kubernetes has it.
-pub(super) fn parse(source: &str) -> Result<IdedExpr, String> {
-    Parser::default()
-        .enable_optional_syntax(true)
-        .parse(source)
-        .map_err(|errors| format!("compilation failed: ERROR: <input>: Syntax error: {errors}"))
 }
 
 struct Compiler {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use super::value::bind;
 use super::{CompiledRule, RuleTree, limits};
-use crate::error::FieldError;
+use crate::error::{FieldError, MOST};
 use crate::path::Path;
 use crate::structural::{Rule, Structural, Type};
 use crate::validate::Correlation;
@@ -131,7 +131,7 @@ impl Run<'_> {
         root: bool,
         path: &Path<'_>,
     ) {
-        if value.is_null() || self.left == 0 {
+        if value.is_null() || self.left == 0 || self.errors.len() > MOST {
             return;
         }
         let old = old.filter(|o| !o.is_null());

@@ -10,6 +10,7 @@ pub mod compile;
 pub mod evaluate;
 mod functions;
 mod names;
+mod parse;
 pub mod size;
 mod value;
 

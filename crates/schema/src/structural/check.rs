@@ -381,7 +381,7 @@ fn defaults(s: &Structural, root: bool, path: &Path<'_>, errors: &mut Vec<FieldE
             errors.push(FieldError::invalid(&at, value.clone(), "must not have unknown fields"));
         } else {
             let mut defaulted = value.clone();
-            default::default(&mut defaulted, s);
+            let _ = default::default(&mut defaulted, s);
             errors.extend(validate::validate_at(&defaulted, s, &at));
         }
     }

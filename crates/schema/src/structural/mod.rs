@@ -6,6 +6,7 @@
 
 pub mod check;
 pub mod parse;
+mod patterns;
 
 use std::collections::BTreeMap;
 

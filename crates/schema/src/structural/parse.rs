@@ -1,10 +1,11 @@
 //! Reads the JSON form of a CRD's `openAPIV3Schema`.
 
-use regex::Regex;
 use serde_json::{Map, Value};
 
-use super::{Additional, ListType, MapType, Nested, Pattern, Rule, Structural, Type, ValueValidation};
-use crate::error::FieldError;
+use super::{
+    Additional, ListType, MapType, Nested, Pattern, Rule, Structural, Type, ValueValidation, patterns,
+};
+use crate::error::{FieldError, MOST};
 use crate::path::Path;
 use crate::validate::formats::Format;
 
@@ -12,6 +13,10 @@ type Object = Map<String, Value>;
 
 /// Parses `schema`; what cannot be expressed or is not allowed is reported into `errors` and left out.
 pub fn parse(schema: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) -> Structural {
+    patterns::of_one_schema(|| node(schema, path, errors))
+}
+
+fn node(schema: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) -> Structural {
     let empty = Object::new();
     let object = match schema {
         Value::Object(o) => o,
@@ -22,17 +27,17 @@ pub fn parse(schema: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) -> S
     };
     unsupported_keywords(object, path, errors);
     let kind = kind(object, path, errors);
-    let items = items(object, path, errors).map(|v| Box::new(parse(v, &path.child("items"), errors)));
+    let items = items(object, path, errors).map(|v| Box::new(node(v, &path.child("items"), errors)));
     let additional = match object.get("additionalProperties") {
         None | Some(Value::Null) => Additional::Unset,
         Some(Value::Bool(b)) => Additional::Allowed(*b),
-        Some(v) => Additional::Schema(Box::new(parse(v, &path.child("additionalProperties"), errors))),
+        Some(v) => Additional::Schema(Box::new(node(v, &path.child("additionalProperties"), errors))),
     };
     let mut properties = std::collections::BTreeMap::new();
     if let Some(declared) = get_object(object, "properties", path, errors) {
         let at = path.child("properties");
         for (name, value) in declared {
-            properties.insert(name.clone(), parse(value, &at.key(name), errors));
+            properties.insert(name.clone(), node(value, &at.key(name), errors));
         }
     }
     let value = value_validation(object, path, errors);
@@ -160,7 +165,9 @@ fn value_validation(object: &Object, path: &Path<'_>, errors: &mut Vec<FieldErro
     let count = |key: &str| object.get(key).and_then(Value::as_u64);
     let pattern = match object.get("pattern").and_then(Value::as_str) {
         None | Some("") => None,
-        Some(source) => match Regex::new(source) {
+        // Nothing more is told, so nothing more is compiled.
+        Some(_) if errors.len() > MOST => None,
+        Some(source) => match patterns::compile(source) {
             Ok(regex) => Some(Pattern { source: source.to_owned(), regex }),
             Err(error) => {
                 errors.push(FieldError::invalid(

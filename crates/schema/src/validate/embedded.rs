@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::Correlation;
-use crate::error::FieldError;
+use crate::error::{FieldError, MOST};
 use crate::path::Path;
 use crate::structural::Structural;
 
@@ -15,7 +15,7 @@ pub fn validate(
     path: &Path<'_>,
     errors: &mut Vec<FieldError>,
 ) {
-    if old == Some(value) {
+    if errors.len() > MOST || old == Some(value) {
         return;
     }
     match value {
@@ -116,6 +116,9 @@ fn metadata(meta: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
             None | Some(Value::Null) => {}
             Some(Value::Object(map)) => {
                 for (key, value) in map {
+                    if errors.len() > MOST {
+                        return;
+                    }
                     let valid = match value {
                         Value::String(v) => name == "annotations" || is_label_value(v),
                         _ => false,

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use serde_json::{Map, Value};
 
 use super::Correlation;
-use crate::error::FieldError;
+use crate::error::{FieldError, MOST};
 use crate::path::Path;
 use crate::structural::{ListType, Structural};
 
@@ -17,7 +17,7 @@ pub fn validate(
     path: &Path<'_>,
     errors: &mut Vec<FieldError>,
 ) {
-    if old == Some(value) {
+    if errors.len() > MOST || old == Some(value) {
         return;
     }
     match value {
@@ -34,7 +34,7 @@ pub fn validate(
         Value::Array(list) => {
             match schema.list_type {
                 Some(ListType::Set) => {
-                    for i in repeated(list.iter().map(Value::to_string)) {
+                    for i in repeated(list.iter().map(Value::to_string)).into_iter().take(MOST) {
                         errors.push(FieldError::duplicate(&path.index(i), list[i].clone()));
                     }
                 }
@@ -65,7 +65,8 @@ fn map(list: &[Value], keys: &[String], path: &Path<'_>, errors: &mut Vec<FieldE
     let key_of = |item: &Value| -> Map<String, Value> {
         keys.iter().filter_map(|k| Some((k.clone(), item.get(k)?.clone()))).collect()
     };
-    for i in repeated(list.iter().map(|item| Value::Object(key_of(item)).to_string())) {
+    let keys = list.iter().map(|item| Value::Object(key_of(item)).to_string());
+    for i in repeated(keys).into_iter().take(MOST) {
         errors.push(FieldError::duplicate(&path.index(i), Value::Object(key_of(&list[i]))));
     }
 }

@@ -9,9 +9,11 @@ pub mod lists;
 mod quantifiers;
 mod scalars;
 
+use std::collections::HashMap;
+
 use serde_json::{Map, Value};
 
-use crate::error::FieldError;
+use crate::error::{FieldError, MOST};
 use crate::path::Path;
 use crate::structural::{ListType, Nested, Structural, Type, ValueValidation};
 
@@ -22,6 +24,10 @@ pub fn validate(object: &Value, old: Option<&Value>, schema: &Structural) -> Vec
     node(object, old, schema, &root, &mut errors);
     embedded::validate(object, old, schema, &root, &mut errors);
     lists::validate(object, old, schema, &root, &mut errors);
+    if errors.len() > MOST {
+        errors.truncate(MOST);
+        errors.push(FieldError::more());
+    }
     errors
 }
 
@@ -42,7 +48,7 @@ fn node(
     path: &Path<'_>,
     errors: &mut Vec<FieldError>,
 ) {
-    if old == Some(value) {
+    if errors.len() > MOST || old == Some(value) {
         return;
     }
     if value.is_null() && schema.nullable {
@@ -79,6 +85,9 @@ fn node(
 
 /// A nested validation restricts a value whose type the structure has already checked.
 fn nested(value: &Value, schema: &Nested, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+    if errors.len() > MOST {
+        return;
+    }
     if let Some(kind) = schema.kind
         && !type_matches(value, kind)
     {
@@ -161,7 +170,7 @@ fn properties(
         errors.push(FieldError::too_many(path, object.len(), max));
     }
     for name in &v.required {
-        if !object.contains_key(name) {
+        if errors.len() <= MOST && !object.contains_key(name) {
             errors.push(FieldError::required(&path.child(name), ""));
         }
     }
@@ -206,19 +215,40 @@ fn type_error(value: &Value, wanted: &str, path: &Path<'_>) -> FieldError {
 /// Finds the old item that an item of a list of type map continues; items of other lists have no history.
 pub(crate) struct Correlation<'a> {
     keys: &'a [String],
-    old: Option<&'a Vec<Value>>,
+    /// The first old item of each key; a search per item would take the square of the length of the list.
+    old: HashMap<String, &'a Value>,
 }
 
 impl<'a> Correlation<'a> {
     pub(crate) fn new(schema: &'a Structural, old: Option<&'a Value>) -> Self {
-        let old = match schema.list_type {
+        let keys = &*schema.list_map_keys;
+        let items = match schema.list_type {
             Some(ListType::Map) => old.and_then(Value::as_array),
             _ => None,
         };
-        Correlation { keys: &schema.list_map_keys, old }
+        let mut old = HashMap::with_capacity(items.map_or(0, Vec::len));
+        for item in items.into_iter().flatten() {
+            old.entry(key_of(keys, item)).or_insert(item);
+        }
+        Correlation { keys, old }
     }
 
     pub(crate) fn find(&self, item: &Value) -> Option<&'a Value> {
-        self.old?.iter().find(|candidate| self.keys.iter().all(|k| candidate.get(k) == item.get(k)))
+        if self.old.is_empty() {
+            return None;
+        }
+        self.old.get(&key_of(self.keys, item)).copied()
     }
+}
+
+/// The key fields of an item as text; an absent field differs from every value.
+fn key_of(keys: &[String], item: &Value) -> String {
+    let mut text = String::new();
+    for key in keys {
+        match item.get(key) {
+            None => text.push(','),
+            Some(value) => text.push_str(&format!("{value},")),
+        }
+    }
+    text
 }

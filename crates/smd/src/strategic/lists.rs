@@ -1,11 +1,15 @@
 //! Merging lists, and the order of the result.
 
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
 use serde_json::Value;
 
 use super::directives::{DIRECTIVE, SET_ORDER, clean, unknown};
 use super::{Entries, Merged, StrategicError, merge_maps};
 use crate::schema::{PatchStrategy, Schema, TypeId};
-use crate::value::equal;
+use crate::value::{compare, equal};
 
 /// Merges a patch list into a list, or replaces the list, as its strategy says.
 pub(super) fn merge(
@@ -20,8 +24,9 @@ pub(super) fn merge(
             check_scalars(&current)?;
             check_scalars(&patch)?;
             let mut merged = current.clone();
+            let mut seen = Index::new(&current, None);
             for item in &patch {
-                if !contains(&merged, item) {
+                if seen.insert(item, merged.len()) {
                     merged.push(item.clone());
                 }
             }
@@ -34,8 +39,9 @@ pub(super) fn merge(
             let (current, patch) = obey_directives(current, patch, key)?;
             let order = current.clone();
             let mut merged = current;
+            let mut places = Index::new(&merged, Some(key));
             for item in &patch {
-                merge_item(schema, element, &mut merged, item, key)?;
+                merge_item(schema, element, &mut merged, &mut places, item, key)?;
             }
             Ok(arrange(merged, &patch, &order, Some(key)))
         }
@@ -50,7 +56,8 @@ pub(super) fn delete_from(current: &mut Entries, field: &str, doomed: Value) -> 
     };
     if let Some(Value::Array(items)) = current.get_mut(field) {
         check_scalars(items)?;
-        items.retain(|item| !contains(&doomed, item));
+        let doomed = Index::new(&doomed, None);
+        items.retain(|item| doomed.get(item).is_none());
     }
     Ok(())
 }
@@ -108,12 +115,13 @@ fn obey_directives(
     key: &str,
 ) -> Merged<(Vec<Value>, Vec<Value>)> {
     let mut plain = Vec::with_capacity(patch.len());
+    let mut deleted = Vec::new();
     let mut replace = false;
     for item in patch {
         match item.get(DIRECTIVE) {
             None => plain.push(item),
             Some(directive) => match directive.as_str() {
-                Some("delete") => current.retain(|other| !same(other, &item, Some(key))),
+                Some("delete") => deleted.push(item),
                 Some("replace") => replace = true,
                 Some("merge") => {
                     return Err(StrategicError::format("merging lists cannot yet be specified in the patch"));
@@ -121,6 +129,10 @@ fn obey_directives(
                 _ => return Err(unknown(directive)),
             },
         }
+    }
+    if !deleted.is_empty() {
+        let deleted = Index::new(&deleted, Some(key));
+        current.retain(|item| deleted.get(item).is_none());
     }
     if replace {
         Ok((plain.into_iter().filter_map(clean).collect(), Vec::new()))
@@ -133,18 +145,24 @@ fn merge_item(
     schema: &Schema,
     element: TypeId,
     merged: &mut Vec<Value>,
+    places: &mut Index<'_>,
     item: &Value,
     key: &str,
 ) -> Merged<()> {
     let Value::Object(patch) = item else { return Ok(()) };
-    match merged.iter_mut().find(|other| same(other, item, Some(key))) {
+    match places.get(item).and_then(|at| merged.get_mut(at)) {
         Some(slot) => {
             if let Value::Object(current) = slot.take() {
                 let name = |error: StrategicError| error.beneath(&item[key].to_string());
                 *slot = Value::Object(merge_maps(schema, element, current, patch.clone()).map_err(name)?);
             }
         }
-        None => merged.extend(clean(item.clone())),
+        None => {
+            if let Some(item) = clean(item.clone()) {
+                places.insert(&item, merged.len());
+                merged.push(item);
+            }
+        }
     }
     Ok(())
 }
@@ -152,16 +170,16 @@ fn merge_item(
 /// Items named in `order` come in that order; the others keep their order in `before`, each put
 /// in front of the first ordered item that stood behind it there.
 fn arrange(merged: Vec<Value>, order: &[Value], before: &[Value], key: Option<&str>) -> Vec<Value> {
-    let position = |list: &[Value], item: &Value| list.iter().position(|other| same(other, item, key));
+    let (order, before) = (Index::new(order, key), Index::new(before, key));
     let (mut ordered, mut others): (Vec<_>, Vec<_>) =
-        merged.into_iter().partition(|item| position(order, item).is_some());
-    ordered.sort_by_key(|item| position(order, item));
-    others.sort_by_key(|item| position(before, item).unwrap_or(usize::MAX));
+        merged.into_iter().partition(|item| order.get(item).is_some());
+    ordered.sort_by_cached_key(|item| order.get(item));
+    others.sort_by_cached_key(|item| before.get(item).unwrap_or(usize::MAX));
     let mut out = Vec::with_capacity(ordered.len() + others.len());
     let (mut ordered, mut others) = (ordered.into_iter().peekable(), others.into_iter().peekable());
     while let (Some(other), Some(next)) = (others.peek(), ordered.peek()) {
         let stood_before = matches!(
-            (position(before, other), position(before, next)),
+            (before.get(other), before.get(next)),
             (Some(other), Some(next)) if other < next
         );
         out.extend(if stood_before { others.next() } else { ordered.next() });
@@ -217,9 +235,70 @@ fn check_scalars(items: &[Value]) -> Merged<()> {
     }
 }
 
-fn contains(items: &[Value], item: &Value) -> bool {
-    items.iter().any(|other| equal(other, item))
+/// Where items of a list are, by merge key or by value. To search the list for each item would take the square of its
+/// length, minutes for a list of the size that a request can have.
+struct Index<'k> {
+    key: Option<&'k str>,
+    places: BTreeMap<Ordered, usize>,
 }
+
+impl<'k> Index<'k> {
+    fn new(items: &[Value], key: Option<&'k str>) -> Self {
+        let mut index = Self { key, places: BTreeMap::new() };
+        for (at, item) in items.iter().enumerate() {
+            index.insert(item, at);
+        }
+        index
+    }
+
+    /// The first place of an item.
+    fn get(&self, item: &Value) -> Option<usize> {
+        self.places.get(&self.identity(item)?).copied()
+    }
+
+    /// Notes the place of an item that has none yet, and says so.
+    fn insert(&mut self, item: &Value, at: usize) -> bool {
+        let Some(identity) = self.identity(item) else { return true };
+        match self.places.entry(identity) {
+            Entry::Occupied(_) => false,
+            Entry::Vacant(place) => {
+                place.insert(at);
+                true
+            }
+        }
+    }
+
+    /// What makes the item the same as another; `None` without the merge key.
+    fn identity(&self, item: &Value) -> Option<Ordered> {
+        match self.key {
+            None => Some(Ordered(item.clone())),
+            Some(key) => item.get(key).cloned().map(Ordered),
+        }
+    }
+}
+
+/// A value as a key of a map.
+struct Ordered(Value);
+
+impl Ord for Ordered {
+    fn cmp(&self, other: &Self) -> Ordering {
+        compare(&self.0, &other.0)
+    }
+}
+
+impl PartialOrd for Ordered {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Ordered {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Ordered {}
 
 /// The same item, by merge key or by value.
 fn same(left: &Value, right: &Value, key: Option<&str>) -> bool {

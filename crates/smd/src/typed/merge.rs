@@ -73,7 +73,9 @@ fn visit_map(
     }
     let mut out = Entries::new();
     for (key, l) in left {
-        if !changes.iter().any(|(changed, _)| *changed == key) && !map.lookup(key).is_untracked() {
+        // The changes are in the order of a map, which is that of their keys.
+        let changed = changes.binary_search_by(|(changed, _)| changed.as_str().cmp(key)).is_ok();
+        if !changed && !map.lookup(key).is_untracked() {
             out.insert(key.clone(), l.clone());
         }
     }

@@ -1,0 +1,194 @@
+//! How large an object may be, and how much of the server one request may take.
+//!
+//! A body of a few kilobytes can describe an object of gigabytes (`copy` in a JSON patch, defaults in lists, aliases in
+//! YAML), and a body of 3 MiB can describe a tree that takes a hundred times as much memory. Each way to grow is counted
+//! against one of these limits while it grows, not afterwards.
+
+use std::io;
+
+use serde_json::Value;
+
+use crate::status::Status;
+
+/// Upstream's `MaxRequestBodyBytes`: bodies above this are 413. Also the limit of a stored object: etcd takes 1.5 MiB,
+/// and upstream allows JSON twice of that.
+pub const OBJECT_BYTES: usize = 3 << 20;
+
+/// Upstream's `JSONPatchMaxCopyBytes`: what all `copy` operations of a patch may add.
+pub const COPY_BYTES: usize = 3 << 20;
+
+/// Upstream's `maxJSONPatchOperations`.
+pub const PATCH_OPERATIONS: usize = 10_000;
+
+/// How deeply an object may nest. Every reader must be able to take an object inside a list inside a watch event, and
+/// `managedFields` describes an object in a few levels more than it has; `serde_json` refuses more than 128.
+pub const DEPTH: usize = 100;
+
+/// What a decoded body may take in memory.
+pub const DECODED_BYTES: usize = 64 << 20;
+
+/// How many duplicate or unknown fields are named; upstream stops at the same number.
+pub const STRICT_ERRORS: usize = 100;
+
+/// How much of a path or of a value is quoted in an answer.
+pub const QUOTED_BYTES: usize = 1 << 10;
+
+/// A text for an answer, cut where it is too long to be read. An error that quotes what was sent would otherwise be as
+/// large as the request, once per error.
+pub(crate) fn shortened(text: &str) -> String {
+    shortened_to(text, QUOTED_BYTES)
+}
+
+/// As [`shortened`], with a length of the caller's choice.
+pub(crate) fn shortened_to(text: &str, bytes: usize) -> String {
+    if text.len() <= bytes {
+        return text.to_owned();
+    }
+    format!("{}…", &text[..text.floor_char_boundary(bytes)])
+}
+
+/// Bytes of a value as compact JSON. Does not build the text.
+pub fn json_bytes(value: &Value) -> usize {
+    struct Count(usize);
+    impl io::Write for Count {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut count = Count(0);
+    // A JSON value always encodes, and the sink never fails.
+    let _ = serde_json::to_writer(&mut count, value);
+    count.0
+}
+
+/// How deeply a value nests; a scalar is 0. Stops below `most`, so that it is safe for any value. Adds what it looked
+/// at to `nodes`.
+pub(crate) fn depth(value: &Value, most: usize, nodes: &mut usize) -> usize {
+    *nodes += 1;
+    let mut deepest = 0;
+    let mut below = |value: &Value| {
+        deepest = deepest.max(match most.checked_sub(1) {
+            Some(most) => depth(value, most, nodes),
+            None => 0,
+        });
+    };
+    match value {
+        Value::Object(fields) => fields.values().for_each(&mut below),
+        Value::Array(items) => items.iter().for_each(&mut below),
+        _ => return 0,
+    }
+    deepest + 1
+}
+
+/// Refuses an object that nests too deeply or takes too much memory, wherever it came from.
+pub(crate) fn check_shape(value: &Value) -> Result<(), Status> {
+    if depth(value, DEPTH, &mut 0) > DEPTH {
+        return Err(Status::bad_request(format!("the object nests deeper than {DEPTH} levels")));
+    }
+    Weight::default().value(value).map_err(Status::from)
+}
+
+/// Refuses an object that is too large to store.
+pub(crate) fn check_stored_bytes(bytes: usize) -> Result<(), Status> {
+    if bytes > OBJECT_BYTES {
+        return Err(Status::too_large(format!(
+            "limit is {OBJECT_BYTES}, the object would have {bytes} bytes"
+        )));
+    }
+    Ok(())
+}
+
+/// Counts the memory of a value while it is built.
+///
+/// A map takes a node for eleven entries as soon as it has one, which is why `{"":0}` costs a hundred times its text.
+#[derive(Debug)]
+pub(crate) struct Weight {
+    left: usize,
+}
+
+impl Default for Weight {
+    fn default() -> Self {
+        Self { left: DECODED_BYTES }
+    }
+}
+
+impl Weight {
+    const VALUE: usize = size_of::<Value>();
+    const ENTRY: usize = size_of::<(String, Value)>();
+    const MAP: usize = 11 * Self::ENTRY;
+
+    /// A value of a list; lists grow by doubling.
+    pub(crate) fn item(&mut self) -> Result<(), TooHeavy> {
+        self.spend(2 * Self::VALUE)
+    }
+
+    /// An entry of a map that has `before` others.
+    pub(crate) fn entry(&mut self, before: usize, key: &str) -> Result<(), TooHeavy> {
+        // Full nodes are split, so that they are half full on average.
+        let node = if before == 0 { Self::MAP } else { 2 * Self::ENTRY };
+        self.spend(node + key.len())
+    }
+
+    /// A text.
+    pub(crate) fn text(&mut self, text: &str) -> Result<(), TooHeavy> {
+        self.spend(text.len())
+    }
+
+    /// A whole value, which must not nest without bound.
+    pub(crate) fn value(&mut self, value: &Value) -> Result<(), TooHeavy> {
+        match value {
+            Value::String(text) => self.text(text),
+            Value::Array(items) => items.iter().try_for_each(|item| {
+                self.item()?;
+                self.value(item)
+            }),
+            Value::Object(fields) => fields.iter().enumerate().try_for_each(|(before, (key, value))| {
+                self.entry(before, key)?;
+                self.value(value)
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    fn spend(&mut self, bytes: usize) -> Result<(), TooHeavy> {
+        self.left = self.left.checked_sub(bytes).ok_or(TooHeavy)?;
+        Ok(())
+    }
+}
+
+/// The decoded body would take more than [`DECODED_BYTES`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the decoded object would take more than {} MiB of memory", DECODED_BYTES >> 20)]
+pub(crate) struct TooHeavy;
+
+impl From<TooHeavy> for Status {
+    fn from(error: TooHeavy) -> Self {
+        Status::too_large(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn bytes_and_depth_are_those_of_the_text() {
+        for value in [json!(null), json!({}), json!({"a": [1, "ü\n", {"b": 1.5}]}), json!([[[]]])] {
+            assert_eq!(json_bytes(&value), value.to_string().len());
+        }
+        let depths = [json!(1), json!([]), json!({"a": 1}), json!({"a": [1, {"b": []}]})];
+        assert_eq!(depths.map(|value| depth(&value, 10, &mut 0)), [0, 1, 1, 4]);
+        let mut deep = json!(1);
+        for _ in 0..1_000 {
+            deep = json!([deep]);
+        }
+        assert_eq!(depth(&deep, 10, &mut 0), 11);
+        assert_eq!(check_shape(&deep).unwrap_err().code, 400);
+    }
+}
