@@ -144,16 +144,28 @@ impl Requests {
         period: &mut Option<Period>,
         now: Instant,
     ) -> Verdict {
-        if !known && self.withdrawn > WITHDRAWN {
-            return Verdict::Cut("too many requests were withdrawn");
+        // Whatever happens meanwhile, its deadline is not before this.
+        let next = now + limits.headers.min(limits.idle).min(limits.stall);
+        match self.judge(known, moved, limits, period, now) {
+            Verdict::Wait(until) => Verdict::Wait(until.min(next)),
+            verdict => verdict,
         }
+    }
+
+    fn judge(
+        &self,
+        known: bool,
+        moved: u64,
+        limits: &Limits,
+        period: &mut Option<Period>,
+        now: Instant,
+    ) -> Verdict {
         if self.in_flight == 0 {
             *period = None;
             return self.waiting(limits, now);
         }
         if known {
-            // The headers of a next request cannot be late before this.
-            return Verdict::Wait(now + limits.headers);
+            return Verdict::Wait(now + limits.idle);
         }
         let current = match *period {
             Some(current) if current.began >= self.busy => current,
@@ -162,13 +174,13 @@ impl Requests {
         *period = Some(current);
         let end = current.began + limits.stall;
         if now < end {
-            return Verdict::Wait(end.min(now + limits.headers));
+            return Verdict::Wait(end);
         }
         if moved.saturating_sub(current.moved) < limits.progress {
             return Verdict::Cut("an anonymous request made no progress");
         }
         *period = Some(Period { began: now, moved });
-        Verdict::Wait((now + limits.stall).min(now + limits.headers))
+        Verdict::Wait(now + limits.stall)
     }
 
     /// Between requests, or before the first.
@@ -186,8 +198,7 @@ impl Requests {
         if now >= end {
             return Verdict::Idle;
         }
-        let next = head.unwrap_or(if self.http1 { now + limits.headers } else { end });
-        Verdict::Wait(end.min(next))
+        Verdict::Wait(head.map_or(end, |head| end.min(head)))
     }
 }
 
@@ -203,6 +214,9 @@ impl Drop for Flight {
         let mut requests = self.activity.requests.lock();
         requests.in_flight -= 1;
         requests.withdrawn += usize::from(!self.answered);
+        if requests.withdrawn > WITHDRAWN && !self.activity.is_known() {
+            self.activity.place.evicted.cancel();
+        }
         if requests.in_flight == 0 {
             requests.quiet = Instant::now();
         }
@@ -243,7 +257,8 @@ mod tests {
         assert_eq!(at(&first, false, after(19)), Verdict::Wait(after(20)));
         assert!(matches!(at(&first, false, after(20)), Verdict::Cut(_)));
         let next = requests(start);
-        assert_eq!(at(&next, false, after(20)), Verdict::Wait(after(100)));
+        assert_eq!(at(&next, false, after(20)), Verdict::Wait(after(40)), "looked at again");
+        assert_eq!(at(&next, false, after(90)), Verdict::Wait(after(100)));
         assert_eq!(at(&next, true, after(100)), Verdict::Idle);
     }
 
@@ -252,7 +267,7 @@ mod tests {
         let start = Instant::now();
         let after = |seconds| start + Duration::from_secs(seconds);
         let begun = Requests { head: Some(after(50)), ..requests(start) };
-        assert_eq!(at(&begun, true, after(80)), Verdict::Wait(after(100)), "a PING");
+        assert_eq!(at(&begun, true, after(80)), Verdict::Wait(after(100)), "a PING begins nothing");
         let begun = Requests { http1: true, ..begun };
         assert_eq!(at(&begun, true, after(60)), Verdict::Wait(after(70)));
         assert!(matches!(at(&begun, true, after(70)), Verdict::Cut(_)));
@@ -274,13 +289,5 @@ mod tests {
         let mut period = Some(Period { began: start, moved: 0 });
         let later = Requests { busy: after(29), ..busy };
         assert_eq!(later.verdict(false, 0, &limits(), &mut period, after(30)), Verdict::Wait(after(50)));
-    }
-
-    #[test]
-    fn requests_may_not_be_withdrawn_without_end() {
-        let now = Instant::now();
-        let reset = Requests { withdrawn: WITHDRAWN + 1, ..requests(now) };
-        assert!(matches!(at(&reset, false, now), Verdict::Cut(_)));
-        assert!(matches!(at(&reset, true, now), Verdict::Wait(_)));
     }
 }

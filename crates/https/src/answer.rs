@@ -4,17 +4,17 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use http::{Method, Request, Response, StatusCode, header};
+use http::{Method, Request, Response, StatusCode, Version, header};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::{Either, Full};
-use hyper::body::{Bytes, Incoming};
+use hyper::body::Bytes;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
-use crate::Peer;
 use crate::activity::{Activity, Flight};
+use crate::{Incoming, Peer};
 
-const FULL: &str = "too many connections are open from this address, or in all, without authentication; \
+const FULL: &str = "too many unauthenticated connections are open from this address or in total; \
     close some, authenticate, or try again later\n";
 const RETRY_AFTER: u32 = 5;
 
@@ -25,14 +25,16 @@ pub(crate) type Answer<B> = Sent<Either<Full<Bytes>, Pin<Box<B>>>>;
 pub(crate) async fn answer<F, B>(
     activity: Arc<Activity>,
     peer: Peer,
-    mut request: Request<Incoming>,
+    request: Request<hyper::body::Incoming>,
     handler: impl FnOnce(Request<Incoming>) -> F,
 ) -> Response<Answer<B>>
 where
     F: Future<Output = Response<B>>,
     B: Body<Data = Bytes>,
 {
-    let mut flight = activity.begin(request.version());
+    let version = request.version();
+    let mut flight = activity.begin(version);
+    let mut request = request.map(|body| Incoming::new(body, version));
     request.extensions_mut().insert(peer);
     let only_head = request.method() == Method::HEAD;
     let answer = handler(request).await;
@@ -40,29 +42,31 @@ where
     let response = if activity.is_known() {
         shaped(only_head, answer)
     } else if activity.place.answered(Instant::now()) {
-        // An upgraded connection is another matter: the place is all that it has.
+        // An upgraded connection has no answer to wait for.
         if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
             permit = activity.answers.clone().acquire_owned().await.ok();
         }
         shaped(only_head, answer)
     } else {
-        refusal()
+        refusal(version, only_head)
     };
     flight.answered = true;
     response.map(|body| Sent { body, _flight: flight, _permit: permit })
 }
 
-fn refusal<B>() -> Response<Either<Full<Bytes>, B>> {
-    let mut response = Response::new(Either::Left(Full::from(FULL)));
+fn refusal<B>(version: Version, only_head: bool) -> Response<Either<Full<Bytes>, B>> {
+    let mut response = Response::new(Either::Left(Full::from(if only_head { "" } else { FULL })));
     *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, header::HeaderValue::from_static("text/plain; charset=utf-8"));
-    headers.insert(header::CONNECTION, header::HeaderValue::from_static("close"));
+    if version < Version::HTTP_2 {
+        headers.insert(header::CONNECTION, header::HeaderValue::from_static("close"));
+    }
     headers.insert(header::RETRY_AFTER, RETRY_AFTER.into());
     response
 }
 
-/// The answer to a HEAD: as to a GET, without the body. HTTP/2 has nobody else who leaves it out.
+/// The answer to a HEAD: as to a GET, without the body. hyper leaves the body out in HTTP/1.1 only.
 fn shaped<B: Body<Data = Bytes>>(
     only_head: bool,
     answer: Response<B>,

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 
 use http::{Request, Response};
-use hyper::body::{Bytes, Incoming};
+use hyper::body::Bytes;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
@@ -19,11 +19,11 @@ use tower::BoxError;
 use crate::activity::{Activity, Verdict};
 use crate::gate::Gate;
 use crate::limits::{
-    CONNECTION_WINDOW, DRAIN_LIMIT, ERROR_RESETS, FRAME, GOODBYE_LIMIT, HEADER_BYTES, HEADERS,
-    PENDING_RESETS, PING_AFTER, PONG_LIMIT, SEND_BUFFER, STREAM_WINDOW, STREAMS,
+    CONNECTION_WINDOW, DRAIN_LIMIT, ERROR_RESETS, FRAME, GOODBYE_LIMIT, HEADER_BYTES, HEADERS, Limits,
+    PENDING_RESETS, SEND_BUFFER, STREAM_WINDOW, STREAMS,
 };
 use crate::socket::{Held, Socket};
-use crate::{Peer, answer};
+use crate::{Incoming, Peer, answer};
 
 /// Answers requests until the connection ends, or is upgraded.
 pub(crate) async fn run<H, F, B>(
@@ -44,17 +44,17 @@ pub(crate) async fn run<H, F, B>(
     let certificates = chain.iter().map(|certificate| certificate.clone().into_owned()).collect();
     let peer = Peer { address, certificates, connection: activity.clone() };
     let asked = activity.clone();
-    let service = service_fn(move |request: Request<Incoming>| {
+    let service = service_fn(move |request: Request<hyper::body::Incoming>| {
         let answered = answer::answer(asked.clone(), peer.clone(), request, handler.clone());
         async move { Ok::<_, Infallible>(answered.await) }
     });
     let socket = TokioIo::new(Socket::new(tls, held));
-    let connection = builder().serve_connection_with_upgrades(socket, service).into_owned();
+    let connection = builder(&gate.limits()).serve_connection_with_upgrades(socket, service).into_owned();
     activity.secured(Instant::now());
     supervise(pin!(connection), address, &activity, gate, stop).await;
 }
 
-fn builder() -> auto::Builder<TokioExecutor> {
+fn builder(limits: &Limits) -> auto::Builder<TokioExecutor> {
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder
         .http1()
@@ -66,8 +66,8 @@ fn builder() -> auto::Builder<TokioExecutor> {
     builder
         .http2()
         .timer(TokioTimer::new())
-        .keep_alive_interval(PING_AFTER)
-        .keep_alive_timeout(PONG_LIMIT)
+        .keep_alive_interval(limits.ping)
+        .keep_alive_timeout(limits.pong)
         .max_concurrent_streams(STREAMS)
         .max_header_list_size(HEADER_BYTES)
         .max_frame_size(FRAME)

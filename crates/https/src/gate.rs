@@ -1,4 +1,4 @@
-//! How many connections are open on which no caller is known, per address and in all, and which of them make room.
+//! Counts the connections whose caller is not known, per address and in total, and chooses which of them make room.
 //!
 //! Agents of a whole site share one address behind NAT, and so may an attacker and an administrator. Therefore:
 //!
@@ -98,9 +98,20 @@ impl Gate {
         self.0.lock().limits
     }
 
-    /// From now on. A connection that is open notices at its next deadline.
+    /// From now on. A connection that is open has the new deadlines after its next one, and idle ones beyond the new
+    /// numbers are closed.
     pub fn set_limits(&self, limits: Limits) {
-        self.0.lock().limits = limits;
+        let (mut state, now) = (self.0.lock(), Instant::now());
+        state.limits = limits;
+        let addresses: Vec<_> = state.addresses.keys().copied().collect();
+        for address in addresses {
+            let own = |state: &State| state.addresses.get(&address).map_or(0, BTreeMap::len);
+            while own(&state) > limits.per_address && state.evict(address, now, |_| true) {}
+        }
+        while state.counts.unknown > limits.total
+            && let Some((address, _)) = state.heaviest(now)
+            && state.evict(address, now, |_| true)
+        {}
     }
 
     pub fn counts(&self) -> Counts {
@@ -231,8 +242,7 @@ impl State {
             refused = self.counts.refused - before.0,
             closed = self.counts.evicted - before.1,
             open = self.counts.unknown,
-            "too many connections are open on which nobody has authenticated; new ones are refused or take the place of \
-             idle ones"
+            "too many unauthenticated connections are open; new ones are refused or replace idle ones"
         );
         self.told = Some(Told { at: now, refused: self.counts.refused, evicted: self.counts.evicted });
     }
@@ -306,6 +316,16 @@ mod tests {
         let administrator = gate.admit(from(3), now).unwrap();
         assert!(flood[0].evicted.is_cancelled());
         assert!(!quiet.evicted.is_cancelled() && !administrator.evicted.is_cancelled());
+    }
+
+    #[test]
+    fn lower_limits_are_in_force_at_once() {
+        let (gate, now) = (gate(10, 20), Instant::now());
+        let all: Vec<_> = (0..20).map(|n| gate.admit(from(n % 2), now).unwrap()).collect();
+        all[0].requests.fetch_add(1, Ordering::Relaxed);
+        gate.set_limits(Limits { per_address: 6, total: 8, ..Limits::default() });
+        assert_eq!(gate.counts(), Counts { unknown: 8, refused: 0, evicted: 12, expired: 0 });
+        assert!(!all[0].evicted.is_cancelled(), "it has a request in flight");
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Serves HTTPS on any number of listeners: HTTP/1.1 with upgrades and HTTP/2, optional client certificates, bounds on
-//! what strangers can hold, and a stop that lets requests finish.
+//! Serves HTTPS on any number of listeners: HTTP/1.1 with upgrades and HTTP/2, optional client certificates, limits
+//! for unauthenticated callers, and a stop that lets requests finish.
 //!
 //! It knows neither what is served nor how certificates are made: a [`rustls::ServerConfig`] and a handler come
 //! in. Each request carries [`Peer`] as an extension, by which the handler says that it knows the caller.
@@ -10,6 +10,7 @@
 
 mod activity;
 mod answer;
+mod body;
 mod connection;
 mod gate;
 mod handshake;
@@ -21,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Request, Response};
-use hyper::body::{Bytes, Incoming};
+use hyper::body::Bytes;
 use rustls::ServerConfig;
 use rustls_pki_types::CertificateDer;
 use tokio::net::{TcpListener, TcpStream};
@@ -32,6 +33,7 @@ use tokio_util::task::TaskTracker;
 use tower::BoxError;
 
 use activity::Activity;
+pub use body::Incoming;
 pub use gate::{Counts, Gate};
 use limits::DRAIN_LIMIT;
 pub use limits::Limits;
@@ -51,8 +53,8 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Says that the caller is known: the connection counts no more against the limits of strangers, and a request on it
-    /// may take as long as it takes.
+    /// Says that the caller is known: the connection no longer counts against the limits of unauthenticated
+    /// connections, and a request on it may take any time.
     pub fn recognise(&self) {
         self.connection.recognise();
     }

@@ -1,4 +1,4 @@
-//! What a connection may cost before anything is known of its caller.
+//! The limits of connections, most of them for callers who are not known.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ pub(crate) const STREAMS: u32 = 250;
 pub(crate) const ANONYMOUS_ANSWERS: usize = 8;
 /// Bytes of an answer that wait in memory for a peer that reads slowly, per HTTP/2 stream.
 pub(crate) const SEND_BUFFER: usize = 64 << 10;
-/// Bytes of a request that the peer may send before somebody reads them, per HTTP/2 stream and per connection.
+/// Bytes of a request that the peer may send before the handler reads them, per HTTP/2 stream and per connection.
 pub(crate) const STREAM_WINDOW: u32 = 256 << 10;
 pub(crate) const CONNECTION_WINDOW: u32 = 1 << 20;
 pub(crate) const FRAME: u32 = 16 << 10;
@@ -24,10 +24,7 @@ pub(crate) const ERROR_RESETS: usize = 128;
 /// Requests that a caller who is not known withdrew before they were answered; more end the connection.
 pub(crate) const WITHDRAWN: usize = 128;
 
-/// A PING after this long without a byte, and how long its answer may take: a dead peer holds no connection.
-pub(crate) const PING_AFTER: Duration = Duration::from_secs(30);
-pub(crate) const PONG_LIMIT: Duration = Duration::from_secs(20);
-/// The same below HTTP: for HTTP/1.1, tunnels and everything else that was upgraded.
+/// A probe after this long without a byte, below HTTP: for HTTP/1.1, tunnels and everything else that was upgraded.
 pub(crate) const PROBE_AFTER: Duration = Duration::from_secs(60);
 pub(crate) const PROBE_EVERY: Duration = Duration::from_secs(15);
 /// A peer that takes nothing of what is sent for this long, at the level of TCP, is gone.
@@ -56,6 +53,10 @@ pub struct Limits {
     /// period of this length.
     pub stall: Duration,
     pub progress: u64,
+    /// HTTP/2 sends a PING after this long without a byte, and closes the connection of any peer that does not answer in
+    /// time: it is dead.
+    pub ping: Duration,
+    pub pong: Duration,
     /// Connections of one address whose callers are not known. A network of 64 bits is one address in IPv6.
     pub per_address: usize,
     /// The same of all addresses.
@@ -68,8 +69,10 @@ impl Default for Limits {
             handshake: Duration::from_secs(10),
             headers: Duration::from_secs(20),
             idle: Duration::from_secs(180),
-            stall: Duration::from_secs(30),
-            progress: 4 << 10,
+            stall: Duration::from_secs(60),
+            progress: 8 << 10,
+            ping: Duration::from_secs(30),
+            pong: Duration::from_secs(20),
             per_address: 256,
             total: 1024,
         }

@@ -20,7 +20,7 @@ use super::info::RequestInfo;
 use super::query::{Query, go_duration};
 use super::{ApiBody, handlers, paths, respond};
 use crate::admission::Warnings;
-use crate::identity::UserInfo;
+use crate::identity::{OnRecognised, UserInfo};
 use crate::objects::Objects;
 use crate::server::{Plugins, RouteAccess};
 use crate::status::{GroupName, Status};
@@ -216,7 +216,10 @@ async fn authenticate(shared: &Shared, parts: &Parts) -> Result<UserInfo, Status
     let user = match parts.extensions.get::<UserInfo>() {
         Some(user) => user.clone(),
         None => match plugins.authenticator.authenticate(parts).await? {
-            Some(user) => user,
+            Some(user) => {
+                OnRecognised::tell(&parts.extensions);
+                user
+            }
             None if plugins.anonymous => UserInfo::anonymous(),
             None => return Err(Status::unauthorized()),
         },

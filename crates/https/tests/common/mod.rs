@@ -5,12 +5,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use drover_https::{Gate, Limits, Peer};
+use drover_https::{Gate, Incoming, Limits, Peer};
 use drover_testkit::tls::Authority;
 use http::{Request, Response, StatusCode, header};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Empty, Full, StreamBody};
-use hyper::body::{Bytes, Frame, Incoming};
+use hyper::body::{Bytes, Frame};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -88,6 +88,8 @@ impl Server {
     pub async fn http2(&self) -> Tls {
         let mut tls = self.tls("h2").await;
         tls.write_all(&[PREFACE, &settings(&[])].concat()).await.unwrap();
+        assert!(next(&mut tls, SETTINGS).await.is_some());
+        tls.write_all(&frame(SETTINGS, ACK, 0, &[])).await.unwrap();
         tls
     }
 }
@@ -183,6 +185,7 @@ pub const PING: u8 = 6;
 pub const GOAWAY: u8 = 7;
 pub const WINDOW_UPDATE: u8 = 8;
 pub const CONTINUATION: u8 = 9;
+pub const ACK: u8 = 1;
 pub const END_STREAM: u8 = 1;
 pub const END_HEADERS: u8 = 4;
 

@@ -100,7 +100,12 @@ impl Connect {
 
     /// `/v3/connect/agent`.
     pub async fn agent(&self, call: &Call) -> Answer {
-        match self.connect(call).await {
+        self.agent_recognised(call, &|| ()).await
+    }
+
+    /// The same; `recognised` is called as soon as the token is found to be good, because the call may then be held.
+    pub async fn agent_recognised(&self, call: &Call, recognised: &(dyn Fn() + Send + Sync)) -> Answer {
+        match self.connect(call, recognised).await {
             Ok(answer) => answer,
             Err(error) => {
                 tracing::warn!(error = error.chain(), "registration failed");
@@ -109,7 +114,7 @@ impl Connect {
         }
     }
 
-    async fn connect(&self, call: &Call) -> Result<Answer, Error> {
+    async fn connect(&self, call: &Call, recognised: &(dyn Fn() + Send + Sync)) -> Result<Answer, Error> {
         let store = &self.context.store;
         if !store.is_synced() {
             return Ok(Answer::later("the server is still starting"));
@@ -124,12 +129,16 @@ impl Connect {
         }
         let deadline = Instant::now() + HOLD;
         let found = match self.by_bootstrap_token(&call.bearer).await? {
-            Identity::Machine(machine) => Some(machine),
+            Identity::Machine(machine) => {
+                recognised();
+                Some(machine)
+            }
             Identity::Expired => return Ok(Answer::refuse(401, "the bootstrap token has expired")),
             Identity::Unknown => {
                 let Some(management) = self.cluster_of_token(&call.bearer) else {
                     return Ok(Answer::refuse(401, "the token is not known"));
                 };
+                recognised();
                 // Machines that Drover made are what their pools say; of them nothing but the id is looked at.
                 if let Some(why) = check::problem(&call.headers) {
                     return Ok(Answer::refuse(400, &why));

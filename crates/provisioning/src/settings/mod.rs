@@ -41,6 +41,22 @@ pub struct Settings {
     pub bootstrap_token_long_ttl: SignedDuration,
     /// `HTTP_PROXY` and the like, handed to drivers.
     pub proxy_env: Vec<(String, String)>,
+    /// Limits of connections to the server's port.
+    pub connections: Connections,
+}
+
+/// Limits of connections to the server's port; where one is not set, the port has its own.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Connections {
+    /// How many unauthenticated ones may be open: from one address, and in total.
+    pub per_address: Option<u32>,
+    pub total: Option<u32>,
+    /// How long a TLS handshake may take.
+    pub handshake: Option<SignedDuration>,
+    /// How long the first request may take to come, and the headers of any.
+    pub headers: Option<SignedDuration>,
+    /// How long a connection is kept between two requests.
+    pub idle: Option<SignedDuration>,
 }
 
 impl Default for Settings {
@@ -63,6 +79,7 @@ impl Default for Settings {
             bootstrap_token_short_ttl: SignedDuration::from_secs(30),
             bootstrap_token_long_ttl: SignedDuration::from_mins(30),
             proxy_env: Vec::new(),
+            connections: Connections::default(),
         }
     }
 }
@@ -98,6 +115,11 @@ impl Settings {
             "delete-machine-on-failure-after" => self.delete_machine_on_failure_after = duration(value)?,
             "system-agent-installer-token-short-ttl" => self.bootstrap_token_short_ttl = duration(value)?,
             "system-agent-installer-token-long-ttl" => self.bootstrap_token_long_ttl = duration(value)?,
+            "connections-per-address" => self.connections.per_address = Some(count(value)?),
+            "connections-total" => self.connections.total = Some(count(value)?),
+            "connection-handshake-timeout" => self.connections.handshake = Some(timeout(value)?),
+            "connection-header-timeout" => self.connections.headers = Some(timeout(value)?),
+            "connection-idle-timeout" => self.connections.idle = Some(timeout(value)?),
             _ => return Err(Refused::Unknown),
         }
         Ok(())
@@ -153,6 +175,20 @@ fn duration(value: &str) -> Result<SignedDuration, Refused> {
     parse_duration(value).map_or_else(|| senseless(value, "a duration like 30s or 10m"), Ok)
 }
 
+/// With fewer, even the administrator could not connect to raise the number again.
+fn count(value: &str) -> Result<u32, Refused> {
+    match value.parse() {
+        Ok(count @ 8..=1_000_000) => Ok(count),
+        _ => senseless(value, "a number from 8 to 1000000"),
+    }
+}
+
+fn timeout(value: &str) -> Result<SignedDuration, Refused> {
+    let (least, most) = (SignedDuration::from_secs(1), SignedDuration::from_hours(24));
+    let parsed = parse_duration(value).filter(|timeout| (least..=most).contains(timeout));
+    parsed.map_or_else(|| senseless(value, "a duration like 30s or 10m, from 1s to 24h"), Ok)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -173,6 +209,11 @@ mod tests {
             ("delete-machine-on-failure-after", "1h30m", "soon"),
             ("system-agent-installer-token-short-ttl", "1m", "-1m"),
             ("system-agent-installer-token-long-ttl", "2h", "2"),
+            ("connections-per-address", "64", "0"),
+            ("connections-total", "5000", "many"),
+            ("connection-handshake-timeout", "5s", "0s"),
+            ("connection-header-timeout", "1m", "soon"),
+            ("connection-idle-timeout", "10m", "25h"),
         ] {
             let mut settings = Settings::default();
             assert_eq!(settings.set(name, good), Ok(()), "{name}");
