@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use rustls_pki_types::CertificateDer;
@@ -48,6 +49,20 @@ pub struct PeerCertificates(pub Vec<CertificateDer<'static>>);
 /// Request extension: where the connection comes from.
 #[derive(Clone, Copy, Debug)]
 pub struct PeerAddress(pub SocketAddr);
+
+/// Request extension: called when the request's credential is found to be good, before its body is read. Whoever serves
+/// the connection may then treat it as one of a known caller.
+#[derive(Clone)]
+pub struct OnRecognised(pub Arc<dyn Fn() + Send + Sync>);
+
+impl OnRecognised {
+    /// Calls what the request carries, if anything.
+    pub fn tell(extensions: &http::Extensions) {
+        if let Some(told) = extensions.get::<Self>() {
+            (told.0)();
+        }
+    }
+}
 
 /// Finds the caller of a request.
 pub trait Authenticator: Send + Sync + 'static {

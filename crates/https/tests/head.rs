@@ -1,10 +1,11 @@
 //! A HEAD is answered like a GET without the body, in every version of HTTP.
 #![allow(clippy::unwrap_used)]
 
+use drover_https::Incoming;
 use drover_testkit::tls::Authority;
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt, Empty, Full};
-use hyper::body::{Bytes, Incoming};
+use hyper::body::Bytes;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;

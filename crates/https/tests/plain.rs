@@ -1,10 +1,11 @@
 //! Somebody who forgot the `s` of `https` is told so.
 #![allow(clippy::unwrap_used)]
 
+use drover_https::Incoming;
 use drover_testkit::tls::Authority;
 use http::{Request, Response};
 use http_body_util::Empty;
-use hyper::body::{Bytes, Incoming};
+use hyper::body::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use drover_https::Incoming;
 use drover_testkit::tls::Authority;
 use http::{Request, Response};
 use http_body_util::{Empty, Full};
-use hyper::body::{Bytes, Incoming};
+use hyper::body::Bytes;
 use hyper_util::rt::TokioIo;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;

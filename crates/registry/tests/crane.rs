@@ -33,7 +33,7 @@ async fn crane_pulls_lists_and_validates() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let at = format!("localhost:{}", listener.local_addr().unwrap().port());
     let registry = Registry::new(&folder, dir.path().join("scratch"));
-    let handler = move |request: http::Request<hyper::body::Incoming>| {
+    let handler = move |request: http::Request<drover_https::Incoming>| {
         let registry = registry.clone();
         async move { registry.answer(request.method(), request.uri(), request.headers()).await }
     };

@@ -7,9 +7,9 @@ use drover_apiserver::UserInfo;
 use drover_apiserver::embedded::Embedded;
 use drover_apiserver::status::Status;
 use drover_apiserver::storage::Storage;
+use drover_https::Incoming;
 use http::request::Parts;
 use http::{Request, Response};
-use hyper::body::Incoming;
 use tower::ServiceExt as _;
 
 use crate::external::External;

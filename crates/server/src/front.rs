@@ -10,7 +10,8 @@ use drover_access::proxy::{self, Proxy};
 use drover_access::registration::{self, Registrar};
 use drover_access::tokens::Tokens;
 use drover_apiserver::PeerCertificates;
-use drover_apiserver::identity::PeerAddress;
+use drover_apiserver::identity::{OnRecognised, PeerAddress};
+use drover_https::Incoming;
 use drover_plan::AgentOffer;
 use drover_provisioning::bootstrap::script;
 use drover_provisioning::registration::connect::{Call, Connect};
@@ -19,7 +20,6 @@ use drover_registry::Registry as Images;
 use drover_tunnel::Registry;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::{Empty, Full};
-use hyper::body::Incoming;
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
@@ -87,8 +87,9 @@ impl Front {
     /// Answers one request.
     pub async fn answer(self, mut request: Request<Incoming>) -> Response<RequestBody> {
         if let Some(peer) = request.extensions().get::<drover_https::Peer>().cloned() {
-            request.extensions_mut().insert(PeerCertificates(peer.certificates));
+            request.extensions_mut().insert(PeerCertificates(peer.certificates.clone()));
             request.extensions_mut().insert(PeerAddress(peer.address));
+            request.extensions_mut().insert(OnRecognised(Arc::new(move || peer.recognise())));
         }
         let Some(route) = routes::find(request.uri().path()) else {
             return self.inner.backend.answer(request).await;
@@ -125,7 +126,10 @@ impl Front {
     async fn cluster(&self, request: Request<Incoming>) -> Response<RequestBody> {
         let (parts, body) = request.into_parts();
         match self.inner.backend.authenticate(&parts).await {
-            Ok(user) => self.inner.proxy.serve(&user, Request::from_parts(parts, boxed(body))).await,
+            Ok(user) => {
+                OnRecognised::tell(&parts.extensions);
+                self.inner.proxy.serve(&user, Request::from_parts(parts, boxed(body))).await
+            }
             Err(status) => proxy::error_response(&status),
         }
     }
@@ -137,6 +141,7 @@ impl Front {
             Ok(identified) => identified,
             Err(refusal) => return text(refusal.status, refusal.text),
         };
+        OnRecognised::tell(request.extensions());
         if let Err(error) = self.inner.registrar.register(&id, &params).await {
             tracing::warn!(cluster = id, error = error.chain(), "registration not written");
             return text(StatusCode::SERVICE_UNAVAILABLE, "the registration could not be written; try again");
@@ -178,7 +183,8 @@ impl Front {
             host,
             address: request.extensions().get::<PeerAddress>().map(|peer| peer.0.ip()),
         };
-        let answer = self.inner.connect.agent(&call).await;
+        let recognised = || OnRecognised::tell(request.extensions());
+        let answer = self.inner.connect.agent_recognised(&call, &recognised).await;
         let status = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let mut response = text(status, answer.body);
         if answer.status == 200 {
@@ -214,17 +220,16 @@ impl Front {
     }
 
     async fn asset(&self, method: &Method, name: &str) -> Response<RequestBody> {
-        let bytes = match self.inner.assets.get(name) {
+        let (length, body) = match self.inner.assets.get(name) {
             None => return text(StatusCode::NOT_FOUND, format!("there is no asset {name:?}")),
-            Some(Asset::Embedded(bytes)) => Bytes::from_static(bytes),
-            Some(Asset::File(path)) => match tokio::fs::read(path).await {
-                Ok(bytes) => bytes.into(),
+            Some(Asset::Embedded(bytes)) => (bytes.len() as u64, boxed(Full::new(Bytes::from_static(bytes)))),
+            Some(Asset::File(path)) => match crate::download::open(path).await {
+                Ok(opened) => opened,
                 Err(error) => return text(StatusCode::NOT_FOUND, format!("{name}: {error}")),
             },
         };
-        let length = bytes.len();
-        let body = if *method == Method::HEAD { Bytes::new() } else { bytes };
-        let mut response = Response::new(boxed(Full::new(body)));
+        let body = if *method == Method::HEAD { boxed(Empty::new()) } else { body };
+        let mut response = Response::new(body);
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, http::HeaderValue::from_static("application/octet-stream"));
         headers.insert(header::CONTENT_LENGTH, length.into());

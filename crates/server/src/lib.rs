@@ -5,6 +5,8 @@
 //! * [`backend`]: the Kubernetes API: embedded, or [`external`].
 //! * `prepare`: what must exist in it before the first controller looks.
 //! * [`front`]: answers requests, each by the route of its path ([`routes`]).
+//! * `connections`: the limits of connections to the port follow the settings.
+//! * `download`: files that machines download.
 //! * [`clusters`]: downstream clusters as the controllers see them, over the tunnel.
 //! * [`admission`]: defaults and validation inside the embedded API.
 //! * `certificate`: the port's certificate follows the settings.
@@ -18,7 +20,9 @@ pub mod admission;
 pub mod backend;
 mod certificate;
 pub mod clusters;
+mod connections;
 pub mod datadir;
+mod download;
 pub mod drivers;
 pub mod external;
 pub mod front;

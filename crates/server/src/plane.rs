@@ -21,6 +21,7 @@ use drover_apiserver::http::ApiService;
 use drover_apiserver::identity::Authenticator;
 use drover_apiserver::status::Status;
 use drover_apiserver::storage::Storage;
+use drover_https::Gate;
 use drover_provisioning::context::{Options as ProvisioningOptions, SystemRandom};
 use drover_provisioning::controllers::Provisioning;
 use drover_provisioning::controlplane::planner::releases::Releases;
@@ -94,6 +95,7 @@ pub struct Shared {
 pub struct Port {
     front: Front,
     tls: Arc<rustls::ServerConfig>,
+    gate: Gate,
     stop: CancellationToken,
 }
 
@@ -106,7 +108,8 @@ impl Port {
     /// Answers until `stop`.
     pub async fn serve(self, listener: TcpListener, stop: CancellationToken) {
         let front = self.front;
-        drover_https::serve(listener, self.tls, move |request| front.clone().answer(request), stop).await;
+        let handler = move |request| front.clone().answer(request);
+        drover_https::serve_through(self.gate, listener, self.tls, handler, stop).await;
     }
 }
 
@@ -208,7 +211,7 @@ impl Plane {
         run(Box::pin(capi));
         let connectivity = Connectivity::new(client.clone(), twins, downstreams, clock.clone(), patience);
         run(Box::pin(connectivity.run(controllers.clone())));
-        let port = Port { front, tls, stop };
+        let port = Port { front, tls, gate: crate::connections::gate(&current), stop };
         Ok(Self { client, caches, secrets, settings: current, clock, backend, port, controllers, tasks })
     }
 

@@ -32,9 +32,11 @@ async fn front(api: &TcpListener) -> TcpStream {
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
         let (stream, _) = listener.accept().await.unwrap();
-        let service = service_fn(move |request| {
+        let service = service_fn(move |request: http::Request<hyper::body::Incoming>| {
             let passthrough = passthrough.clone();
-            async move { Ok::<_, Infallible>(passthrough.answer(request).await) }
+            async move {
+                Ok::<_, Infallible>(passthrough.answer(request.map(drover_access::downstream::boxed)).await)
+            }
         });
         let server = auto::Builder::new(TokioExecutor::new());
         let _ = server.serve_connection_with_upgrades(TokioIo::new(stream), service).await;

@@ -8,7 +8,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::Full;
-use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use rcgen::{CertificateParams, KeyPair};
@@ -82,7 +81,7 @@ pub(crate) async fn listen(address: SocketAddr) -> Result<TcpListener, Error> {
     TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })
 }
 
-fn answer(request: &Request<Incoming>) -> Response<Full<Bytes>> {
+fn answer<B>(request: &Request<B>) -> Response<Full<Bytes>> {
     let healthy = matches!(request.uri().path(), "/healthz" | "/livez" | "/readyz");
     let mut response = Response::new(Full::from(if healthy { "ok" } else { "404 page not found\n" }));
     if !healthy {

@@ -8,12 +8,13 @@ use drover_apiserver::auth::pki::{Credential, Pki, ServingCertificate, kubeconfi
 use drover_apiserver::clock::SystemClock;
 use drover_apiserver::controllers::ControllerOptions;
 use drover_apiserver::embedded::{Embedded, EmbeddedOptions};
+use drover_apiserver::identity::OnRecognised;
 use drover_apiserver::storage::SqliteStorage;
 use drover_apiserver::{PeerCertificates, UserInfo};
+use drover_https::Incoming;
 use http::{Request, Response, header};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
 use jiff::Timestamp;
 use kube::Client;
 use serde_json::json;
@@ -132,7 +133,8 @@ impl Front {
             _ => {
                 let peer = request.extensions().get::<drover_https::Peer>().cloned();
                 if let Some(peer) = peer {
-                    request.extensions_mut().insert(PeerCertificates(peer.certificates));
+                    request.extensions_mut().insert(PeerCertificates(peer.certificates.clone()));
+                    request.extensions_mut().insert(OnRecognised(Arc::new(move || peer.recognise())));
                 }
                 let answer = match self.embedded.service().oneshot(request).await {
                     Ok(answer) => answer,

@@ -178,7 +178,7 @@ async fn front(api: Api, dir: &std::path::Path, tls: Arc<rustls::ServerConfig>) 
     let registry = drover_registry::Registry::new(dir.join("images"), dir.join("scratch"));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let handler = move |request: http::Request<hyper::body::Incoming>| {
+    let handler = move |request: http::Request<drover_https::Incoming>| {
         let (api, registry) = (api.clone(), registry.clone());
         async move {
             if request.uri().path().starts_with("/v2/") {

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use drover_testkit::images::{self, Image};
 use http::{Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Full, StreamBody, combinators::UnsyncBoxBody};
-use hyper::body::{Frame, Incoming};
+use hyper::body::Frame;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -74,12 +74,13 @@ impl Fake {
             stop: CancellationToken::new(),
         };
         let (serving, stop) = (fake.clone(), fake.stop.clone());
-        let handler = move |request: Request<Incoming>| {
+        let handler = move |request: Request<()>| {
             let fake = serving.clone();
             async move { fake.answer(request).await }
         };
         match tls {
             Some(tls) => {
+                let handler = move |request: Request<drover_https::Incoming>| handler(request.map(|_| ()));
                 tokio::spawn(drover_https::serve(listener, tls, handler, stop));
             }
             None => {
@@ -91,10 +92,11 @@ impl Fake {
                         };
                         let Ok((stream, _)) = accepted else { return };
                         let handler = handler.clone();
-                        let service = hyper::service::service_fn(move |request| {
-                            let answer = handler(request);
-                            async move { Ok::<_, std::convert::Infallible>(answer.await) }
-                        });
+                        let service =
+                            hyper::service::service_fn(move |request: Request<hyper::body::Incoming>| {
+                                let answer = handler(request.map(|_| ()));
+                                async move { Ok::<_, std::convert::Infallible>(answer.await) }
+                            });
                         let io = hyper_util::rt::TokioIo::new(stream);
                         tokio::spawn(
                             hyper::server::conn::http1::Builder::new().serve_connection(io, service),
@@ -155,7 +157,7 @@ impl Fake {
         self.seen().iter().filter(|seen| seen.line.contains(part)).count()
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
+    async fn answer(&self, request: Request<()>) -> Response<Body> {
         let text = |name| request.headers().get(name).map(|value| value.to_str().unwrap().to_owned());
         let (authorization, range) = (text(header::AUTHORIZATION), text(header::RANGE));
         let line = format!("{} {}", request.method(), request.uri());

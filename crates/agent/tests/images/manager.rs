@@ -1,12 +1,12 @@
 //! The management plane's own registry, over TLS: a node with no other network installs from it alone.
 
+use drover_https::Incoming;
 use drover_registry::Registry;
 use drover_testkit::{
     images,
     tls::{Authority, Identity},
 };
 use http::Request;
-use hyper::body::Incoming;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 

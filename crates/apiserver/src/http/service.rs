@@ -21,7 +21,7 @@ use super::info::RequestInfo;
 use super::query::{Query, go_duration};
 use super::{ApiBody, handlers, heavy, paths, pattern};
 use crate::admission::Warnings;
-use crate::identity::UserInfo;
+use crate::identity::{OnRecognised, UserInfo};
 use crate::objects::Objects;
 use crate::server::{Plugins, Route};
 use crate::status::{GroupName, Status};
@@ -241,7 +241,10 @@ async fn authenticate(shared: &Shared, parts: &Parts) -> Result<UserInfo, Status
     let user = match parts.extensions.get::<UserInfo>() {
         Some(user) => user.clone(),
         None => match plugins.authenticator.authenticate(parts).await? {
-            Some(user) => user,
+            Some(user) => {
+                OnRecognised::tell(&parts.extensions);
+                user
+            }
             None if plugins.anonymous => UserInfo::anonymous(),
             None => return Err(Status::unauthorized()),
         },

@@ -124,7 +124,12 @@ impl Connect {
 
     /// `/v3/connect/agent`.
     pub async fn agent(&self, call: &Call) -> Answer {
-        match self.connect(call).await {
+        self.agent_recognised(call, &|| ()).await
+    }
+
+    /// The same; `recognised` is called as soon as the token is found to be good, because the call may then be held.
+    pub async fn agent_recognised(&self, call: &Call, recognised: &(dyn Fn() + Send + Sync)) -> Answer {
+        match self.connect(call, recognised).await {
             Ok(answer) => answer,
             Err(error) => {
                 tracing::warn!(error = error.chain(), "registration failed");
@@ -133,7 +138,7 @@ impl Connect {
         }
     }
 
-    async fn connect(&self, call: &Call) -> Result<Answer, Error> {
+    async fn connect(&self, call: &Call, recognised: &(dyn Fn() + Send + Sync)) -> Result<Answer, Error> {
         if !self.context.store.is_synced() {
             return Ok(Answer::later("the server is still starting"));
         }
@@ -165,6 +170,7 @@ impl Connect {
                 Admitted::Pending(why) => return Ok(Answer::later(why)),
             },
         };
+        recognised();
         let Some(credential) = self.credential(&machine, deadline).await? else {
             return Ok(Answer::later("the machine's plan is not ready yet"));
         };

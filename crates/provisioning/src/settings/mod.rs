@@ -43,6 +43,22 @@ pub struct Settings {
     pub registration_unscoped_tokens: bool,
     /// `HTTP_PROXY` and the like, handed to drivers.
     pub proxy_env: Vec<(String, String)>,
+    /// Limits of connections to the server's port.
+    pub connections: Connections,
+}
+
+/// Limits of connections to the server's port; where one is not set, the port has its own.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Connections {
+    /// How many unauthenticated ones may be open: from one address, and in total.
+    pub per_address: Option<u32>,
+    pub total: Option<u32>,
+    /// How long a TLS handshake may take.
+    pub handshake: Option<SignedDuration>,
+    /// How long the first request may take to come, and the headers of any.
+    pub headers: Option<SignedDuration>,
+    /// How long a connection is kept between two requests.
+    pub idle: Option<SignedDuration>,
 }
 
 impl Default for Settings {
@@ -66,6 +82,7 @@ impl Default for Settings {
             bootstrap_token_long_ttl: SignedDuration::from_mins(30),
             registration_unscoped_tokens: true,
             proxy_env: Vec::new(),
+            connections: Connections::default(),
         }
     }
 }
@@ -104,6 +121,11 @@ impl Settings {
             "registration-unscoped-tokens" => {
                 self.registration_unscoped_tokens = one_of(value, &["true", "false"])? == "true";
             }
+            "connections-per-address" => self.connections.per_address = Some(count(value)?),
+            "connections-total" => self.connections.total = Some(count(value)?),
+            "connection-handshake-timeout" => self.connections.handshake = Some(timeout(value)?),
+            "connection-header-timeout" => self.connections.headers = Some(timeout(value)?),
+            "connection-idle-timeout" => self.connections.idle = Some(timeout(value)?),
             _ => return Err(Refused::Unknown),
         }
         Ok(())
@@ -159,6 +181,20 @@ fn duration(value: &str) -> Result<SignedDuration, Refused> {
     parse_duration(value).map_or_else(|| senseless(value, "a duration like 30s or 10m"), Ok)
 }
 
+/// With fewer, even the administrator could not connect to raise the number again.
+fn count(value: &str) -> Result<u32, Refused> {
+    match value.parse() {
+        Ok(count @ 8..=1_000_000) => Ok(count),
+        _ => senseless(value, "a number from 8 to 1000000"),
+    }
+}
+
+fn timeout(value: &str) -> Result<SignedDuration, Refused> {
+    let (least, most) = (SignedDuration::from_secs(1), SignedDuration::from_hours(24));
+    let parsed = parse_duration(value).filter(|timeout| (least..=most).contains(timeout));
+    parsed.map_or_else(|| senseless(value, "a duration like 30s or 10m, from 1s to 24h"), Ok)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -180,6 +216,11 @@ mod tests {
             ("system-agent-installer-token-short-ttl", "1m", "-1m"),
             ("system-agent-installer-token-long-ttl", "2h", "2"),
             ("registration-unscoped-tokens", "false", "off"),
+            ("connections-per-address", "64", "0"),
+            ("connections-total", "5000", "many"),
+            ("connection-handshake-timeout", "5s", "0s"),
+            ("connection-header-timeout", "1m", "soon"),
+            ("connection-idle-timeout", "10m", "25h"),
         ] {
             let mut settings = Settings::default();
             assert_eq!(settings.set(name, good), Ok(()), "{name}");

@@ -17,13 +17,13 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use drover_access::downstream::RequestBody;
+use drover_access::downstream::{RequestBody, boxed};
 use drover_access::tokens::KubeconfigAuthenticator;
 use drover_apiserver::identity::{Authenticator as _, UserInfo};
 use drover_apiserver::status::Status;
+use drover_https::Incoming;
 use http::request::Parts;
 use http::{Request, Response, Uri};
-use hyper::body::Incoming;
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
 };
@@ -109,7 +109,7 @@ impl External {
         match request.uri().path() {
             "/healthz" | "/livez" => crate::front::text(http::StatusCode::OK, "ok"),
             "/readyz" => self.readiness().await,
-            _ => self.inner.passthrough.answer(request).await,
+            _ => self.inner.passthrough.answer(request.map(boxed)).await,
         }
     }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 use drover_access::downstream::{RequestBody, boxed};
 use drover_access::{hop, proxy};
 use drover_apiserver::http::pattern;
+use drover_apiserver::identity::OnRecognised;
 use drover_apiserver::status::Status;
 use futures::future::BoxFuture;
 use http::uri::PathAndQuery;
@@ -70,24 +71,25 @@ impl Passthrough {
     }
 
     /// The API's answer; watches stream and upgrades are joined.
-    pub async fn answer(&self, request: Request<Incoming>) -> Response<RequestBody> {
+    pub async fn answer(&self, request: Request<RequestBody>) -> Response<RequestBody> {
         match self.forward(request).await {
             Ok(response) => response,
             Err(status) => proxy::error_response(&status),
         }
     }
 
-    async fn forward(&self, mut request: Request<Incoming>) -> Result<Response<RequestBody>, Status> {
+    async fn forward(&self, mut request: Request<RequestBody>) -> Result<Response<RequestBody>, Status> {
         if !is_api(request.uri().path()) {
             return Err(Status::not_found_path());
         }
         *request.uri_mut() = target(&self.url, request.uri())?;
         *request.version_mut() = http::Version::HTTP_11;
         let nameless = !request.headers().contains_key(header::AUTHORIZATION);
+        let recognised = request.extensions().get::<OnRecognised>().cloned();
         let upgrade = hop::wants_upgrade(request.headers());
         let caller = upgrade.then(|| hyper::upgrade::on(&mut request));
         clean(request.headers_mut(), upgrade);
-        let sent = tokio::time::timeout(ANSWER_LIMIT, (self.send)(request.map(boxed))).await;
+        let sent = tokio::time::timeout(ANSWER_LIMIT, (self.send)(request)).await;
         let sent = sent.map_err(|_| Status::timeout("the Kubernetes API did not answer in time", 1))?;
         let mut response = sent.map_err(|error| {
             Status::service_unavailable(format!(
@@ -99,6 +101,12 @@ impl Passthrough {
         let refused = [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN].contains(&response.status());
         if refused && nameless {
             return Err(no_token(&self.url));
+        }
+        // Only the API knows whether a token is good; whoever has a bad one is told 401.
+        if let Some(OnRecognised(tell)) = recognised.filter(|_| !nameless)
+            && response.status() != StatusCode::UNAUTHORIZED
+        {
+            tell();
         }
         match caller {
             Some(caller) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use drover_access::downstream::RequestBody;
+use drover_https::Incoming;
 use http::{Request, Response, StatusCode};
-use hyper::body::Incoming;
 use parking_lot::Mutex;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;

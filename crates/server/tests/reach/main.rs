@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod connections;
 mod registration;
 mod security;
 mod settings;

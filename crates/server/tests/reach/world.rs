@@ -232,7 +232,11 @@ impl Downstream {
         let asked = Arc::new(Mutex::new(Vec::new()));
         let upgraded = Arc::new(AtomicUsize::new(0));
         let (log, open) = (asked.clone(), upgraded.clone());
-        let handler = move |mut request: http::Request<hyper::body::Incoming>| {
+        let handler = move |mut request: http::Request<drover_https::Incoming>| {
+            // As a server does that finds out who asks.
+            if let Some(peer) = request.extensions().get::<drover_https::Peer>() {
+                peer.recognise();
+            }
             let (service, open) = (service.service(), open.clone());
             log.lock().push(request.uri().path().to_owned());
             async move {
@@ -286,7 +290,7 @@ impl Downstream {
 pub(crate) const ECHO: &str = "/echo";
 
 fn echo(
-    request: &mut http::Request<hyper::body::Incoming>,
+    request: &mut http::Request<drover_https::Incoming>,
     open: Arc<AtomicUsize>,
 ) -> http::Response<Empty<bytes::Bytes>> {
     let upgrade = request.headers().get(http::header::UPGRADE).cloned();
