@@ -94,7 +94,8 @@ fn agent(host: &Arc<MemoryHost>) -> Result<Sentinel, String> {
     let connection = config.connection_info_file.clone();
     let mut sentinel = Sentinel::start(host.clone(), config, true).map_err(|error| error.to_string())?;
     let kubeconfigs = ADMIN_KUBECONFIGS.iter().map(PathBuf::from).collect();
-    let tunnel = ClusterAgent::new(sentinel.host(), sentinel.board(), kubeconfigs, connection, true);
+    let tunnel = ClusterAgent::new(sentinel.host(), sentinel.board(), kubeconfigs, connection, true)
+        .reporting_to(sentinel.cluster_ca());
     sentinel.join("tunnel", tunnel.run());
     Ok(sentinel)
 }

@@ -148,7 +148,8 @@ fn sentinel(host: RealHost, config_path: &Path, supervisor: &dyn Supervisor) -> 
                 admin_kubeconfigs(),
                 sentinel.config().connection_info_file.clone(),
                 strict,
-            );
+            )
+            .reporting_to(sentinel.cluster_ca());
             sentinel.join("tunnel", tunnel.run());
         }
         supervisor.tell(State::Running);

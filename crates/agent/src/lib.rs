@@ -12,6 +12,7 @@ pub mod alone;
 pub mod apply;
 pub mod cli;
 pub mod cluster_agent;
+pub mod cluster_ca;
 pub mod config;
 pub mod host;
 pub mod http;

@@ -6,6 +6,7 @@ use tokio::task::JoinSet;
 
 use crate::{
     apply::Applier,
+    cluster_ca::ClusterCa,
     config::Config,
     host::Host,
     local::Local,
@@ -17,11 +18,12 @@ use crate::{
 ///
 /// A companion (for example the reverse tunnel, [`crate::cluster_agent`]) joins with [`Sentinel::join`] before
 /// [`Sentinel::run`]: it then lives and ends with the agent, and delays none of its parts. What it needs of the agent
-/// it takes from [`Sentinel::host`], [`Sentinel::config`] and [`Sentinel::board`].
+/// it takes from [`Sentinel::host`], [`Sentinel::config`], [`Sentinel::board`] and [`Sentinel::cluster_ca`].
 pub struct Sentinel {
     host: Arc<dyn Host>,
     config: Config,
     board: Arc<Board>,
+    cluster_ca: ClusterCa,
     tasks: JoinSet<&'static str>,
 }
 
@@ -32,6 +34,7 @@ impl Sentinel {
         // From now on there is something to say.
         board.show(|status| status.remote = config.remote_enabled);
         let applier = Arc::new(Applier::new(host.clone(), &config));
+        let cluster_ca = ClusterCa::default();
         let mut tasks = JoinSet::new();
         if config.remote_enabled {
             let file = config.connection_info_file.clone();
@@ -44,7 +47,8 @@ impl Sentinel {
                     return Err(error);
                 }
             };
-            let remote = Remote::new(host.clone(), &config, applier.clone(), link.clone(), board.clone());
+            let remote = Remote::new(host.clone(), &config, applier.clone(), link.clone(), board.clone())
+                .reporting(&cluster_ca);
             tasks.spawn(async move {
                 link.run().await;
                 "connection"
@@ -61,7 +65,7 @@ impl Sentinel {
                 "local plans"
             });
         }
-        Ok(Self { host, config, board, tasks })
+        Ok(Self { host, config, board, cluster_ca, tasks })
     }
 
     /// The machine.
@@ -77,6 +81,11 @@ impl Sentinel {
     /// Where its status is shown.
     pub fn board(&self) -> Arc<Board> {
         self.board.clone()
+    }
+
+    /// Where a companion puts the authority of the cluster, to have it reported.
+    pub fn cluster_ca(&self) -> ClusterCa {
+        self.cluster_ca.clone()
     }
 
     /// Adds a companion.

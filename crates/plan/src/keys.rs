@@ -38,6 +38,9 @@ pub const SUCCESS_COUNT: &str = "success-count";
 pub const LAST_APPLY_TIME: &str = "last-apply-time";
 /// Server: copy of the plan once it was applied.
 pub const APPLIED_PLAN: &str = "appliedPlan";
+/// Agent, on machines that serve their cluster's API: PEM of the authority behind that API. Of Drover; the original has no
+/// such key.
+pub const CLUSTER_CA: &str = "cluster-ca";
 
 /// Every key the agent writes. On a write conflict exactly these are carried over to the fresh secret.
 pub const AGENT_OWNED: &[&str] = &[
@@ -52,4 +55,5 @@ pub const AGENT_OWNED: &[&str] = &[
     FAILURE_COUNT,
     SUCCESS_COUNT,
     LAST_APPLY_TIME,
+    CLUSTER_CA,
 ];

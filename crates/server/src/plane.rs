@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use drover_access::Downstreams;
 use drover_access::connected::Connectivity;
+use drover_access::gate::Gate;
 use drover_access::proxy::Proxy;
 use drover_access::registration::Registrar;
 use drover_access::tokens::{KubeconfigAuthenticator, Tokens};
@@ -21,7 +22,6 @@ use drover_apiserver::http::ApiService;
 use drover_apiserver::identity::Authenticator;
 use drover_apiserver::status::Status;
 use drover_apiserver::storage::Storage;
-use drover_https::Gate;
 use drover_provisioning::context::{Options as ProvisioningOptions, SystemRandom};
 use drover_provisioning::controllers::Provisioning;
 use drover_provisioning::controlplane::planner::releases::Releases;
@@ -40,6 +40,7 @@ use crate::backend::{Backend, Backing};
 use crate::clusters::Clusters;
 use crate::external::reviews::Authorized;
 use crate::front::{Asset, Front, Parts};
+use crate::machines::ProvisionedMachines;
 
 /// The version of Kubernetes that the embedded API speaks.
 const KUBERNETES_VERSION: &str = "v1.36.3";
@@ -95,7 +96,7 @@ pub struct Shared {
 pub struct Port {
     front: Front,
     tls: Arc<rustls::ServerConfig>,
-    gate: Gate,
+    connections: drover_https::Gate,
     stop: CancellationToken,
 }
 
@@ -109,7 +110,7 @@ impl Port {
     pub async fn serve(self, listener: TcpListener, stop: CancellationToken) {
         let front = self.front;
         let handler = move |request| front.clone().answer(request);
-        drover_https::serve_through(self.gate, listener, self.tls, handler, stop).await;
+        drover_https::serve_through(self.connections, listener, self.tls, handler, stop).await;
     }
 }
 
@@ -166,7 +167,7 @@ impl Plane {
         let caches = Caches::new(client.clone(), controllers.clone());
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let (secrets, twins) = (caches.all::<Secret>(), caches.all());
-        let tokens = Tokens::new(secrets.clone());
+        let tokens = Tokens::new(secrets.clone()).with_registrations(caches.all());
         late.set(Arc::new(KubeconfigAuthenticator::new(tokens.clone())));
         if let Backend::External(external) = &backend {
             external.recognise(KubeconfigAuthenticator::new(tokens.clone()));
@@ -190,12 +191,17 @@ impl Plane {
         if let Backend::External(external) = &backend {
             proxy = proxy.authorized_by(Arc::new(Authorized(external.clone())));
         }
+        let gate = Gate::new(
+            tokens,
+            twins.clone(),
+            Arc::new(ProvisionedMachines(provisioning.context().clone())),
+            Registrar::new(client.clone(), twins.clone(), secrets.clone()),
+            tunnels,
+        );
         let front = Front::new(Parts {
             backend: backend.clone(),
             proxy,
-            tunnels,
-            tokens,
-            registrar: Registrar::new(client.clone(), twins.clone(), secrets.clone()),
+            gate: gate.clone(),
             connect: provisioning.connect(),
             settings: current.clone(),
             install_script,
@@ -209,9 +215,10 @@ impl Plane {
         run(Box::pin(provisioning.run(controllers.clone())));
         let capi = drover_capi::run(caches.clone(), Arc::new(clusters), clock.clone(), controllers.clone());
         run(Box::pin(capi));
-        let connectivity = Connectivity::new(client.clone(), twins, downstreams, clock.clone(), patience);
+        let connectivity =
+            Connectivity::new(client.clone(), twins, downstreams, gate, clock.clone(), patience);
         run(Box::pin(connectivity.run(controllers.clone())));
-        let port = Port { front, tls, gate: crate::connections::gate(&current), stop };
+        let port = Port { front, tls, connections: crate::connections::gate(&current), stop };
         Ok(Self { client, caches, secrets, settings: current, clock, backend, port, controllers, tasks })
     }
 

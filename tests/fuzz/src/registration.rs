@@ -25,8 +25,10 @@ pub fn registration_headers(data: &[u8]) {
     let name = unmanaged::name_of("custom-", &id);
     assert!(is_domain(&name) && name.len() <= 63, "{name}");
     let asked = |role: &str| unmanaged::all(&request, role).iter().any(|value| value == "true");
-    for object in unmanaged::objects(&Target { namespace: "default", cluster: "demo", name: &name }, &request)
-    {
+    for object in unmanaged::objects(
+        &Target { namespace: "default", cluster: "demo", name: &name, token: None },
+        &request,
+    ) {
         let labels = object["metadata"]["labels"].as_object().expect("labels are a map");
         for (key, value) in labels {
             let value = value.as_str().expect("values are text");

@@ -13,6 +13,7 @@ use super::{
     tell::Tell,
 };
 use crate::{
+    cluster_ca::ClusterCa,
     host::Host,
     kubeconfig::{self, Access},
 };
@@ -28,6 +29,7 @@ pub(super) struct Follow {
     host: Arc<dyn Host>,
     kubeconfigs: Kubeconfigs,
     tell: Arc<Tell>,
+    cluster_ca: ClusterCa,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -42,7 +44,12 @@ enum Error {
 
 impl Follow {
     pub(super) fn new(host: Arc<dyn Host>, paths: Vec<PathBuf>, tell: Arc<Tell>) -> Self {
-        Self { kubeconfigs: Kubeconfigs::new(host.clone(), paths), host, tell }
+        let cluster_ca = ClusterCa::default();
+        Self { kubeconfigs: Kubeconfigs::new(host.clone(), paths), host, tell, cluster_ca }
+    }
+
+    pub(super) fn report_ca(&mut self, cluster_ca: ClusterCa) {
+        self.cluster_ca = cluster_ca;
     }
 
     /// Runs for ever.
@@ -99,6 +106,8 @@ impl Follow {
             match secrets::judge(list.items.as_deref().unwrap_or_default()) {
                 Step::Register { credentials, account_token } => {
                     self.tell.waits(None);
+                    // Before the tunnel: the management plane compares it with what the tunnel registers.
+                    self.cluster_ca.learn(&ca);
                     let (address, ca) = (address.clone(), ca.clone());
                     put(known, Some(Target { credentials, address, account_token, ca }));
                 }

@@ -2,7 +2,7 @@
 //!
 //! A node that serves a cluster's API has that cluster's admin kubeconfig. With it this part learns who manages the
 //! cluster (Secret `cattle-system/cattle-credentials-*`, with an annotation that asks for this), gets a token of the account `cattle-system/cattle`, tells the
-//! management plane both through `/v3/connect`, and from then on opens the connections that it asks for. A node without
+//! management plane both through `/v3/connect`, under the machine's own credential, and from then on opens the connections that it asks for. A node without
 //! such a kubeconfig pays a look at a path every few seconds.
 //!
 //! Two loops share one value, the [`target::Target`]: [`follow`] keeps it true, [`tunnel`] keeps a tunnel to it. Either
@@ -22,7 +22,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use tokio::sync::watch;
 
-use crate::{host::Host, status::Board};
+use crate::{cluster_ca::ClusterCa, host::Host, status::Board};
 
 /// Where the distributions keep their admin kubeconfig.
 pub const ADMIN_KUBECONFIGS: &[&str] = &["/etc/rancher/k3s/k3s.yaml", "/etc/rancher/rke2/rke2.yaml"];
@@ -38,8 +38,8 @@ pub struct ClusterAgent {
 }
 
 impl ClusterAgent {
-    /// `kubeconfigs` are tried in order. The connection file holds the authority of the management plane; `strict`
-    /// forbids to trust any other.
+    /// `kubeconfigs` are tried in order. The connection file holds the address and the authority of the management plane
+    /// and this machine's own credential, which the tunnel is opened with; `strict` forbids to trust any other authority.
     pub fn new(
         host: Arc<dyn Host>,
         board: Arc<Board>,
@@ -52,6 +52,13 @@ impl ClusterAgent {
             follow: follow::Follow::new(host.clone(), kubeconfigs, tell.clone()),
             tunnel: tunnel::Tunnel::new(host, connection_file, strict, tell),
         }
+    }
+
+    /// Has the cluster's authority reported there.
+    #[must_use]
+    pub fn reporting_to(mut self, cluster_ca: ClusterCa) -> Self {
+        self.follow.report_ca(cluster_ca);
+        self
     }
 
     /// Runs for ever. Dropping it closes the tunnel.

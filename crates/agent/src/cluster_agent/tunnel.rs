@@ -1,6 +1,6 @@
 //! Keeps a tunnel to the target open, and opens what the management plane asks for.
 
-use std::{io, path::PathBuf, sync::Arc, time::Duration};
+use std::{future::Future, io, path::PathBuf, pin::Pin, sync::Arc, time::Duration};
 
 use drover_tunnel::{
     Session,
@@ -13,7 +13,7 @@ use tokio::{
 
 use super::{
     Backoff,
-    target::Target,
+    target::{Door, Target},
     tell::{State, Tell},
 };
 use crate::{
@@ -21,12 +21,16 @@ use crate::{
     host::{BoxIo, Host},
     http::{self as client, Client, UrlError, tls},
     kubeconfig::{self, Access},
+    redact::Redactor,
 };
 
 /// A tunnel that held this long was a good one; what broke it is new.
 const STEADY: Duration = Duration::from_secs(10);
 /// How much of what others say is repeated.
 const LONGEST_TEXT: usize = 300;
+
+/// The future that runs a tunnel to its end.
+type Running = Pin<Box<dyn Future<Output = drover_tunnel::Error> + Send>>;
 
 /// See the module.
 pub(super) struct Tunnel {
@@ -55,6 +59,9 @@ enum Error {
     Request(#[from] http::Error),
     #[error("{}", chain(.0))]
     Tunnel(#[from] drover_tunnel::Error),
+    /// Why not, by server.
+    #[error("{0}")]
+    Nowhere(String),
 }
 
 impl Tunnel {
@@ -94,19 +101,13 @@ impl Tunnel {
 
     /// One tunnel, from its opening to its end. Dropping the future closes it with all its connections.
     async fn hold(&self, target: &Target, backoff: &mut Backoff) -> Error {
-        let opened = async {
-            let (uri, headers) = (target.uri()?, target.headers()?);
-            let io = self.open(target).await?;
-            let dial = Arc::new(HostDial(self.host.clone()));
-            Ok::<_, Error>(drover_tunnel::client::connect(io, &uri, headers, dial).await?)
-        };
-        let (session, run) = match opened.await {
+        let (session, run, server) = match self.connect(target).await {
             Ok(opened) => opened,
             Err(error) => return error,
         };
         let _open = EndOnDrop(session);
         let since = Instant::now();
-        self.tell.tunnel(Some(State::Open(target.credentials.url.authority())));
+        self.tell.tunnel(Some(State::Open(server)));
         let error = run.await;
         if since.elapsed() >= STEADY {
             backoff.reset();
@@ -114,32 +115,65 @@ impl Tunnel {
         error.into()
     }
 
-    /// A TLS connection to the management plane. Its authority is the connection file's; if that did not issue the
-    /// server's certificate, the system's count too, unless verification is strict.
-    async fn open(&self, target: &Target) -> Result<BoxIo, Error> {
+    /// Opens a tunnel at the first door that lets it in.
+    async fn connect(&self, target: &Target) -> Result<(Session, Running, String), Error> {
         // Read anew each time: it may have been renewed.
         let connection = Connection::load(&*self.host, &self.connection_file)?;
         let access = kubeconfig::parse(&connection.kube_config)?;
         if self.strict && access.ca.is_none() {
             return Err(Error::StrictWithoutCa);
         }
-        match self.open_trusting(target, &access, false).await {
+        let mut refusals = Vec::new();
+        for door in target.doors(&access)? {
+            let server = door.url.authority();
+            match self.connect_at(target, &access, &door).await {
+                Ok((session, run)) => return Ok((session, run, server)),
+                Err(error) => refusals.push((server, error)),
+            }
+        }
+        Err(match refusals.len() {
+            1 => refusals.remove(0).1,
+            _ => Error::Nowhere(
+                refusals.iter().map(|(at, why)| format!("{at}: {why}")).collect::<Vec<_>>().join("; "),
+            ),
+        })
+    }
+
+    async fn connect_at(
+        &self,
+        target: &Target,
+        access: &Access,
+        door: &Door,
+    ) -> Result<(Session, Running), Error> {
+        let (uri, headers) = (door.uri()?, target.headers(door.token.as_deref())?);
+        let io = self.open(access, door).await?;
+        let dial = Arc::new(HostDial(self.host.clone()));
+        match drover_tunnel::client::connect(io, &uri, headers, dial).await {
+            Ok((session, run)) => Ok((session, Box::pin(run))),
+            Err(drover_tunnel::Error::Refused { status, body }) => {
+                let mut redactor = Redactor::default();
+                door.token.iter().for_each(|token| redactor.add(token));
+                Err(drover_tunnel::Error::Refused { status, body: redactor.clean(&body) }.into())
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// A TLS connection to the management plane. Its authority is the connection file's; if that did not issue the
+    /// server's certificate, the system's count too, unless verification is strict.
+    async fn open(&self, access: &Access, door: &Door) -> Result<BoxIo, Error> {
+        match self.open_trusting(access, door, false).await {
             Err(Error::Client(error)) if error.is_unknown_issuer() && !self.strict => {
-                self.open_trusting(target, &access, true).await.map_err(|_| error.into())
+                self.open_trusting(access, door, true).await.map_err(|_| error.into())
             }
             other => other,
         }
     }
 
-    async fn open_trusting(
-        &self,
-        target: &Target,
-        access: &Access,
-        system_roots: bool,
-    ) -> Result<BoxIo, Error> {
-        let url = target.credentials.url.clone();
+    async fn open_trusting(&self, access: &Access, door: &Door, system_roots: bool) -> Result<BoxIo, Error> {
         let tls = tls::client_config(access.trust(self.strict, system_roots), None)?;
-        Ok(Client::new(self.host.clone(), url, None, Some(tls))?.open().await?)
+        let name = door.server_name.as_deref();
+        Ok(Client::new(self.host.clone(), door.url.clone(), name, Some(tls))?.open().await?)
     }
 }
 

@@ -33,6 +33,7 @@ use self::{
 };
 use crate::{
     apply::{Applier, PeriodicOutputs},
+    cluster_ca::{ClusterCa, Followed},
     config::Config,
     host::Host,
     probe::Prober,
@@ -75,6 +76,8 @@ pub struct Remote {
     /// Why the last call of this task (not of the watch) failed.
     refused: Option<Refused>,
     upgrade: Upgrade,
+    /// The authority of the cluster that this machine serves, to be reported beside the plan.
+    cluster_ca: Followed,
     /// The secret that a predecessor, which became this program, had decided upon already.
     continues: Option<String>,
 }
@@ -133,8 +136,16 @@ impl Remote {
             said: None,
             refused: None,
             upgrade,
+            cluster_ca: ClusterCa::default().follow(),
             continues,
         }
+    }
+
+    /// Also reports the authority of the cluster that this machine serves.
+    #[must_use]
+    pub fn reporting(mut self, cluster_ca: &ClusterCa) -> Self {
+        self.cluster_ca = cluster_ca.follow();
+        self
     }
 
     /// Runs for ever.
@@ -155,6 +166,7 @@ impl Remote {
                 () = self.prober.changed() => {}
                 done = finished(&mut self.running) => self.finish(done).await,
                 () = self.upgrade.fetched() => {}
+                () = self.cluster_ca.changed() => {}
                 () = time::sleep(wake) => {}
             }
         }

@@ -15,8 +15,14 @@ impl Remote {
         if !self.pending.is_empty() {
             return true;
         }
-        if seen.plan.is_none() || seen.is_pending() {
+        if seen.is_pending() {
             // The commit that comes next says it.
+            return false;
+        }
+        if self.cluster_ca.known().is_some_and(|ca| report::lacks_ca(&seen.data, &ca)) {
+            return true;
+        }
+        if seen.plan.is_none() {
             return false;
         }
         let mut data = Data::from_iter(
@@ -47,6 +53,9 @@ impl Remote {
             }
             if checksum.is_some() && checksum == self.seen.as_ref().and_then(|seen| seen.checksum.clone()) {
                 report::lay_probes(&mut secret.data, &self.prober.statuses(), self.awaits_probes());
+            }
+            if let Some(ca) = self.cluster_ca.known() {
+                report::lay_ca(&mut secret.data, &ca);
             }
             let written = if secret.data == before { Ok(secret) } else { api.put(&secret).await };
             match written {
@@ -110,6 +119,9 @@ impl Remote {
         }
         Report::commit(&secret.uid, checksum, &secret.data).lay_onto(&mut secret.data, Some(checksum));
         report::lay_probes(&mut secret.data, &self.prober.statuses(), self.awaits_probes());
+        if let Some(ca) = self.cluster_ca.known() {
+            report::lay_ca(&mut secret.data, &ca);
+        }
         secret
     }
 }

@@ -224,6 +224,18 @@ pub fn lay_probes(data: &mut Data, statuses: &BTreeMap<String, ProbeStatus>, awa
     }
 }
 
+/// Whether the data name another authority of the cluster, or none.
+pub fn lacks_ca(data: &Data, pem: &[u8]) -> bool {
+    data.get(keys::CLUSTER_CA).is_none_or(|known| known != pem)
+}
+
+/// Lays the authority of the cluster onto the data, if it is another. It is not about a plan: it stays when that changes.
+pub fn lay_ca(data: &mut Data, pem: &[u8]) {
+    if lacks_ca(data, pem) {
+        data.insert(keys::CLUSTER_CA.into(), pem.to_vec());
+    }
+}
+
 fn encode(outputs: Outputs) -> BTreeMap<String, String> {
     outputs.into_iter().map(|(name, bytes)| (name, STANDARD.encode(bytes))).collect()
 }

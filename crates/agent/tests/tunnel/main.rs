@@ -61,7 +61,7 @@ impl Node {
                 "server": manager.url(), "certificate-authority-data": STANDARD.encode(&authority.pem),
             }}],
             "contexts": [{"name": "agent", "context": {"cluster": "agent", "user": "agent"}}],
-            "users": [{"name": "agent", "user": {"token": "t"}}],
+            "users": [{"name": "agent", "user": {"token": "machine-credential"}}],
         });
         let connection =
             json!({"kubeConfig": kubeconfig.to_string(), "namespace": "fleet-default", "secretName": "plan"});
@@ -130,6 +130,11 @@ async fn the_manager_reaches_the_api_through_the_tunnel() {
 
     let (token, params) = node.manager.registrations().remove(0);
     assert_eq!(token, "registration-1");
+    assert_eq!(
+        node.manager.bearers(),
+        [Some("Bearer machine-credential".to_owned())],
+        "the machine's own credential"
+    );
     assert_eq!(params["address"], node.cluster.address.to_string());
     assert_eq!(node.manager.whoami().await.unwrap(), "token-of-cattle-1");
 
@@ -278,6 +283,30 @@ async fn an_agent_that_ends_closes_its_tunnel_and_what_is_in_it() {
     }
 }
 
+/// A Secret of the downstream cluster names another server: the machine's credential is not for that one.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_machines_credential_goes_to_its_own_management_plane_only() {
+    let node = Node::new().await;
+    let other = Manager::start_with(node.manager.authority.clone()).await;
+    node.cluster.make_account();
+    node.cluster.put_credentials("cattle-credentials-1", OLD, &other.url(), "registration-1");
+    node.become_server();
+    // Its own management plane may be known by another address by now: it is asked first.
+    node.connected().await;
+    node.shows(&format!("connected to {}", node.manager.address)).await;
+    assert_eq!(node.manager.bearers(), [Some("Bearer machine-credential".to_owned())]);
+    assert_eq!(other.attempts(), 0);
+    // The other one is asked when its own does not take the tunnel, and sees no credential of the machine.
+    node.manager.refuse(Some((403, "not with machine-credential")));
+    node.manager.disconnect();
+    node.until("connected to the other", |_| other.is_connected()).await;
+    assert!(other.bearers().iter().all(Option::is_none), "{:?}", other.bearers());
+    other.refuse(Some((403, "not here either")));
+    other.disconnect();
+    node.shows("not with [redacted]; ").await;
+    node.shows("not here either").await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_binary_keeps_a_tunnel_and_shows_it() {
     let (manager, cluster, api) = (Manager::start().await, Downstream::start().await, Api::new());
@@ -296,6 +325,9 @@ async fn the_binary_keeps_a_tunnel_and_shows_it() {
         sleep(Duration::from_millis(10)).await;
     }
     assert_eq!(manager.whoami().await.unwrap(), "token-of-cattle-1");
+    // The authority that it registers is also in its plan secret, and nothing else there changed.
+    api.until_text("cluster-ca", &cluster.authority.pem).await;
+    api.until_text("plan-state", "succeeded").await;
     let status = String::from_utf8(machine.command(&["status"]).output().unwrap().stdout).unwrap();
     assert!(status.contains(&format!("tunnel        connected to {}", manager.address)), "{status}");
     let log = machine.log();

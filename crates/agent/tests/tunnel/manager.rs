@@ -34,6 +34,8 @@ pub struct Manager {
 struct State {
     /// Every registration token and its parameters, in order.
     registrations: Vec<(String, Value)>,
+    /// The `Authorization` of every attempt, in order.
+    bearers: Vec<Option<String>>,
     attempts: usize,
     down: bool,
     refusal: Option<(u16, String)>,
@@ -41,10 +43,15 @@ struct State {
 
 impl Manager {
     pub async fn start() -> Self {
+        Self::start_with(Arc::new(Authority::new())).await
+    }
+
+    /// Another one of the same authority.
+    pub async fn start_with(authority: Arc<Authority>) -> Self {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let manager = Self {
             registry: Registry::default(),
-            authority: Arc::new(Authority::new()),
+            authority,
             address: listener.local_addr().unwrap(),
             state: Arc::default(),
         };
@@ -96,6 +103,10 @@ impl Manager {
         self.state.lock().unwrap().registrations.clone()
     }
 
+    pub fn bearers(&self) -> Vec<Option<String>> {
+        self.state.lock().unwrap().bearers.clone()
+    }
+
     pub fn is_connected(&self) -> bool {
         self.registry.is_connected(CLIENT)
     }
@@ -111,6 +122,8 @@ impl Manager {
         {
             let mut state = self.state.lock().unwrap();
             state.attempts += 1;
+            let bearer = request.headers().get("authorization");
+            state.bearers.push(bearer.map(|value| value.to_str().unwrap().to_owned()));
             if let Some((code, text)) = &state.refusal {
                 let mut refused = Response::new(Full::from(text.clone()));
                 *refused.status_mut() = StatusCode::from_u16(*code).unwrap();

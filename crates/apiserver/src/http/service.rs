@@ -193,7 +193,8 @@ impl ApiService {
 }
 
 fn route<'a>(shared: &'a Shared, info: &RequestInfo) -> Option<&'a Arc<dyn Route>> {
-    let answers = |route: &&Arc<dyn Route>| route.paths().iter().any(|known| pattern::matches(known, &info.path));
+    let answers =
+        |route: &&Arc<dyn Route>| route.paths().iter().any(|known| pattern::matches(known, &info.path));
     shared.plugins.routes.iter().find(answers)
 }
 

@@ -18,6 +18,7 @@ use crate::controlplane::planner::write::rfc3339;
 use crate::keys::{annotations, labels};
 use crate::owner::owner_name;
 use crate::registration::connect::{Connect, NOTE_LIMIT};
+use crate::registration::machines::machine_of_account;
 use crate::store::Store;
 
 /// Index of token secrets by what a machine presents.
@@ -88,7 +89,7 @@ impl Connect {
                 && secret.annotations().get("kubernetes.io/service-account.uid")
                     == account.metadata.uid.as_ref()
         })?;
-        let machine = self.machine_of_account(&account)?;
+        let machine = machine_of_account(store, &account)?;
         Some((secret, machine))
     }
 

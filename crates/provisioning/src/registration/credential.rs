@@ -1,12 +1,10 @@
 //! The one credential a machine gets: the token of the account that may touch its plan secret, in a kubeconfig.
 
-use std::sync::Arc;
-
 use drover_api::capi::v1beta2::Machine;
 use drover_plan::keys::AGENT_OWNED;
 use drover_runtime::{Error, ObjectKey};
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
+use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -16,8 +14,8 @@ use crate::bootstrap::objects;
 use crate::bootstrap::script::registration_token;
 use crate::controlplane::planner::node::base64_encode;
 use crate::keys::{annotations, labels};
-use crate::owner::owner_name;
 use crate::registration::connect::{Call, Connect};
+use crate::registration::machines::machine_of_account;
 
 /// An answer that was lost can be asked for again this long after the Machine was made.
 const LOST_ANSWER: SignedDuration = SignedDuration::from_mins(10);
@@ -30,15 +28,6 @@ pub(super) struct Credential {
 }
 
 impl Connect {
-    pub(super) fn machine_of_account(&self, account: &ServiceAccount) -> Option<Arc<Machine>> {
-        let store = &self.context.store;
-        let namespace = account.namespace()?;
-        let bootstrap = owner_name(&account.metadata, "rke.cattle.io", "RKEBootstrap")?;
-        let bootstrap = store.bootstraps.get(&ObjectKey::new(&namespace, bootstrap))?;
-        let machine = owner_name(&bootstrap.metadata, "cluster.x-k8s.io", "Machine")?;
-        store.machines.get(&ObjectKey::new(namespace, machine))
-    }
-
     /// The plan account's credential; its token is made if it is not there yet.
     pub(super) async fn credential(
         &self,
@@ -52,8 +41,8 @@ impl Connect {
         let Some(account) = self.waiters.wait(&key, deadline, || store.accounts.get(&key)).await else {
             return Ok(None);
         };
-        let owned =
-            self.machine_of_account(&account).is_some_and(|owner| owner.metadata.uid == machine.metadata.uid);
+        let owned = machine_of_account(store, &account)
+            .is_some_and(|owner| owner.metadata.uid == machine.metadata.uid);
         let is_plan =
             account.labels().get(labels::SERVICE_ACCOUNT_ROLE).is_some_and(|role| role == labels::ROLE_PLAN);
         if !owned || !is_plan {

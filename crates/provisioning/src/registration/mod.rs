@@ -7,6 +7,7 @@ pub mod check;
 pub mod command;
 pub mod connect;
 mod credential;
+pub mod machines;
 pub mod rate;
 pub mod roles;
 pub mod terms;

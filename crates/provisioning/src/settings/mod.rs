@@ -41,6 +41,8 @@ pub struct Settings {
     pub bootstrap_token_long_ttl: SignedDuration,
     /// Registration tokens that are bound to no roles, as Rancher's are, register machines.
     pub registration_unscoped_tokens: bool,
+    /// A registration token alone opens the tunnel of a provisioned cluster, as long as no machine has registered it.
+    pub tunnel_registration_token: bool,
     /// `HTTP_PROXY` and the like, handed to drivers.
     pub proxy_env: Vec<(String, String)>,
     /// Limits of connections to the server's port.
@@ -81,6 +83,7 @@ impl Default for Settings {
             bootstrap_token_short_ttl: SignedDuration::from_secs(30),
             bootstrap_token_long_ttl: SignedDuration::from_mins(30),
             registration_unscoped_tokens: true,
+            tunnel_registration_token: false,
             proxy_env: Vec::new(),
             connections: Connections::default(),
         }
@@ -126,6 +129,9 @@ impl Settings {
             "connection-handshake-timeout" => self.connections.handshake = Some(timeout(value)?),
             "connection-header-timeout" => self.connections.headers = Some(timeout(value)?),
             "connection-idle-timeout" => self.connections.idle = Some(timeout(value)?),
+            "tunnel-registration-token" => {
+                self.tunnel_registration_token = one_of(value, &["true", "false"])? == "true";
+            }
             _ => return Err(Refused::Unknown),
         }
         Ok(())
@@ -221,6 +227,7 @@ mod tests {
             ("connection-handshake-timeout", "5s", "0s"),
             ("connection-header-timeout", "1m", "soon"),
             ("connection-idle-timeout", "10m", "25h"),
+            ("tunnel-registration-token", "true", "yes"),
         ] {
             let mut settings = Settings::default();
             assert_eq!(settings.set(name, good), Ok(()), "{name}");
