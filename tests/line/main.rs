@@ -10,6 +10,7 @@
 mod bootstrap;
 mod crash;
 mod datacenter;
+mod garbage;
 mod hands;
 mod k3s;
 mod life;

@@ -137,16 +137,19 @@ async fn refused(objects: &Objects) {
     objects
         .create(json!({
             "apiVersion": PROVISIONING.0, "kind": "Cluster", "metadata": {"namespace": "default", "name": "bad"},
-            "spec": {"kubernetesVersion": "v9", "rkeConfig": {"machinePools": [
+            "spec": {"kubernetesVersion": "v9.0.0+k3s1", "rkeConfig": {"machinePools": [
                 {"name": "none", "machineConfigRef": {"kind": "LocalConfig", "name": "missing"}},
             ]}},
         }))
         .await;
     let events = tells(objects, PROVISIONING, "bad", &["InvalidSpec"]).await;
     let said = message(&events, "InvalidSpec");
-    for part in
-        ["spec.kubernetesVersion", "machinePools[0] (none): at least one of etcdRole", "default/missing"]
-    {
+    for part in [
+        "spec.kubernetesVersion",
+        "machinePools[0] (none): at least one of etcdRole",
+        "default/missing",
+        "no pool with machines has etcdRole and controlPlaneRole and workerRole",
+    ] {
         assert!(said.contains(part), "{part}: {said}");
     }
     let cluster = objects.get(PROVISIONING.0, "Cluster", "default", "bad").await.unwrap();

@@ -14,6 +14,8 @@ use crate::init::template::CONFIG_API_VERSION;
 use crate::machine::drivers::driver_name;
 use crate::machine::schema::kind_prefix;
 
+pub use crate::init::never::{Never, refusals};
+pub use crate::init::pools::missing_roles;
 pub use crate::init::schemas::keep as keep_schemas;
 
 /// Namespace of the credentials that every cluster may refer to.

@@ -303,6 +303,51 @@ async fn a_pool_can_be_removed_by_server_side_apply_though_its_fields_were_recor
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_that_can_never_work_is_refused_with_every_field_in_one_answer() {
+    let world = World::start().await;
+    let clusters = world.clusters();
+    let refused = async |name: &str, version: &str, pool: Value| {
+        let cluster = json!({
+            "apiVersion": "provisioning.cattle.io/v1", "kind": "Cluster", "metadata": {"name": name},
+            "spec": {"kubernetesVersion": version, "rkeConfig": {"machinePools": [pool]}},
+        });
+        let answer = clusters.create(&PostParams::default(), &serde_json::from_value(cluster).unwrap()).await;
+        let Err(kube::Error::Api(status)) = answer else { panic!("not refused: {answer:?}") };
+        assert_eq!((status.code, status.reason.as_str()), (422, "Invalid"), "{status:?}");
+        let causes = status.details.map(|details| details.causes).unwrap_or_default();
+        causes.into_iter().map(|cause| (cause.field, cause.message)).collect::<Vec<_>>()
+    };
+    let pool = |name: &str, kind: &str| json!({"name": name, "quantity": 1, "workerRole": true, "machineConfigRef": {"kind": kind, "name": "w"}});
+    let causes = refused("c-abcde", "v1.34.1", pool("A_B", "Banana")).await;
+    let fields: Vec<&str> = causes.iter().map(|(field, _)| field.as_str()).collect();
+    let of_pool = "spec.rkeConfig.machinePools[0]";
+    let wanted = [
+        "metadata.name",
+        "spec.kubernetesVersion",
+        &format!("{of_pool}.name"),
+        &format!("{of_pool}.machineConfigRef.kind"),
+    ];
+    assert_eq!(fields, wanted, "{causes:?}");
+    assert!(causes[1].1.contains("such as v1.34.1+k3s1"), "{causes:?}");
+
+    let mut many = pool("w", "LocalConfig");
+    many["quantity"] = json!(1_u64 << 40);
+    let causes = refused("demo", "v1.34.1+k3s1", many).await;
+    assert_eq!(causes[0].0, format!("{of_pool}.quantity"), "{causes:?}");
+    assert!(causes[0].1.contains("1099511627776") && causes[0].1.contains("int32"), "{causes:?}");
+
+    // A version that is only unknown today is stored, and what is stored can be changed and deleted.
+    world.make_cluster().await;
+    let newer = merge(json!({"spec": {"kubernetesVersion": "v1.99.0+k3s1"}}));
+    clusters.patch("demo", &PatchParams::default(), &newer).await.unwrap();
+    let answer = clusters
+        .patch("demo", &PatchParams::default(), &merge(json!({"spec": {"kubernetesVersion": "latest"}})))
+        .await;
+    assert!(matches!(&answer, Err(kube::Error::Api(status)) if status.code == 422), "{answer:?}");
+    clusters.delete("demo", &DeleteParams::default()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_namespace_with_a_cluster_stays() {
     let world = World::start().await;
     let namespaces = world.api("", "v1", "Namespace", "");
@@ -346,10 +391,10 @@ async fn an_agent_changes_only_the_data_of_its_plan_secret() {
     taken["metadata"]["annotations"] = json!({"other": "mine"});
     taken["metadata"]["finalizers"] = json!(["evil.io/stay"]);
     taken["immutable"] = json!(true);
-    taken["data"] = json!({"plan-state": "c3VjY2VlZGVk"});
+    taken["data"] = json!({"plan-state": "c3VjY2VlZGVk", "plan": "e30=", "appliedPlan": "e30="});
     let taken = serde_json::from_value(taken).unwrap();
     let written = json!(agents.replace("w-machine-plan", &PostParams::default(), &taken).await.unwrap());
-    assert_eq!(written["data"]["plan-state"], "c3VjY2VlZGVk");
+    assert_eq!(written["data"], json!({"plan-state": "c3VjY2VlZGVk"}), "the plan is the server's");
     let metadata = &written["metadata"];
     assert_eq!(metadata["labels"], json!({"rke.cattle.io/worker-role": "true"}));
     assert_eq!(metadata["annotations"], json!({"note": "kept"}));

@@ -102,6 +102,7 @@ pub fn generate(cluster: &Cluster, around: &Surroundings) -> Result<Generated, G
         objects.extend(pools::health_check(namespace, name, pool));
     }
     if !problems.is_empty() {
+        problems.extend(pools::missing_roles(config));
         // All of them: who puts one right should not learn of the next only then.
         return Err(GenerateError::Invalid(problems.join("; ")));
     }

@@ -6,6 +6,7 @@ pub mod generate;
 pub mod kubeconfig;
 pub mod log;
 pub mod names;
+pub mod never;
 pub mod nodemarks;
 pub mod objectset;
 pub mod pools;

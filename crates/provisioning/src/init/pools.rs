@@ -75,7 +75,7 @@ pub fn problems(config: &RKEConfig) -> Vec<String> {
     found
 }
 
-const DNS_LABEL: &str =
+pub(super) const DNS_LABEL: &str =
     "name must be at most 63 lower-case letters, digits and '-', and begin and end with a letter or digit";
 
 /// Pools become parts of names and values of labels.
@@ -86,6 +86,27 @@ pub(super) fn is_dns_label(name: &str) -> bool {
         && bytes.iter().all(|byte| inner(*byte) || *byte == b'-')
         && bytes.first().is_some_and(|byte| inner(*byte))
         && bytes.last().is_some_and(|byte| inner(*byte))
+}
+
+/// The roles that no pool gives a machine. Machines that people bring themselves may have them, so that alone it is no
+/// mistake.
+pub fn missing_roles(config: &RKEConfig) -> Option<String> {
+    let pools = || config.machine_pools.iter().filter(|pool| pool.quantity != Some(0));
+    let roles: [(&str, fn(&RKEMachinePool) -> bool); 3] = [
+        ("etcdRole", |pool| pool.etcd_role),
+        ("controlPlaneRole", |pool| pool.control_plane_role),
+        ("workerRole", |pool| pool.worker_role),
+    ];
+    let missing: Vec<&str> =
+        roles.into_iter().filter(|(_, has)| !pools().any(has)).map(|(name, _)| name).collect();
+    if missing.is_empty() || config.machine_pools.is_empty() {
+        return None;
+    }
+    let names = missing.join(" and ");
+    Some(format!(
+        "spec.rkeConfig.machinePools: no pool with machines has {names}, without which the cluster does not start: set \
+         {names} to true in a pool with a quantity of at least 1, or register machines of your own with the role"
+    ))
 }
 
 /// The only distribution there is keeps its state in one server: a second one would begin an empty cluster of its own.

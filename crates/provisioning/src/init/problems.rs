@@ -35,7 +35,7 @@ pub fn problems(cluster: &Cluster, live: Option<&DataDirectories>) -> Vec<String
 }
 
 /// A cluster's name becomes part of other names and the value of labels.
-fn name_problem(cluster: &Cluster) -> Option<String> {
+pub(super) fn name_problem(cluster: &Cluster) -> Option<String> {
     let name = cluster.metadata.name.as_deref().unwrap_or_default();
     if name.len() > 63 {
         return Some(format!(

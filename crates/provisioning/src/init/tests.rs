@@ -214,6 +214,24 @@ fn a_cluster_without_rke_config_says_that_it_is_not_imported_and_what_to_set() {
 }
 
 #[test]
+fn a_missing_role_is_told_beside_what_else_is_wrong() {
+    let mut workers = cluster();
+    let pools = &mut workers.spec.rke_config.as_mut().unwrap().machine_pools;
+    pools.remove(0);
+    assert!(generate(&workers, &surroundings()).is_ok(), "people may bring the control plane themselves");
+    let mut around = surroundings();
+    around.configs.clear();
+    let message = refusal(&workers, &around);
+    assert!(message.contains("LocalConfig default/nc-w does not exist"), "{message}");
+    assert!(message.contains("no pool with machines has etcdRole and controlPlaneRole, "), "{message}");
+    assert!(message.contains("set etcdRole and controlPlaneRole to true in a pool"), "{message}");
+    let mut none = cluster();
+    none.spec.rke_config.as_mut().unwrap().machine_pools[1].quantity = Some(0);
+    assert!(refusal(&none, &around).contains("no pool with machines has workerRole, "));
+    assert!(!refusal(&cluster(), &around).contains("no pool with machines"));
+}
+
+#[test]
 fn a_missing_config_or_driver_is_named() {
     let mut around = surroundings();
     around.configs.remove(&("LocalConfig".to_owned(), "nc-cp".to_owned()));
@@ -253,6 +271,8 @@ fn all_problems_are_told_at_once_each_with_its_field() {
             "spec.rkeConfig.machinePools[2]: drainBeforeDeleteTimeout \"soon\" is not a duration like 10m",
             "spec.rkeConfig.machinePools[0] (cp): machineConfigRef: LocalConfig default/none does not exist",
             "spec.rkeConfig.machinePools[1] (w): cloudCredentialSecretName: Secret keys does not exist",
+            "spec.rkeConfig.machinePools: no pool with machines has workerRole, without which the cluster does not start: set \
+             workerRole to true in a pool with a quantity of at least 1, or register machines of your own with the role",
         ]
     );
     assert!(!message.contains('\n'));

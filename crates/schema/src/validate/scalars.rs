@@ -61,7 +61,8 @@ pub(super) fn number(
             }
             None => format!("Checked value must be of type integer (default format) in {path}"),
         };
-        errors.push(FieldError::invalid(&Path::root(), "", text));
+        // Upstream names the field only in the text, and neither it nor the value where people and programs look.
+        errors.push(FieldError::invalid(path, value(), text));
     }
     if let Some((max, exclusive)) = &v.maximum {
         let (exceeds, words) = match exclusive {

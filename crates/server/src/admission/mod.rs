@@ -19,6 +19,7 @@ pub fn hooks() -> Vec<Arc<dyn Admission>> {
     vec![
         Arc::new(capi::ClusterApi),
         Arc::new(provisioning::PlanSecrets),
+        Arc::new(provisioning::Possible),
         Arc::new(provisioning::RecordedSchemas),
         Arc::new(settings::Usable),
         Arc::new(provisioning::Twins),

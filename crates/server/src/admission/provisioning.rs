@@ -7,7 +7,7 @@ use drover_api::provisioning::v1::Cluster;
 use drover_api::secret_types::MACHINE_PLAN;
 use drover_apiserver::admission::{Admission, AdmissionRequest, Operation};
 use drover_apiserver::registry::Resource;
-use drover_apiserver::status::Status;
+use drover_apiserver::status::{FieldError, Status};
 use drover_provisioning::admission as rules;
 use drover_runtime::ObjectKey;
 use futures::future::BoxFuture;
@@ -41,6 +41,42 @@ impl Admission for RecordedSchemas {
             rules::keep_schemas(object, old);
         }
         Box::pin(async { Ok(()) })
+    }
+}
+
+/// Refuses a Cluster with what can never work, instead of telling it in the status.
+pub(super) struct Possible;
+
+impl Admission for Possible {
+    fn name(&self) -> &str {
+        "possible-clusters"
+    }
+
+    fn handles(&self, operation: Operation, resource: &Resource, subresource: &str) -> bool {
+        operation != Operation::Delete && subresource.is_empty() && is::<Cluster>(resource)
+    }
+
+    fn validate<'a>(
+        &'a self,
+        request: &'a AdmissionRequest<'a>,
+        object: Option<&'a Value>,
+    ) -> BoxFuture<'a, Result<(), Status>> {
+        // An object that does not parse is left to the schema, which says why.
+        let Some(new) = object.and_then(typed::<Cluster>) else { return Box::pin(async { Ok(()) }) };
+        let old: Option<Cluster> = request.old.and_then(typed);
+        if let Some(missing) = new.spec.rke_config.as_ref().and_then(rules::missing_roles) {
+            request.warnings.add(missing);
+        }
+        let errors: Vec<FieldError> = rules::refusals(&new, old.as_ref())
+            .into_iter()
+            .map(|never| FieldError::invalid(never.field, &never.value, never.why))
+            .collect();
+        let judged = if errors.is_empty() {
+            Ok(())
+        } else {
+            Err(Status::invalid(request.resource.group_kind(), request.name, &errors))
+        };
+        Box::pin(async move { judged })
     }
 }
 

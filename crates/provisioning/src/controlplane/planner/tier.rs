@@ -295,7 +295,7 @@ pub fn status_message(entry: &Entry) -> String {
     if node.failed && !node.in_sync {
         return with_reason("failure while applying plan", &node.failure);
     }
-    if !node.healthy {
+    if !node.unhealthy.is_empty() {
         return format!("waiting for probes: {}", probe_names(&node.unhealthy));
     }
     if node.in_sync { String::new() } else { "waiting for plan to be applied".to_owned() }

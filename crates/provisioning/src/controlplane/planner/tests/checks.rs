@@ -87,7 +87,8 @@ fn control_plane_check_2_no_worker() {
     world.settle();
     assert_eq!(
         world.message(),
-        "Unknown waiting for at least one control plane, etcd, and worker node to be registered"
+        "Unknown waiting for at least one control plane, etcd, and worker node to be registered: no machine is worker \
+         yet"
     );
     assert!(written(&world).is_empty());
 }
