@@ -3,10 +3,10 @@
 //! Agents of a whole site share one address behind NAT, and so may an attacker and an administrator. Therefore:
 //!
 //! * Only connections without a known caller count.
-//! * A new connection takes the place of the oldest one without a request in flight. If the port is full, the address
-//!   with the most such connections loses one, so that other addresses get in at once.
-//! * At most half of the places are for connections on which an anonymous request was answered. The other half is for
-//!   those that have said nothing yet, and these have a short deadline.
+//! * A new connection replaces the oldest one of its address that has no request in flight. If the total is reached, it
+//!   replaces one of the address with the most such connections, so that other addresses can connect at once.
+//! * At most half of the connections may be ones on which an anonymous request was answered. The other half is reserved
+//!   for new connections, which have a short deadline for their first request.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
@@ -20,8 +20,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::limits::Limits;
 
-/// How long a connection has before a new one of an address that has as many takes its place: else a flood would keep
-/// every handshake from its end.
+/// A connection younger than this is not replaced by one of the same address, or of one that has as many: otherwise no
+/// handshake would be completed during a flood.
 const GRACE: Duration = Duration::from_millis(500);
 /// How often it is logged that connections are refused.
 const TOLD_EVERY: Duration = Duration::from_secs(60);
@@ -326,6 +326,16 @@ mod tests {
         gate.set_limits(Limits { per_address: 6, total: 8, ..Limits::default() });
         assert_eq!(gate.counts(), Counts { unknown: 8, refused: 0, evicted: 12, expired: 0 });
         assert!(!all[0].evicted.is_cancelled(), "it has a request in flight");
+    }
+
+    #[test]
+    fn without_descriptors_an_idle_connection_of_the_heaviest_address_is_closed() {
+        let (gate, now) = (gate(10, 20), Instant::now());
+        let other = gate.admit(from(2), now).unwrap();
+        let flood: Vec<_> = (0..3).map(|_| gate.admit(from(1), now).unwrap()).collect();
+        gate.make_room(now);
+        assert!(flood[0].evicted.is_cancelled() && !flood[1].evicted.is_cancelled());
+        assert!(!other.evicted.is_cancelled());
     }
 
     #[test]

@@ -180,6 +180,9 @@ async fn front(api: Api, dir: &std::path::Path, tls: Arc<rustls::ServerConfig>) 
     let address = listener.local_addr().unwrap();
     let handler = move |request: http::Request<drover_https::Incoming>| {
         let (api, registry) = (api.clone(), registry.clone());
+        if let Some(peer) = request.extensions().get::<drover_https::Peer>() {
+            peer.recognise();
+        }
         async move {
             if request.uri().path().starts_with("/v2/") {
                 let answer = registry.answer(request.method(), request.uri(), request.headers()).await;

@@ -10,12 +10,14 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use drover_testkit::images::{self, Image};
 use http::{Request, Response, StatusCode, header};
-use http_body_util::{BodyExt as _, Full, StreamBody, combinators::UnsyncBoxBody};
+use http_body_util::combinators::{BoxBody, UnsyncBoxBody};
+use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::Frame;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 type Body = UnsyncBoxBody<Bytes, std::io::Error>;
+type Asked = Request<BoxBody<Bytes, hyper::Error>>;
 
 /// What one request is answered with, instead of what it asks for.
 #[derive(Clone)]
@@ -74,13 +76,14 @@ impl Fake {
             stop: CancellationToken::new(),
         };
         let (serving, stop) = (fake.clone(), fake.stop.clone());
-        let handler = move |request: Request<()>| {
+        let handler = move |request: Asked| {
             let fake = serving.clone();
             async move { fake.answer(request).await }
         };
         match tls {
             Some(tls) => {
-                let handler = move |request: Request<drover_https::Incoming>| handler(request.map(|_| ()));
+                let handler =
+                    move |request: Request<drover_https::Incoming>| handler(request.map(BodyExt::boxed));
                 tokio::spawn(drover_https::serve(listener, tls, handler, stop));
             }
             None => {
@@ -94,7 +97,7 @@ impl Fake {
                         let handler = handler.clone();
                         let service =
                             hyper::service::service_fn(move |request: Request<hyper::body::Incoming>| {
-                                let answer = handler(request.map(|_| ()));
+                                let answer = handler(request.map(BodyExt::boxed));
                                 async move { Ok::<_, std::convert::Infallible>(answer.await) }
                             });
                         let io = hyper_util::rt::TokioIo::new(stream);
@@ -157,7 +160,7 @@ impl Fake {
         self.seen().iter().filter(|seen| seen.line.contains(part)).count()
     }
 
-    async fn answer(&self, request: Request<()>) -> Response<Body> {
+    async fn answer(&self, request: Asked) -> Response<Body> {
         let text = |name| request.headers().get(name).map(|value| value.to_str().unwrap().to_owned());
         let (authorization, range) = (text(header::AUTHORIZATION), text(header::RANGE));
         let line = format!("{} {}", request.method(), request.uri());

@@ -10,7 +10,7 @@ use std::{
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full, StreamBody, combinators::UnsyncBoxBody};
-use hyper::body::{Frame, Incoming};
+use hyper::body::Frame;
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
@@ -22,7 +22,11 @@ const EVENT: &[u8] = br#"{"type":"MODIFIED","object":{"kind":"Secret","apiVersio
 
 impl Api {
     /// Answers a call, or breaks off the connection.
-    pub async fn answer(&self, request: Request<Incoming>) -> io::Result<Response<Body>> {
+    pub async fn answer<B>(&self, request: Request<B>) -> io::Result<Response<Body>>
+    where
+        B: hyper::body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
         if self.is_down() {
             return Err(io::ErrorKind::ConnectionReset.into());
         }
@@ -78,11 +82,11 @@ impl Api {
         }
     }
 
-    async fn pass_on(
-        &self,
-        call: Option<Call>,
-        mut request: Request<Incoming>,
-    ) -> io::Result<Response<Body>> {
+    async fn pass_on<B>(&self, call: Option<Call>, mut request: Request<B>) -> io::Result<Response<Body>>
+    where
+        B: hyper::body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
         // Answers are read and cut here, which is for those that are not compressed.
         request.headers_mut().remove(http::header::ACCEPT_ENCODING);
         match call {
@@ -107,7 +111,7 @@ impl Api {
     }
 
     /// What the agent asks for; `None` for what it should not.
-    fn call(&self, request: &Request<Incoming>) -> Option<Call> {
+    fn call<B>(&self, request: &Request<B>) -> Option<Call> {
         let all = format!("/api/v1/namespaces/{NAMESPACE}/secrets");
         let one = format!("{all}/{}", self.inner.name);
         let path = request.uri().path();
@@ -123,7 +127,7 @@ impl Api {
     }
 
     /// What the management plane's port has beside the API.
-    fn asset(&self, request: &Request<Incoming>) -> Response<Body> {
+    fn asset<B>(&self, request: &Request<B>) -> Response<Body> {
         assert!(!request.headers().contains_key("authorization"), "assets need no credential");
         let name = request.uri().path().trim_start_matches("/assets/");
         match self.notes(|notes| notes.assets.get(name).cloned()) {
