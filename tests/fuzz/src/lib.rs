@@ -6,6 +6,7 @@
 
 mod install;
 pub mod mutate;
+mod patches;
 pub mod seeds;
 mod watch;
 
@@ -24,6 +25,7 @@ use drover_agent::kubeconfig;
 use drover_plan::{PeriodicInstructionOutput, Plan};
 
 pub use install::install_args;
+pub use patches::{applied, json_patches, merge_patches, strategic_patches};
 pub use watch::watch_lines;
 
 /// A plan: what is read and written again is the same plan, and writing its files panics on nothing.
