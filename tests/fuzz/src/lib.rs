@@ -7,6 +7,7 @@
 mod install;
 pub mod mutate;
 mod registration;
+mod patches;
 pub mod seeds;
 mod tunnel;
 mod watch;
@@ -28,6 +29,7 @@ use drover_plan::{PeriodicInstructionOutput, Plan};
 pub use install::install_args;
 pub use registration::registration_headers;
 pub use tunnel::{tunnel_frame, tunnel_session, tunnel_upgrade};
+pub use patches::{applied, json_patches, merge_patches, strategic_patches};
 pub use watch::watch_lines;
 
 /// A plan: what is read and written again is the same plan, and writing its files panics on nothing.

@@ -6,6 +6,7 @@ use http::{Response, StatusCode};
 use serde_json::{Value, json};
 
 use super::decode::{self, Decoded};
+use super::heavy::HEAVY_FROM;
 use super::negotiate::{Form, Offer, negotiate};
 use super::respond::{Renderer, json_response, value_response};
 use super::service::Call;
@@ -125,6 +126,11 @@ async fn list(call: &Call<'_>, resource: &Arc<Resource>) -> Result<Response<ApiB
     let renderer = renderer(call, resource, true)?;
     let options = call.query.list(resource)?;
     let page = call.shared.objects.list(resource, range(call, resource), &options).await?;
+    // Stored bytes go out as they are; any other form is made of every object.
+    let large = page.items.iter().map(|item| item.bytes().len()).sum::<usize>() > HEAVY_FROM;
+    if large && !call.heavy && !renderer.sends_stored_bytes() {
+        return call.shared.heavy.run(async move { renderer.list(page).await }).await;
+    }
     renderer.list(page).await
 }
 

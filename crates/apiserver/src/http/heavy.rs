@@ -6,10 +6,13 @@ use std::sync::Arc;
 
 use tokio::sync::Semaphore;
 
+use super::memory::{self, Trim};
 use crate::status::Status;
 
 /// Bodies, stored objects and answers above this are heavy. Below it, a request takes less than a millisecond or two.
 pub(super) const HEAVY_FROM: usize = 32 << 10;
+/// A selector above this is compared with every object for long.
+pub(super) const LONG_QUERY: usize = 2 << 10;
 
 /// How many heavy requests run at the same time; each may take some hundred MiB for a moment.
 const AT_ONCE: usize = 4;
@@ -18,11 +21,13 @@ const AT_ONCE: usize = 4;
 #[derive(Clone)]
 pub(super) struct Heavy {
     places: Arc<Semaphore>,
+    trim: Trim,
 }
 
 impl Default for Heavy {
     fn default() -> Self {
-        Self { places: Arc::new(Semaphore::new(AT_ONCE)) }
+        memory::keep_large_pieces_apart();
+        Self { places: Arc::new(Semaphore::new(AT_ONCE)), trim: Trim::default() }
     }
 }
 
@@ -41,7 +46,9 @@ impl Heavy {
             drop(place);
             done
         });
-        match done.await {
+        let done = done.await;
+        self.trim.soon();
+        match done {
             Ok(done) => done,
             Err(error) => match error.try_into_panic() {
                 Ok(panic) => std::panic::resume_unwind(panic),

@@ -3,6 +3,7 @@
 //! `service.rs` has the filters around every request, `handlers.rs` the verbs.
 
 mod body;
+mod compress;
 mod decode;
 mod discovery;
 mod fairness;
@@ -10,6 +11,7 @@ mod handlers;
 mod heavy;
 mod incoming;
 mod info;
+mod memory;
 mod negotiate;
 mod patching;
 mod paths;

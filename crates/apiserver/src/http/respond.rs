@@ -146,6 +146,11 @@ impl Renderer {
         )
     }
 
+    /// Whether lists are stored bytes, one after the other.
+    pub(crate) fn sends_stored_bytes(&self) -> bool {
+        self.plain() && self.form.shape == Shape::Object
+    }
+
     fn plain(&self) -> bool {
         self.form.encoding == Encoding::Json && !self.pretty
     }

@@ -9,13 +9,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, HeaderValue, USER_AGENT, VARY};
+use http::header::{ACCEPT_ENCODING, HeaderValue, USER_AGENT};
 use http::request::Parts;
 use http::{Request, Response};
 use tokio::sync::watch;
 
+use super::compress::compress;
 use super::fairness::Fairness;
-use super::heavy::{HEAVY_FROM, Heavy};
+use super::heavy::{HEAVY_FROM, Heavy, LONG_QUERY};
 use super::incoming::{InFlight, Incoming};
 use super::info::RequestInfo;
 use super::query::{Query, go_duration};
@@ -28,8 +29,6 @@ use crate::status::{GroupName, Status};
 
 /// Requests that are no watch end after this, unless `?timeout=` says less.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
-/// Answers above this are compressed for those who ask.
-const GZIP_FROM: usize = 128 << 10;
 /// All warnings of an answer together; beyond this each is cut.
 const WARNING_BUDGET: usize = 4 << 10;
 const WARNING_CUT: usize = 256;
@@ -59,6 +58,8 @@ pub(super) struct Call<'a> {
     pub(super) query: &'a Query,
     pub(super) user: UserInfo,
     pub(super) warnings: &'a Warnings,
+    /// Whether it runs among the heavy ones; a second place there could be waited for without end.
+    pub(super) heavy: bool,
 }
 
 impl Call<'_> {
@@ -151,6 +152,7 @@ impl ApiService {
         let turn = shared.fairness.enter(&info, &user)?;
         let body = body.read(&parts, &shared.in_flight).await?;
         let heavy = body.bytes.len() > HEAVY_FROM
+            || parts.uri.query().is_some_and(|query| query.len() > LONG_QUERY)
             || (info.verb == "patch" && heavy::may_multiply(&body.bytes))
             || self.changes_large_object(&info);
         let shared = shared.clone();
@@ -166,6 +168,7 @@ impl ApiService {
                 query: &query,
                 user,
                 warnings: &warnings,
+                heavy,
             };
             answer(call).await
         };
@@ -285,32 +288,5 @@ fn add_headers(response: &mut Response<ApiBody>, warnings: &Warnings) {
         if let Ok(value) = HeaderValue::from_bytes(format!("299 - \"{quoted}\"").as_bytes()) {
             headers.append("Warning", value);
         }
-    }
-}
-
-fn compress(encodings: Option<&HeaderValue>, response: Response<ApiBody>) -> Response<ApiBody> {
-    let wanted = encodings.and_then(|value| value.to_str().ok());
-    let wanted = wanted.is_some_and(|text| text.split(',').any(|part| part.trim().starts_with("gzip")));
-    if !wanted || response.body().len().is_none_or(|len| len <= GZIP_FROM) {
-        return response;
-    }
-    let (mut head, body) = response.into_parts();
-    let chunks = match body.into_chunks() {
-        Ok(chunks) => chunks,
-        Err(body) => return Response::from_parts(head, body),
-    };
-    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-    for chunk in &chunks {
-        if std::io::Write::write_all(&mut encoder, chunk).is_err() {
-            return Response::from_parts(head, ApiBody::chunks(chunks));
-        }
-    }
-    match encoder.finish() {
-        Ok(bytes) => {
-            head.headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-            head.headers.append(VARY, HeaderValue::from_static("Accept-Encoding"));
-            Response::from_parts(head, ApiBody::full(bytes))
-        }
-        Err(_) => Response::from_parts(head, ApiBody::chunks(chunks)),
     }
 }

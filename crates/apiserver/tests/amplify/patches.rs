@@ -60,7 +60,7 @@ async fn a_patched_object_above_the_limit_is_413_whatever_the_kind_of_patch() {
     for kind in ["merge-patch+json", "strategic-merge-patch+json"] {
         // A merge patch replaces the list of containers, so that it adds another field of the same length.
         let change = match kind {
-            "merge-patch+json" => json!({"spec": {"hostname": long("y")}}),
+            "merge-patch+json" => json!({"spec": {"schedulerName": long("y")}}),
             _ => json!({"spec": {"containers": [{"name": "c", "command": [long("y")]}]}}),
         };
         let status = server.patch(&path, kind, change.to_string()).await.bounded(kind, 2 * MIB, 413);

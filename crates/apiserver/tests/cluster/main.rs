@@ -4,6 +4,7 @@
 // A test that cannot go on may panic.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod bodies;
 mod gc;
 mod harness;
 mod kubectl;
