@@ -1,5 +1,5 @@
 //! System calls that no safe wrapper covers. Everything `unsafe` of this crate that the kernel needs is here, in
-//! `wire::owned` and in the two `pre_exec`-free spawns that use these functions.
+//! `privileges` and in `wire::owned`.
 #![allow(unsafe_code)]
 
 use std::{

@@ -48,6 +48,22 @@ fn root_without_a_user_namespace() {
     a_machine_cannot_change_its_host(rig);
 }
 
+/// Root in a container, whose `/proc` is covered in places: the kernel would not let a user namespace have its own.
+#[test]
+fn a_covered_proc() {
+    let run = "mount --bind /proc/sys /proc/sys; mount -o remount,bind,ro /proc/sys; exec \"$0\" \"$@\"";
+    if elsewhere("a_covered_proc", run) {
+        return;
+    }
+    let rig = Rig::new();
+    rig.create("m");
+    let log = fs::read_to_string(rig.data_dir.join("local/holder.log")).unwrap();
+    assert!(log.contains("machines run without a user namespace: /proc/sys is mounted over"), "{log}");
+    assert_eq!(rig.sh("m", "cat /proc/1/comm"), "drover");
+    assert_ne!(rig.code("m", "echo 1 >/proc/sys/kernel/panic"), 0);
+    rig.finish();
+}
+
 /// The kernel stacks two overlays. A machine runs all the same, and says what it shows.
 #[test]
 fn etc_is_an_overlay() {

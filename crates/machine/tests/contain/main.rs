@@ -108,8 +108,14 @@ fn every_program_has_the_same_limits(rig: Rig) {
         assert!(has("nosuid") && (device || has("nodev")), "{line}");
     }
     // What does not need privileges goes on working.
-    rig.sh("m", "mkfifo /root/fifo && exec 3<>/root/fifo && chroot / true && echo 1000 >/proc/self/oom_score_adj");
-    rig.sh("m", "perl -MSocket -e 'socket(my $ping, AF_INET, SOCK_DGRAM, getprotobyname(\"icmp\")) or die $!'");
+    rig.sh(
+        "m",
+        "mkfifo /root/fifo && exec 3<>/root/fifo && chroot / true && echo 1000 >/proc/self/oom_score_adj",
+    );
+    rig.sh(
+        "m",
+        "perl -MSocket -e 'socket(my $ping, AF_INET, SOCK_DGRAM, getprotobyname(\"icmp\")) or die $!'",
+    );
     rig.finish();
 }
 
