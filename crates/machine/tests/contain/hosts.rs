@@ -64,6 +64,23 @@ fn a_covered_proc() {
     rig.finish();
 }
 
+/// Whoever starts Drover may have files and directories open; with one of these a program could walk out.
+#[test]
+fn descriptors_of_the_starter() {
+    if elsewhere("descriptors_of_the_starter", "exec 8</etc/shadow 9</; exec \"$0\" \"$@\"") {
+        return;
+    }
+    assert_eq!(fs::read_link("/proc/self/fd/9").unwrap(), Path::new("/"), "the test has to have it");
+    let rig = Rig::new();
+    rig.create("m");
+    let open = rig.sh("m", "for fd in /proc/1/fd/* /proc/$$/fd/*; do readlink $fd || true; done");
+    for target in open.lines() {
+        let inside = ["pipe:", "socket:", "anon_inode:", "/dev/null"].iter().any(|it| target.starts_with(it));
+        assert!(inside, "a machine was given {target}:\n{open}");
+    }
+    rig.finish();
+}
+
 /// The kernel stacks two overlays. A machine runs all the same, and says what it shows.
 #[test]
 fn etc_is_an_overlay() {
