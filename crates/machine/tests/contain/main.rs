@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod attack;
+mod calls;
 mod group;
 mod hosts;
 mod secrets;
