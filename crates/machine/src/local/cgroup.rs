@@ -190,7 +190,7 @@ mod tests {
                       41 30 0:39 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n";
         let place = find(mounts, "8:pids:/docker/x\n4:memory:/y\n0::/\n").unwrap();
         assert_eq!(place.own, Path::new("/sys/fs/cgroup/pids/docker/x"));
-        assert_eq!(place.parents(|_| String::new()), [place.own.clone()]);
+        assert_eq!(place.parents(|_| String::new()), std::slice::from_ref(&place.own));
     }
 
     #[test]

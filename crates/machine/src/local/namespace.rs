@@ -33,10 +33,15 @@ use super::{
 pub(crate) fn enter() -> Result<bool> {
     let (uid, gid) = (geteuid(), getegid());
     let private = CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWNET;
-    if uid.is_root()
-        && let Err(error) = enter_same_users()
-    {
-        say(&format!("machines run without a user namespace: {error}"));
+    if uid.is_root() {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").at("read", "/proc/self/mountinfo")?;
+        let entered = match covered_proc(&mounts) {
+            Some(path) => Err(io::Error::other(format!("{path} is mounted over, as in a container"))),
+            None => enter_same_users(),
+        };
+        if let Err(error) = entered {
+            say(&format!("machines run without a user namespace: {error}"));
+        }
     }
     match unshare(private) {
         Ok(()) => (),
@@ -59,6 +64,17 @@ pub(crate) fn enter() -> Result<bool> {
         .map_err(|errno| forbidden("private mounts", errno))?;
     let map = fs::read_to_string("/proc/self/uid_map").at("read", "/proc/self/uid_map")?;
     Ok(mapped_ids(&map) == 1)
+}
+
+/// What covers a part of `/proc`, if anything does. The kernel lets a user namespace mount a `/proc` of its own, as each
+/// machine has one, only where the one that is there shows everything.
+fn covered_proc(mountinfo: &str) -> Option<&str> {
+    // Empty directories, made to be mounted on.
+    let harmless = ["/proc/sys/fs/binfmt_misc", "/proc/fs/nfsd"];
+    mountinfo
+        .lines()
+        .filter_map(|line| line.split(' ').nth(4))
+        .find(|path| path.starts_with("/proc/") && !harmless.contains(path))
 }
 
 /// Enters a user namespace with the same users. Its map has to be written from outside, so a child makes it and waits
@@ -237,6 +253,15 @@ mod tests {
     fn the_same_ids_inside_as_outside() {
         assert_eq!(same_ids("         0          0 4294967295\n"), "0 0 4294967295\n");
         assert_eq!(same_ids("0 1000 1\n1 100000 65536\n"), "0 0 1\n1 1 65536\n");
+    }
+
+    #[test]
+    fn a_container_covers_parts_of_proc() {
+        let host =
+            "22 1 0:20 / /proc rw - proc proc rw\n30 22 0:28 / /proc/sys/fs/binfmt_misc rw - autofs x rw\n";
+        assert_eq!(covered_proc(host), None);
+        let container = format!("{host}31 22 0:20 /sys /proc/sys ro - proc proc rw\n");
+        assert_eq!(covered_proc(&container), Some("/proc/sys"));
     }
 
     #[test]

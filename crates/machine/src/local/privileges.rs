@@ -50,6 +50,11 @@ const NAMESPACES: [libc::c_int; 7] = [
     libc::CLONE_NEWNET,
 ];
 
+/// Typing into a terminal, and the calls of the host's console, by their numbers on x86 and ARM: the `libc` crate gives
+/// them other types on other C libraries.
+const TIOCSTI: u64 = 0x5412;
+const TIOCLINUX: u64 = 0x541c;
+
 /// Gives up what a machine does not need, for this process and all that it will start. The process must have one
 /// thread. Nothing can be mounted afterwards.
 pub(crate) fn give_up() -> io::Result<()> {
@@ -122,9 +127,7 @@ fn refused_calls() -> io::Result<BpfProgram> {
     };
     rules.insert(libc::SYS_socket, vec![unlike(&SOCKET_DOMAINS.map(|domain| domain as u64))?]);
     rules.insert(libc::SYS_personality, vec![unlike(&PERSONALITIES)?]);
-    // Typing into a terminal, and the console's own calls: the terminal of a caller from outside must stay the caller's.
-    let terminal = [libc::TIOCSTI as u64, 0x541c];
-    let terminal = terminal.map(|request| rule(vec![condition(1, SeccompCmpOp::Eq, request)?]));
+    let terminal = [TIOCSTI, TIOCLINUX].map(|request| rule(vec![condition(1, SeccompCmpOp::Eq, request)?]));
     rules.insert(libc::SYS_ioctl, terminal.into_iter().collect::<io::Result<_>>()?);
     compile(rules, SeccompAction::Allow, SeccompAction::Errno(libc::EPERM as u32))
 }

@@ -1,5 +1,5 @@
 //! System calls that no safe wrapper covers. Everything `unsafe` of this crate that the kernel needs is here, in
-//! `wire::owned` and in the two `pre_exec`-free spawns that use these functions.
+//! `privileges` and in `wire::owned`.
 #![allow(unsafe_code)]
 
 use std::{
@@ -113,6 +113,15 @@ pub(crate) fn set_opaque(path: &Path) -> io::Result<()> {
 
 /// A detached, read-only copy of the mounts at `source`, to be attached with [`attach`] after the root changed.
 pub(crate) fn detached_read_only(source: &Path) -> io::Result<OwnedFd> {
+    detached(source, libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV)
+}
+
+/// The same of a device, which works as one; read-only are its mode and owner.
+pub(crate) fn detached_device(source: &Path) -> io::Result<OwnedFd> {
+    detached(source, libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NOEXEC)
+}
+
+fn detached(source: &Path, attributes: u64) -> io::Result<OwnedFd> {
     let source = CString::new(source.as_os_str().as_bytes())?;
     let flags = libc::OPEN_TREE_CLONE | libc::OPEN_TREE_CLOEXEC | libc::AT_RECURSIVE as u32;
     // SAFETY: the path ends with a null byte; the kernel returns a new descriptor.
@@ -123,7 +132,7 @@ pub(crate) fn detached_read_only(source: &Path) -> io::Result<OwnedFd> {
     // SAFETY: as above.
     let tree = unsafe { OwnedFd::from_raw_fd(fd as RawFd) };
     let flags = libc::AT_EMPTY_PATH | libc::AT_RECURSIVE;
-    set_mount_attributes(tree.as_raw_fd(), c"", flags, libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID)?;
+    set_mount_attributes(tree.as_raw_fd(), c"", flags, attributes)?;
     Ok(tree)
 }
 

@@ -30,7 +30,7 @@ calls! { COMMON:
     SYS_clock_gettime SYS_clock_nanosleep SYS_clone SYS_close SYS_close_range SYS_connect SYS_copy_file_range SYS_dup
     SYS_dup3 SYS_epoll_create1 SYS_epoll_ctl SYS_epoll_pwait SYS_epoll_pwait2 SYS_eventfd2 SYS_execve SYS_execveat
     SYS_exit SYS_exit_group SYS_faccessat SYS_faccessat2 SYS_fadvise64 SYS_fallocate SYS_fchdir SYS_fchmod
-    SYS_fchmodat SYS_fchmodat2 SYS_fchown SYS_fchownat SYS_fcntl SYS_fdatasync SYS_fgetxattr SYS_flistxattr SYS_flock
+    SYS_fchmodat SYS_fchown SYS_fchownat SYS_fcntl SYS_fdatasync SYS_fgetxattr SYS_flistxattr SYS_flock
     SYS_fremovexattr SYS_fsetxattr SYS_fstat SYS_fstatfs SYS_fsync SYS_ftruncate SYS_futex SYS_futex_waitv
     SYS_get_robust_list SYS_getcpu SYS_getcwd SYS_getdents64 SYS_getegid SYS_geteuid SYS_getgid SYS_getgroups
     SYS_getitimer SYS_getpeername SYS_getpgid SYS_getpid SYS_getppid SYS_getpriority SYS_getrandom SYS_getresgid
@@ -83,7 +83,7 @@ pub(crate) const REFUSED: &[c_long] = &join::<{ REFUSED_COMMON.len() + REFUSED_O
 calls! { REFUSED_COMMON:
     SYS_acct SYS_add_key SYS_adjtimex SYS_bpf SYS_clock_adjtime SYS_clock_settime SYS_delete_module SYS_fanotify_init
     SYS_finit_module SYS_fsconfig SYS_fsmount SYS_fsopen SYS_fspick SYS_get_mempolicy SYS_init_module
-    SYS_io_uring_enter SYS_io_uring_register SYS_io_uring_setup SYS_kcmp SYS_kexec_file_load SYS_kexec_load SYS_keyctl
+    SYS_io_uring_enter SYS_io_uring_register SYS_io_uring_setup SYS_kcmp SYS_kexec_load SYS_keyctl
     SYS_lookup_dcookie SYS_mbind SYS_migrate_pages SYS_mount SYS_mount_setattr SYS_move_mount SYS_move_pages
     SYS_nfsservctl SYS_open_by_handle_at SYS_open_tree SYS_perf_event_open SYS_pivot_root SYS_quotactl SYS_reboot
     SYS_request_key SYS_set_mempolicy SYS_setdomainname SYS_sethostname SYS_setns SYS_settimeofday SYS_swapoff
@@ -92,7 +92,7 @@ calls! { REFUSED_COMMON:
 
 #[cfg(target_arch = "x86_64")]
 calls! { REFUSED_OF_ARCHITECTURE:
-    SYS_ioperm SYS_iopl SYS_sysfs SYS_uselib SYS_ustat
+    SYS_ioperm SYS_iopl SYS_kexec_file_load SYS_sysfs SYS_uselib SYS_ustat
 }
 
 #[cfg(not(target_arch = "x86_64"))]

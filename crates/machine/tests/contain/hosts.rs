@@ -48,6 +48,39 @@ fn root_without_a_user_namespace() {
     a_machine_cannot_change_its_host(rig);
 }
 
+/// Root in a container, whose `/proc` is covered in places: the kernel would not let a user namespace have its own.
+#[test]
+fn a_covered_proc() {
+    let run = "mount --bind /proc/sys /proc/sys; mount -o remount,bind,ro /proc/sys; exec \"$0\" \"$@\"";
+    if elsewhere("a_covered_proc", run) {
+        return;
+    }
+    let rig = Rig::new();
+    rig.create("m");
+    let log = fs::read_to_string(rig.data_dir.join("local/holder.log")).unwrap();
+    assert!(log.contains("machines run without a user namespace: /proc/sys is mounted over"), "{log}");
+    assert_eq!(rig.sh("m", "cat /proc/1/comm"), "drover");
+    assert_ne!(rig.code("m", "echo 1 >/proc/sys/kernel/panic"), 0);
+    rig.finish();
+}
+
+/// Whoever starts Drover may have files and directories open; with one of these a program could walk out.
+#[test]
+fn descriptors_of_the_starter() {
+    if elsewhere("descriptors_of_the_starter", "exec 8</etc/shadow 9</; exec \"$0\" \"$@\"") {
+        return;
+    }
+    assert_eq!(fs::read_link("/proc/self/fd/9").unwrap(), Path::new("/"), "the test has to have it");
+    let rig = Rig::new();
+    rig.create("m");
+    let open = rig.sh("m", "for fd in /proc/1/fd/* /proc/$$/fd/*; do readlink $fd || true; done");
+    for target in open.lines() {
+        let inside = ["pipe:", "socket:", "anon_inode:", "/dev/null"].iter().any(|it| target.starts_with(it));
+        assert!(inside, "a machine was given {target}:\n{open}");
+    }
+    rig.finish();
+}
+
 /// The kernel stacks two overlays. A machine runs all the same, and says what it shows.
 #[test]
 fn etc_is_an_overlay() {

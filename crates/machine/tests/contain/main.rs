@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod attack;
+mod calls;
 mod group;
 mod hosts;
 mod secrets;
@@ -102,12 +103,19 @@ fn every_program_has_the_same_limits(rig: Rig) {
     // Neither a file system of the host nor of the machine honours setuid bits or device nodes.
     let mounts = rig.sh("m", "cat /proc/mounts");
     for line in mounts.lines() {
-        assert!(line.split(' ').nth(3).unwrap().split(',').any(|option| option == "nosuid"), "{line}");
+        let words: Vec<&str> = line.split(' ').collect();
+        let has = |option: &str| words[3].split(',').any(|it| it == option);
+        let device = words[2] == "devtmpfs" || words[2] == "devpts";
+        assert!(has("nosuid") && (device || has("nodev")), "{line}");
     }
     // What does not need privileges goes on working.
     rig.sh(
         "m",
-        "mkfifo /root/fifo && mkdir -p /root/chroot && (ulimit -n 65536 || true) && exec 3<>/root/fifo",
+        "mkfifo /root/fifo && exec 3<>/root/fifo && chroot / true && echo 1000 >/proc/self/oom_score_adj",
+    );
+    rig.sh(
+        "m",
+        "perl -MSocket -e 'socket(my $ping, AF_INET, SOCK_DGRAM, getprotobyname(\"icmp\")) or die $!'",
     );
     rig.finish();
 }

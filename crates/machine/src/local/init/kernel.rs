@@ -59,7 +59,7 @@ pub(super) fn devices(root: &Path) -> Result<()> {
     for name in DEVICES {
         let (source, target) = (Path::new("/dev").join(name), dev.join(name));
         mount_point(&target, false).at("make", &target)?;
-        show_read_only(&source, &target)?;
+        show_device(&source, &target)?;
     }
     for (link, target) in [
         ("fd", "/proc/self/fd"),
@@ -142,8 +142,13 @@ fn mask(root: &Path, path: &Path) -> Result<()> {
             tmpfs(&path, "mode=555,size=4k")?;
             show_read_only(&path, &path)
         }
-        _ => show_read_only(&root.join("dev/null"), &path),
+        _ => show_device(&root.join("dev/null"), &path),
     }
+}
+
+fn show_device(source: &Path, target: &Path) -> Result<()> {
+    let device = sys::detached_device(source).at("bind", source)?;
+    sys::attach(&device, target).at("mount on", target)
 }
 
 fn show_read_only(source: &Path, target: &Path) -> Result<()> {
