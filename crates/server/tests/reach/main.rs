@@ -284,8 +284,12 @@ async fn access_check_30_34_the_kubeconfig_works_until_the_cluster_is_deleted() 
 
 /// A Machine whose Node has this provider id.
 async fn make_machine(world: &World, name: &str) {
-    let target =
-        drover_provisioning::machine::unmanaged::Target { namespace: "default", cluster: "demo", name };
+    let target = drover_provisioning::machine::unmanaged::Target {
+        namespace: "default",
+        cluster: "demo",
+        name,
+        token: None,
+    };
     let request = [("role-worker".to_owned(), vec!["true".to_owned()])].into();
     for mut object in drover_provisioning::machine::unmanaged::objects(&target, &request) {
         let kind = object["kind"].as_str().unwrap().to_owned();
