@@ -6,8 +6,8 @@
 
 mod install;
 pub mod mutate;
-mod registration;
 mod patches;
+mod registration;
 pub mod seeds;
 mod tunnel;
 mod watch;
@@ -27,9 +27,9 @@ use drover_agent::kubeconfig;
 use drover_plan::{PeriodicInstructionOutput, Plan};
 
 pub use install::install_args;
+pub use patches::{applied, json_patches, merge_patches, strategic_patches};
 pub use registration::registration_headers;
 pub use tunnel::{tunnel_frame, tunnel_session, tunnel_upgrade};
-pub use patches::{applied, json_patches, merge_patches, strategic_patches};
 pub use watch::watch_lines;
 
 /// A plan: what is read and written again is the same plan, and writing its files panics on nothing.

@@ -1,7 +1,7 @@
 //! The printed command, run by a real shell: as root without sudo, and as somebody else with and without it.
 
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use drover_provisioning::registration::command::{Roles, node_command};
@@ -13,6 +13,11 @@ fn program(dir: &Path, name: &str, text: &str) {
     let path = dir.join(name);
     std::fs::write(&path, text).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+fn real(program: &str) -> PathBuf {
+    let places = ["/bin", "/usr/bin"].map(|bin| Path::new(bin).join(program));
+    places.iter().find(|path| path.exists()).unwrap_or(&places[0]).clone()
 }
 
 /// A folder with the programs that the command may find, and nothing else: `curl` downloads `script`.
@@ -27,9 +32,7 @@ fn tools(script: &str) -> tempfile::TempDir {
         &format!("#!/bin/sh\nexec /bin/cat {}\n", dir.path().join("script").display()),
     );
     for name in ["sh", "id"] {
-        let real =
-            ["/bin", "/usr/bin"].map(|bin| Path::new(bin).join(name)).into_iter().find(|path| path.exists());
-        std::os::unix::fs::symlink(real.unwrap(), dir.path().join(name)).unwrap();
+        std::os::unix::fs::symlink(real(name), dir.path().join(name)).unwrap();
     }
     dir
 }
@@ -43,15 +46,17 @@ fn run(tools: &Path, as_root: bool) -> Option<Output> {
     };
     let line = node_command(&settings, "tok", Roles { worker: true, ..Roles::default() });
     let is_root = Command::new("id").arg("-u").output().unwrap().stdout == b"0\n";
-    let mut command = match (is_root, as_root) {
-        (true, true) | (false, false) => Command::new("env"),
-        (false, true) => Command::new("unshare"),
-        (true, false) => Command::new("setpriv"),
-    };
-    match (is_root, as_root) {
-        (false, true) => drop(command.args(["--map-root-user", "--"])),
-        (true, false) => drop(command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"])),
-        _ => {}
+    // By its path: it is not among the programs that the command finds.
+    let mut command = Command::new(real(match (is_root, as_root) {
+        (true, true) | (false, false) => "env",
+        (false, true) => "unshare",
+        (true, false) => "setpriv",
+    }));
+    if !is_root && as_root {
+        command.args(["--map-root-user", "--"]);
+    }
+    if is_root && !as_root {
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"]);
     }
     let output = command.args(["/bin/sh", "-c", &line]).env_clear().env("PATH", tools).output();
     match output {

@@ -123,7 +123,7 @@ impl World {
     /// A server that a person brought to a cluster of [`World::make_cluster`], with roles like `control-plane`.
     pub(crate) async fn make_machine(&self, cluster: &str, name: &str, roles: &[&str]) -> Machine {
         use drover_provisioning::machine::unmanaged;
-        let target = unmanaged::Target { namespace: "default", cluster, name };
+        let target = unmanaged::Target { namespace: "default", cluster, name, token: None };
         let request = roles.iter().map(|role| (format!("role-{role}"), vec!["true".to_owned()])).collect();
         for mut object in unmanaged::objects(&target, &request) {
             let kind = object["kind"].as_str().unwrap().to_owned();
