@@ -44,7 +44,8 @@ pub(crate) fn shortened_to(text: &str, bytes: usize) -> String {
     if text.len() <= bytes {
         return text.to_owned();
     }
-    format!("{}…", &text[..text.floor_char_boundary(bytes)])
+    let end = (0..=bytes).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    format!("{}…", &text[..end])
 }
 
 /// Bytes of a value as compact JSON. Does not build the text.

@@ -1,4 +1,6 @@
 //! Memory that a burst of large requests took is returned to the system. Alone in its process, whose size it looks at.
+// A test that cannot go on may panic.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 #![cfg(all(target_os = "linux", target_env = "gnu"))]
 
 use std::time::{Duration, Instant};
@@ -35,7 +37,7 @@ async fn memory_of_a_burst_is_returned() {
     let before = resident();
     // Many small values, so that the memory is in small pieces all over the arenas; between them something that stays.
     let values: Vec<_> = (0..10_000).map(|n| json!({"name": format!("n{n}"), "value": "v"})).collect();
-    let burst = (0..24).map(|n| {
+    let burst = (0..12).map(|n| {
         let container = json!({"name": "c", "image": "i", "env": values});
         let pod = json!({
             "apiVersion": "v1", "kind": "Pod", "metadata": {"name": format!("p{n}")}, "spec": {"containers": [container]},
@@ -43,7 +45,7 @@ async fn memory_of_a_burst_is_returned() {
         post(&server, "/api/v1/namespaces/a/pods?dryRun=All", pod.to_string())
     });
     let codes = futures::future::join_all(burst).await;
-    assert_eq!(codes, [201; 24]);
+    assert_eq!(codes, [201; 12]);
     let worst = peak();
     assert!(
         worst > before + 40 * MIB,

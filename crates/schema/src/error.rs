@@ -174,9 +174,15 @@ fn shown(value: Value) -> Value {
     }
 }
 
+/// The beginning of a text, up to `bytes` and whole characters.
+pub(crate) fn head(text: &str, bytes: usize) -> &str {
+    let end = (0..=bytes.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
+    &text[..end.unwrap_or(0)]
+}
+
 fn shortened(mut text: String, bytes: usize) -> String {
     if text.len() > bytes {
-        text.truncate(text.floor_char_boundary(bytes));
+        text.truncate(head(&text, bytes).len());
         text.push('…');
         text.shrink_to_fit();
     }

@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value};
 
+use crate::error::head;
 use crate::structural::{Additional, Structural};
 
 /// How many dropped fields are named, as upstream, and how much of each path.
@@ -109,8 +110,7 @@ impl Pruner {
     /// Names the field that the pruner is at. A key can be megabytes long, and there can be a million of them.
     fn note(&mut self) {
         if self.unknown.len() < MOST {
-            let end = self.path.floor_char_boundary(PATH_BYTES);
-            self.unknown.push(self.path[..end].to_owned());
+            self.unknown.push(head(&self.path, PATH_BYTES).to_owned());
         }
     }
 

@@ -85,7 +85,7 @@ fn a_cluster_is_judged_by_its_real_schema() {
         }
     });
     assert_eq!(schema.prune(&mut object), ["spec.unknown"]);
-    schema.default(&mut object);
+    schema.default(&mut object).unwrap();
     assert_eq!(schema.validate(&object, None), []);
     assert_eq!(object["spec"]["topology"]["variables"][0]["value"], json!({"any": ["thing"]}));
 

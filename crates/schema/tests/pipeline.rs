@@ -58,7 +58,7 @@ fn check_28_write_pipeline() {
             "spec.typo"
         ]
     );
-    schema.default(&mut object);
+    schema.default(&mut object).unwrap();
     assert_eq!(
         object["spec"],
         json!({

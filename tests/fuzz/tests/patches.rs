@@ -1,4 +1,5 @@
 //! Every kind of patch over its seeds and some thousand mutations of them, the same ones in every run.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use drover_fuzz_targets as targets;
 use targets::mutate::{Random, mutate};

@@ -4,6 +4,8 @@
 //! The times are those of an unoptimised build and generous: they are there to catch what grows with the square of the
 //! input.
 
+// A test that cannot go on may panic.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 // The allocator that counts is the only unsafe code.
 #![allow(unsafe_code)]
 

@@ -144,3 +144,14 @@ async fn kubectl_deletes_namespaces_and_cascades() {
     let kept = k.run(&["delete", "namespace", "default"]).await.failure();
     assert!(kept.contains("this namespace may not be deleted"), "{kept}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn kubectl_shows_why_a_large_object_is_refused() {
+    let Some(k) = Kubectl::start().await else { return };
+    let large = serde_json::json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "large", "namespace": "default"},
+        "data": {"a": "x".repeat(8 << 20)},
+    });
+    let refused = k.run_as("config", &["create", "-f", "-"], &large.to_string()).await.failure();
+    assert!(refused.contains("Request entity too large: limit is 3145728"), "{refused}");
+}

@@ -68,7 +68,7 @@ fn is_deeper_than(expr: &IdedExpr, depth: usize) -> bool {
         Expr::Map(map) => map.entries.iter().any(|entry| entry_is(&entry.expr, deep)),
         Expr::Struct(message) => message.entries.iter().any(|entry| entry_is(&entry.expr, deep)),
         Expr::Comprehension(c) => {
-            [&c.iter_range, &c.accu_init, &c.loop_cond, &c.loop_step, &c.result].into_iter().any(|e| deep(e))
+            [&c.iter_range, &c.accu_init, &c.loop_cond, &c.loop_step, &c.result].into_iter().any(deep)
         }
         Expr::Ident(_) | Expr::Literal(_) | Expr::Unspecified => false,
     }
