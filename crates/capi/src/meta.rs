@@ -6,6 +6,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use drover_api::annotations::capi as annotations;
 use drover_api::capi::v1beta2::{API_VERSION, Cluster};
+use drover_runtime::Change;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, OwnerReference};
 use kube::Resource;
 
@@ -50,6 +51,16 @@ pub fn is_core_owner(owner: &OwnerReference, kind: &str) -> bool {
 pub fn is_paused(cluster: Option<&Cluster>, meta: &ObjectMeta) -> bool {
     cluster.is_some_and(|cluster| cluster.spec.paused == Some(true))
         || has_annotation(meta, annotations::PAUSED)
+}
+
+/// Whether a Cluster came or went, or changed in more than its status.
+pub fn is_beyond_status(change: &Change<'_, Cluster>) -> bool {
+    let (Some(old), Some(new)) = (change.old, change.new) else { return true };
+    let of = |cluster: &Cluster| {
+        let meta = &cluster.metadata;
+        (meta.uid.clone(), meta.deletion_timestamp.clone(), meta.annotations.clone(), meta.labels.clone())
+    };
+    old.spec != new.spec || of(old) != of(new)
 }
 
 /// The label's value, if the object carries it.

@@ -26,6 +26,7 @@ use kube::{Client, ResourceExt};
 use crate::external::{Externals, INDEX, index_values};
 use crate::manager::CoreCaches;
 use crate::manager::shell::{self, Refers};
+use crate::meta;
 use crate::workload::Workload;
 
 /// Reconciles Machines.
@@ -90,9 +91,13 @@ impl MachineController {
             .reconciles(&caches.machines)
             .watches(&caches.clusters, move |change| {
                 let key = change.key;
+                // The status of a Cluster counts its Machines and changes with each of them. Only those that go may wait for
+                // what it says.
+                let all = meta::is_beyond_status(change);
                 siblings
                     .by_label(labels::CLUSTER_NAME, &key.namespace, &key.name)
                     .iter()
+                    .filter(|m| all || meta::is_deleting(&m.metadata))
                     .map(|m| ObjectKey::of(&**m))
                     .collect::<Vec<_>>()
             })

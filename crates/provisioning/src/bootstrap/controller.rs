@@ -90,6 +90,12 @@ impl Bootstraps {
             }
             return Ok(());
         }
+        if machine.spec.infrastructure_ref.kind == "CustomMachine" {
+            // The server is there and has registered: nobody makes one that would run a script, and nobody needs its token.
+            let text = "# This machine was brought by a person and registered itself.\n";
+            self.writer.apply(&objects::bootstrap_secret(bootstrap, &owners, text)).await?;
+            return self.ready(&key, name).await;
+        }
         self.writer.apply(&objects::bootstrap_account(bootstrap, &owners)).await?;
         let Some(token) = self.token(&key, &name).await? else { return Ok(()) };
         let spec = self.context.store.control_planes.get(&key.sibling(&owners.cluster));
@@ -107,16 +113,21 @@ impl Bootstraps {
             body: &self.context.install_script,
         });
         self.writer.apply(&objects::bootstrap_secret(bootstrap, &owners, &text)).await?;
-        let status = json!({
-            "dataSecretName": name, "ready": true, "initialization": {"dataSecretCreated": true},
-        });
-        self.writer.apply_status(&status_of(rke::API_VERSION, "RKEBootstrap", &key, status)).await?;
+        self.ready(&key, name.clone()).await?;
         if bootstrap.status.as_ref().is_none_or(|status| status.data_secret_name.is_empty()) {
             let message =
                 format!("Secret {name} holds the script that makes a server a machine of the cluster");
             self.context.events.tell(bootstrap, [&Note::normal("BootstrapSecretCreated", message)]);
         }
         Ok(())
+    }
+
+    /// Says that the Secret with the machine's bootstrap is there.
+    async fn ready(&self, key: &ObjectKey, secret: String) -> Result<(), Error> {
+        let status = json!({
+            "dataSecretName": secret, "ready": true, "initialization": {"dataSecretCreated": true},
+        });
+        self.writer.apply_status(&status_of(rke::API_VERSION, "RKEBootstrap", key, status)).await.map(|_| ())
     }
 
     /// The account's token, once the API server has filled it in.
@@ -138,6 +149,14 @@ impl Bootstraps {
         machine: &Arc<capi::Machine>,
         cluster: Option<&capi::Cluster>,
     ) -> Result<Next, Error> {
+        let notes = machine.metadata.annotations.as_ref();
+        let held = notes.is_some_and(|notes| notes.contains_key(annotations::ETCD_HOOK));
+        let etcd =
+            machine.metadata.labels.as_ref().is_some_and(|marks| marks.contains_key(labels::ETCD_ROLE));
+        // Nothing to do, and the scope is made of all machines of the cluster.
+        if !held && (!etcd || machine.metadata.deletion_timestamp.is_some()) {
+            return Ok(Next::EVENT);
+        }
         let now = self.context.now();
         let mut scope = self.hook_scope(bootstrap, machine, cluster);
         let key = ObjectKey::of(machine.as_ref());

@@ -5,6 +5,7 @@ mod kinds;
 use std::sync::Arc;
 use std::time::Duration;
 
+use drover_api::capi::v1beta2 as capi;
 use drover_api::secret_types;
 use drover_runtime::cache::Cached;
 use drover_runtime::{Cache, Change, Controller, ObjectKey, Reconciler};
@@ -226,10 +227,15 @@ fn feed_bootstraps(controller: Controller<Bootstraps>, store: &Store) -> Control
             (config.kind == "RKEBootstrap").then(|| change.key.sibling(&config.name))
         })
         .watches(&store.capi_clusters, move |change| {
+            // A Cluster's status counts its machines and changes with each of them. Only those that go may wait for what it
+            // says.
+            let facts = |cluster: Option<&Arc<capi::Cluster>>| cluster.map(|cluster| cluster_facts(cluster));
+            let all = facts(change.old) != facts(change.new);
             let machines =
                 machines.by_label(labels::capi::CLUSTER_NAME, &change.key.namespace, &change.key.name);
             machines
                 .iter()
+                .filter(|m| all || m.metadata.deletion_timestamp.is_some())
                 .filter_map(|m| m.spec.bootstrap.config_ref.as_ref())
                 .map(|config| change.key.sibling(&config.name))
                 .collect::<Vec<_>>()
@@ -249,6 +255,16 @@ fn feed_bootstraps(controller: Controller<Bootstraps>, store: &Store) -> Control
             let bootstrap = change.key.sibling(account.strip_suffix("-machine-bootstrap")?);
             plans.get(&bootstrap).map(|_| bootstrap)
         })
+}
+
+/// What the bootstrap of a machine depends on.
+fn cluster_facts(cluster: &capi::Cluster) -> (bool, bool, bool) {
+    let initialization = cluster.status.as_ref().and_then(|status| status.initialization.as_ref());
+    (
+        cluster.metadata.deletion_timestamp.is_some(),
+        cluster.spec.paused.unwrap_or(false),
+        initialization.and_then(|done| done.infrastructure_provisioned).unwrap_or(false),
+    )
 }
 
 fn feed_planner(controller: Controller<Planner>, store: &Store) -> Controller<Planner> {

@@ -8,6 +8,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
 use serde_json::json;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use crate::controlplane::observe::text;
@@ -27,7 +28,8 @@ const CLAIM_TRIES: usize = 50;
 
 /// What becomes of a call.
 pub(super) enum Admitted {
-    Machine(Arc<Machine>),
+    /// With the place that a new machine holds until it has its credential.
+    Machine(Arc<Machine>, Option<OwnedSemaphorePermit>),
     Refused(Refusal),
     /// Not ready in time; ask again.
     Pending(&'static str),
@@ -64,16 +66,20 @@ impl Connect {
         if let Some(refusal) = terms.refusal(asked, unscoped) {
             return Ok(Admitted::Refused(refusal));
         }
-        let machine = match registered(&self.context.store, &registration.management, id) {
-            Some(machine) => machine,
+        let (machine, place) = match registered(&self.context.store, &registration.management, id) {
+            Some(machine) => (machine, None),
             None => {
+                let queue = self.places.clone().acquire_owned();
+                let Ok(Ok(place)) = tokio::time::timeout_at(deadline, queue).await else {
+                    return Ok(Admitted::Pending("many machines register at once"));
+                };
                 if let Some(limit) = terms.limit
                     && let Some(refused) = self.claim(registration, &name_of("custom-", id), limit).await?
                 {
                     return Ok(refused);
                 }
                 match self.new_machine(call, registration, id, deadline).await? {
-                    Some(machine) => machine,
+                    Some(machine) => (machine, Some(place)),
                     None => return Ok(Admitted::Pending("the machine is still being registered")),
                 }
             }
@@ -95,7 +101,7 @@ impl Connect {
                 ),
             ));
         }
-        Ok(Admitted::Machine(machine))
+        Ok(Admitted::Machine(machine, place))
     }
 
     /// Why a call without proof does not get the credential of this Machine. One that was just made for it is its own.

@@ -14,6 +14,7 @@ use drover_api::capi::v1beta2::{self as capi, Machine};
 use drover_runtime::{Error, ObjectKey};
 use kube::ResourceExt;
 use serde_json::json;
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::bootstrap::script::registration_token;
@@ -36,6 +37,10 @@ pub(super) const NOTE_LIMIT: Duration = Duration::from_secs(2);
 const PER_TOKEN: Rate = Rate { burst: 100, per_second: 20.0 };
 /// Calls with unknown tokens from one address. The install script with a wrong token calls every five seconds.
 const PER_ADDRESS: Rate = Rate { burst: 30, per_second: 1.0 };
+
+/// New machines that are made at once; others wait in a queue. All of them together would take longer, and everything else
+/// that the server answers would wait for them.
+const NEW_AT_ONCE: usize = 8;
 
 /// A machine's call.
 #[derive(Clone, Debug, Default)]
@@ -96,6 +101,7 @@ pub struct Connect {
     pub(super) context: Context,
     pub(super) writer: Writer,
     pub(super) waiters: Waiters,
+    pub(super) places: Arc<Semaphore>,
     limits: Arc<Limits>,
 }
 
@@ -118,6 +124,7 @@ impl Connect {
             context: context.clone(),
             writer: Writer::new(store, "connect", "registration"),
             waiters,
+            places: Arc::new(Semaphore::new(NEW_AT_ONCE)),
             limits: Arc::new(limits),
         }
     }
@@ -155,17 +162,17 @@ impl Connect {
             return Ok(Answer::refuse(400, &why));
         }
         let deadline = Instant::now() + HOLD;
-        let (machine, registration) = match found {
+        let (machine, registration, _place) = match found {
             Found::Nothing => return Ok(Answer::refuse(401, "the token is not known")),
             // Machines that Drover made are what their pools say; of them nothing but the id is looked at.
             Found::Bootstrap(secret, machine) => {
                 if !self.accept(&secret, &machine).await? {
                     return Ok(Answer::refuse(401, "the bootstrap token has expired"));
                 }
-                (machine, None)
+                (machine, None, None)
             }
             Found::Registration(registration) => match self.admit(call, &registration, id, deadline).await? {
-                Admitted::Machine(machine) => (machine, Some(registration)),
+                Admitted::Machine(machine, place) => (machine, Some(registration), place),
                 Admitted::Refused(refusal) => return Ok(refusal.into()),
                 Admitted::Pending(why) => return Ok(Answer::later(why)),
             },
