@@ -89,6 +89,15 @@ async fn set_tokens_suffice(world: &World, value: &str) {
         .unwrap();
 }
 
+/// A tunnel that is opened with the registration token alone, once the Setting is in force.
+async fn accepted_by_token(world: &World, token: &str, params: &Value) -> Agent {
+    let opened = async || {
+        let opened = world.open(Some(token), None, params, dialer()).await;
+        opened.map(Some).map_err(|error| error.to_string())
+    };
+    drover_testkit::eventually(opened).await.unwrap()
+}
+
 /// Attack (a): without an upgrade, with made-up parameters.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_request_without_an_upgrade_records_nothing() {
@@ -287,11 +296,8 @@ async fn the_setting_lets_a_registration_token_in_but_never_over_a_machine() {
     let params = cluster.params().await;
     let by_token = async || world.open(Some(&token), None, &params, dialer()).await;
     assert_eq!(refused(by_token().await).0, 403);
-    let accepted = async || {
-        drover_testkit::eventually(async || by_token().await.map_err(|error| error.to_string())).await
-    };
     set_tokens_suffice(&world, "true").await;
-    let first = accepted().await;
+    let first = accepted_by_token(&world, &token, &params).await;
     world.is_connected(&id).await;
     // Taken back: what was let in by it ends.
     set_tokens_suffice(&world, "false").await;
@@ -300,7 +306,7 @@ async fn the_setting_lets_a_registration_token_in_but_never_over_a_machine() {
 
     // A machine's registration replaces a token's, and is never replaced by one.
     set_tokens_suffice(&world, "true").await;
-    let second = accepted().await;
+    let second = accepted_by_token(&world, &token, &params).await;
     world.is_connected(&id).await;
     let machine = world.make_machine("demo", "cp", &["control-plane", "etcd"]).await;
     world.report_ca(&machine, &cluster.ca).await;
@@ -327,7 +333,7 @@ async fn the_setting_lets_a_registration_token_in_but_never_over_a_machine() {
     })
     .await;
     agent.await.unwrap();
-    let last = accepted().await;
+    let last = accepted_by_token(&world, &token, &params).await;
     world.is_connected(&id).await;
     last.abort();
     world.stop().await;
