@@ -1,7 +1,8 @@
 //! The `Connected` condition of management Clusters: True only after a real answer through the tunnel.
 //!
 //! A session that comes or goes is looked at once; while one is open, the cluster is asked again now and then,
-//! because a tunnel can be open and the API behind it gone.
+//! because a tunnel can be open and the API behind it gone. Each time the record of the cluster's endpoint is compared
+//! with what the open tunnel registered, and restored if somebody changed it.
 //!
 //! A server that starts has no tunnels yet. Clusters that were connected before count as that for a while: a restart of
 //! the server is not a loss of every cluster.
@@ -16,15 +17,14 @@ use drover_api::rke::v1::GenericCondition;
 use drover_runtime::apply::Applier;
 use drover_runtime::conditions::{FALSE, TRUE, whole_seconds};
 use drover_runtime::{Cache, Clock, Controller, Error, Next, ObjectKey, Reconciler};
-use http::Request;
-use http_body_util::{BodyExt, Empty};
 use jiff::Timestamp;
 use kube::Client;
 use parking_lot::Mutex;
 use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
 
-use crate::downstream::{Downstreams, boxed};
+use crate::downstream::Downstreams;
+use crate::gate::Gate;
 
 const PROBE_LIMIT: Duration = Duration::from_secs(5);
 const PROBE_PERIOD: Duration = Duration::from_secs(15);
@@ -37,6 +37,7 @@ const PROBES: usize = 1024;
 pub struct Connectivity {
     clusters: Cache<Cluster>,
     downstreams: Downstreams,
+    gate: Gate,
     applier: Applier,
     clock: Arc<dyn Clock>,
     /// Until then tunnels of before may come back.
@@ -51,20 +52,23 @@ impl Connectivity {
         client: Client,
         clusters: Cache<Cluster>,
         downstreams: Downstreams,
+        gate: Gate,
         clock: Arc<dyn Clock>,
         patience: Duration,
     ) -> Self {
         let patient_until = clock.now() + patience;
         let applier = Applier::new(client, "access", "connected");
-        Self { clusters, downstreams, applier, clock, patient_until, seen: Mutex::default() }
+        Self { clusters, downstreams, gate, applier, clock, patient_until, seen: Mutex::default() }
     }
 
     /// Runs until `stop`.
     pub async fn run(self, stop: CancellationToken) {
-        let clusters = self.clusters.clone();
+        let (clusters, gate) = (self.clusters.clone(), self.gate.clone());
         let mut changes = self.downstreams.tunnels().changes();
         let controller = Controller::new(self).concurrency(PROBES).reconciles(&clusters);
         let queue = controller.queue();
+        let credentials = controller.queue();
+        gate.registrar().on_credential(move |id| credentials.add(ObjectKey::cluster(id)));
         let follow = async {
             loop {
                 match changes.recv().await {
@@ -95,16 +99,7 @@ impl Connectivity {
 
     async fn probe(&self, id: &str) -> Result<(), String> {
         let downstream = self.downstreams.get(id).map_err(|error| error.to_string())?;
-        let request = Request::get("/version").body(boxed(Empty::new())).map_err(|e| e.to_string())?;
-        let asking = async {
-            let response = downstream.send(request).await.map_err(|error| error.to_string())?;
-            let status = response.status();
-            response.into_body().collect().await.map_err(|error| error.to_string())?;
-            if status.is_success() { Ok(()) } else { Err(format!("the cluster's API answered {status}")) }
-        };
-        tokio::time::timeout(PROBE_LIMIT, asking).await.unwrap_or_else(|_| {
-            Err(format!("the cluster's API did not answer within {} s", PROBE_LIMIT.as_secs()))
-        })
+        downstream.probe(PROBE_LIMIT).await
     }
 }
 
@@ -123,6 +118,8 @@ impl Reconciler for Connectivity {
         if let Some(left) = self.patience(&cluster, &key.name) {
             return Ok(Next::after(left));
         }
+        // What was recorded may have been changed by others since; the tunnel that is open knows better.
+        self.gate.restore(&key.name).await?;
         let answer = self.probe(&key.name).await;
         if let Some(condition) = decide(&cluster, &answer, self.clock.now()) {
             let (told, name) = (news(&cluster, &condition), &cluster.spec.display_name);

@@ -1,5 +1,7 @@
 //! A cluster's agent opens its tunnel: who it is, and where its API is.
 
+use std::time::Duration;
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use drover_api::management::v3::{Cluster, ClusterStatus};
@@ -11,7 +13,9 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Client, Resource as _};
 use serde::Deserialize;
+use tokio::time::Instant;
 
+use crate::authority::Authority;
 use crate::tokens::Tokens;
 
 /// Where the tokens of downstream service accounts are kept.
@@ -20,6 +24,12 @@ pub const CREDENTIAL_NAMESPACE: &str = "cattle-global-data";
 pub const CREDENTIAL_PREFIX: &str = "cluster-serviceaccounttoken-";
 /// The key in such a Secret.
 pub const CREDENTIAL_KEY: &str = "credential";
+/// On such a Secret: namespace and name of the Machine that registered the cluster by its own credential.
+pub const REGISTERED_BY: &str = "drover.io/registered-by";
+/// A cache that has not seen a write after this long is not waited for.
+const SEEN_LIMIT: Duration = Duration::from_secs(2);
+/// A cache has no "next change" to wait for without leaving a subscriber behind; registrations are rare.
+const SEEN_PERIOD: Duration = Duration::from_millis(10);
 const TOKEN_HEADER: &str = "x-api-tunnel-token";
 const PARAMS_HEADER: &str = "x-api-tunnel-params";
 
@@ -38,6 +48,13 @@ pub struct ClusterParams {
     pub ca_cert: String,
 }
 
+impl ClusterParams {
+    /// The certificates of [`Self::ca_cert`], if it holds any.
+    pub fn authority(&self) -> Option<Authority> {
+        Authority::from_pem(&STANDARD.decode(&self.ca_cert).ok()?)
+    }
+}
+
 #[derive(Deserialize)]
 struct Params {
     cluster: Option<ClusterParams>,
@@ -51,19 +68,23 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    fn bad(text: impl Into<String>) -> Self {
-        Self { status: StatusCode::BAD_REQUEST, text: text.into() }
+    pub(crate) fn new(status: StatusCode, text: impl Into<String>) -> Self {
+        Self { status, text: text.into() }
+    }
+
+    pub(crate) fn bad(text: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, text)
     }
 }
 
-/// Finds out which cluster asks, and what it says of itself.
-pub fn identify(headers: &HeaderMap, tokens: &Tokens) -> Result<(String, ClusterParams), Refusal> {
-    let header = |name| headers.get(name).and_then(|value| value.to_str().ok()).filter(|v| !v.is_empty());
-    let Some(token) = header(TOKEN_HEADER) else {
-        return Err(Refusal { status: StatusCode::UNAUTHORIZED, text: "failed authentication".into() });
-    };
-    let cluster = tokens.cluster_of_registration(token).ok_or_else(|| Refusal::bad("cluster not found"))?;
-    let params = header(PARAMS_HEADER).ok_or_else(|| Refusal::bad("missing X-API-Tunnel-Params"))?;
+/// The registration token of a request.
+pub fn token(headers: &HeaderMap) -> Option<&str> {
+    header(headers, TOKEN_HEADER)
+}
+
+/// What the agent says of its cluster.
+pub fn params(headers: &HeaderMap) -> Result<ClusterParams, Refusal> {
+    let params = header(headers, PARAMS_HEADER).ok_or_else(|| Refusal::bad("missing X-API-Tunnel-Params"))?;
     let json = STANDARD
         .decode(params)
         .map_err(|e| Refusal::bad(format!("X-API-Tunnel-Params is not base64: {e}")))?;
@@ -80,10 +101,37 @@ pub fn identify(headers: &HeaderMap, tokens: &Tokens) -> Result<(String, Cluster
     if STANDARD.decode(&params.ca_cert).is_err() {
         return Err(Refusal::bad("X-API-Tunnel-Params: cluster.caCert is not base64"));
     }
-    Ok((cluster, params))
+    Ok(params)
+}
+
+/// Finds out which cluster an agent speaks for that has only a registration token, and what it says of it.
+pub fn identify(headers: &HeaderMap, tokens: &Tokens) -> Result<(String, ClusterParams), Refusal> {
+    let Some(token) = token(headers) else {
+        return Err(Refusal::new(StatusCode::UNAUTHORIZED, "failed authentication"));
+    };
+    let found = tokens.registration(token).ok_or_else(|| Refusal::bad("cluster not found"))?;
+    if found.scoped {
+        let why = "this registration token is for machines of certain roles only; it does not open a tunnel";
+        return Err(Refusal::new(StatusCode::FORBIDDEN, why));
+    }
+    Ok((found.cluster, params(headers)?))
+}
+
+fn header<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    headers.get(name).and_then(|value| value.to_str().ok()).filter(|value| !value.is_empty())
+}
+
+/// Who registered a cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RegisteredBy {
+    /// A machine of the cluster, by its own credential.
+    Machine(ObjectKey),
+    /// Somebody with a registration token.
+    Token,
 }
 
 /// Writes down where a cluster is. Saying the same again writes nothing.
+#[derive(Clone)]
 pub struct Registrar {
     clusters: Cache<Cluster>,
     secrets: Cache<Secret>,
@@ -95,22 +143,71 @@ impl Registrar {
         Self { clusters, secrets, applier: Applier::new(client, "access", "registration") }
     }
 
-    pub async fn register(&self, id: &str, params: &ClusterParams) -> Result<(), Error> {
+    /// Returns when the caches show it, so that who dials next dials the new address.
+    pub async fn register(&self, id: &str, params: &ClusterParams, by: &RegisteredBy) -> Result<(), Error> {
         let live = self.clusters.get(&ObjectKey::cluster(id));
         let live = live.ok_or_else(|| Error::Stale(format!("management cluster {id}")))?;
-        let secret = credential(&live, id, &params.token);
-        let known = self.secrets.get(&ObjectKey::of(&secret));
-        self.applier.apply(&secret, known.as_deref()).await?;
+        let secret = credential(&live, id, &params.token, by);
+        let key = ObjectKey::of(&secret);
+        let known = self.secrets.get(&key);
+        let secret = self.applier.apply(&secret, known.as_deref()).await?.sent();
         let desired = endpoint_of(id, params, &live);
-        self.applier.apply_cluster_status(&desired, Some(&live)).await?;
+        let cluster = self.applier.apply_cluster_status(&desired, Some(&live)).await?.sent();
+        let seen = || {
+            let (known, live) = (self.secrets.get(&key), self.clusters.get(&ObjectKey::cluster(id)));
+            secret.as_ref().is_none_or(|secret| known.is_some_and(|known| known.data == secret.data))
+                && cluster.as_ref().is_none_or(|sent| {
+                    live.is_none_or(|live| endpoint(live.status.as_ref()) == endpoint(sent.status.as_ref()))
+                })
+        };
+        let deadline = Instant::now() + SEEN_LIMIT;
+        while !seen() && Instant::now() < deadline {
+            tokio::time::sleep(SEEN_PERIOD).await;
+        }
         Ok(())
+    }
+
+    /// The machine that registered the cluster, if it was one.
+    pub fn machine_of(&self, id: &str) -> Option<ObjectKey> {
+        let secret = self.secrets.get(&credential_key(id))?;
+        let (namespace, name) = secret.metadata.annotations.as_ref()?.get(REGISTERED_BY)?.split_once('/')?;
+        Some(ObjectKey::new(namespace, name))
+    }
+
+    /// Calls `listener` with the id of a cluster whenever its credential changed.
+    pub fn on_credential(&self, listener: impl Fn(&str) + Send + Sync + 'static) {
+        self.secrets.subscribe(move |change| {
+            if change.key.namespace == CREDENTIAL_NAMESPACE
+                && let Some(id) = change.key.name.strip_prefix(CREDENTIAL_PREFIX)
+            {
+                listener(id);
+            }
+        });
     }
 }
 
+fn endpoint(status: Option<&ClusterStatus>) -> Option<(&str, &str, &str)> {
+    status.map(|status| {
+        let ClusterStatus { api_endpoint, ca_cert, service_account_token_secret, .. } = status;
+        (api_endpoint.as_str(), ca_cert.as_str(), service_account_token_secret.as_str())
+    })
+}
+
+fn credential_key(id: &str) -> ObjectKey {
+    ObjectKey::new(CREDENTIAL_NAMESPACE, format!("{CREDENTIAL_PREFIX}{id}"))
+}
+
 /// The cluster's token; owned by the cluster, so that it goes with it.
-fn credential(cluster: &Cluster, id: &str, token: &str) -> Secret {
+fn credential(cluster: &Cluster, id: &str, token: &str, by: &RegisteredBy) -> Secret {
+    let registered_by = match by {
+        RegisteredBy::Machine(machine) => {
+            Some([(REGISTERED_BY.to_owned(), format!("{}/{}", machine.namespace, machine.name))].into())
+        }
+        RegisteredBy::Token => None,
+    };
     Secret {
         metadata: ObjectMeta {
+            annotations: registered_by,
             owner_references: Some(cluster.owner_ref(&()).into_iter().collect()),
             name: Some(format!("{CREDENTIAL_PREFIX}{id}")),
             namespace: Some(CREDENTIAL_NAMESPACE.into()),

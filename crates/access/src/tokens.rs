@@ -1,9 +1,10 @@
 //! Credentials by index: registration tokens of clusters, and the tokens inside cluster kubeconfigs.
 
 use drover_api::labels::capi::CLUSTER_NAME;
+use drover_api::management::v3::ClusterRegistrationToken;
 use drover_apiserver::identity::{Authenticator, UserInfo};
 use drover_apiserver::status::Status;
-use drover_runtime::Cache;
+use drover_runtime::{Cache, ObjectKey};
 use futures::future::BoxFuture;
 use http::request::Parts;
 use k8s_openapi::api::core::v1::Secret;
@@ -17,6 +18,9 @@ pub const KUBECONFIG_SECRET_SUFFIX: &str = "-kubeconfig";
 /// Prefix of the group that owns one cluster, and nothing else, through the proxy.
 pub const OWNER_GROUP_PREFIX: &str = "drover:cluster-owner:";
 
+/// On a ClusterRegistrationToken or its Secret: the only roles that a machine may register with by this token.
+pub const REGISTRATION_ROLES: &str = "drover.io/registration-roles";
+
 const BY_REGISTRATION: &str = "access/registration-token";
 const BY_KUBECONFIG: &str = "access/kubeconfig-token";
 
@@ -25,6 +29,16 @@ const BY_KUBECONFIG: &str = "access/kubeconfig-token";
 #[derive(Clone)]
 pub struct Tokens {
     secrets: Cache<Secret>,
+    registrations: Option<Cache<ClusterRegistrationToken>>,
+}
+
+/// What a registration token stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Registration {
+    /// The cluster (its id).
+    pub cluster: String,
+    /// It only lets machines of certain roles join, and is no credential of the cluster itself.
+    pub scoped: bool,
 }
 
 impl Tokens {
@@ -48,13 +62,27 @@ impl Tokens {
                 .into_iter()
                 .collect()
         });
-        Self { secrets }
+        Self { secrets, registrations: None }
     }
 
-    /// The cluster (its id) that a registration token belongs to.
-    pub fn cluster_of_registration(&self, token: &str) -> Option<String> {
+    /// Also looks at the ClusterRegistrationTokens themselves for what they are limited to.
+    #[must_use]
+    pub fn with_registrations(mut self, registrations: Cache<ClusterRegistrationToken>) -> Self {
+        self.registrations = Some(registrations);
+        self
+    }
+
+    /// Whose registration token this is.
+    pub fn registration(&self, token: &str) -> Option<Registration> {
         let found = self.secrets.by_index(BY_REGISTRATION, &digest(token));
-        found.first().and_then(|secret| secret.namespace())
+        let secret = found.first()?;
+        let cluster = secret.namespace()?;
+        let owner = secret.name_any();
+        let owner = owner.strip_prefix(REGISTRATION_SECRET_PREFIX).unwrap_or_default();
+        let object = self.registrations.as_ref().and_then(|all| all.get(&ObjectKey::new(&cluster, owner)));
+        let scoped = secret.annotations().contains_key(REGISTRATION_ROLES)
+            || object.is_some_and(|object| object.annotations().contains_key(REGISTRATION_ROLES));
+        Some(Registration { cluster, scoped })
     }
 
     /// Namespace and name of the provisioning Cluster whose kubeconfig holds `token`.
@@ -138,10 +166,31 @@ mod tests {
             secret("c-m-2", "crt-token-forged", ("v1", "ConfigMap"), "forged"),
             secret("c-m-3", "other", CRT, "other"),
         ]));
-        assert_eq!(tokens.cluster_of_registration("good").as_deref(), Some("c-m-1"));
+        assert_eq!(
+            tokens.registration("good"),
+            Some(Registration { cluster: "c-m-1".into(), scoped: false })
+        );
         for token in ["forged", "other", "", "Good"] {
-            assert_eq!(tokens.cluster_of_registration(token), None, "{token}");
+            assert_eq!(tokens.registration(token), None, "{token}");
         }
+    }
+
+    #[test]
+    fn a_registration_token_for_certain_roles_is_told_by_its_secret_or_its_object() {
+        let roles = || Some([(REGISTRATION_ROLES.to_owned(), "worker".to_owned())].into());
+        let mut noted = secret("c-m-1", "crt-token-noted", CRT, "noted");
+        noted.metadata.annotations = roles();
+        let mut object = ClusterRegistrationToken::new("object", Default::default());
+        object.metadata.namespace = Some("c-m-1".into());
+        object.metadata.annotations = roles();
+        let secrets = [
+            noted,
+            secret("c-m-1", "crt-token-object", CRT, "object"),
+            secret("c-m-2", "crt-token-object", CRT, "namesake"),
+        ];
+        let tokens = Tokens::new(Cache::fixed(secrets)).with_registrations(Cache::fixed([object]));
+        let scoped = |token: &str| tokens.registration(token).unwrap().scoped;
+        assert!(scoped("noted") && scoped("object") && !scoped("namesake"));
     }
 
     #[tokio::test]

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use drover_access::registration::{CREDENTIAL_NAMESPACE, ClusterParams, Registrar};
+use drover_access::registration::{CREDENTIAL_NAMESPACE, ClusterParams, RegisteredBy, Registrar};
 use drover_api::management::v3::Cluster;
 use drover_apiserver::auth::pki::Pki;
 use drover_apiserver::embedded::{Embedded, EmbeddedOptions};
@@ -43,7 +43,7 @@ impl Server {
     /// Registers once the caches show what was written before; how many writes it took.
     async fn register(&self, params: &ClusterParams) -> u64 {
         let before = self.plan.writes();
-        self.registrar.register(ID, params).await.unwrap();
+        self.registrar.register(ID, params, &RegisteredBy::Token).await.unwrap();
         self.plan.writes() - before
     }
 

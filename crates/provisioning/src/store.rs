@@ -28,6 +28,8 @@ const LIMIT: Duration = Duration::from_secs(30);
 pub const BY_TYPE: &str = "provisioning/type";
 /// Finds the RKEControlPlane of a management Cluster.
 pub const BY_MANAGEMENT_CLUSTER: &str = "provisioning/management-cluster";
+/// Finds the provisioning Cluster of a management Cluster.
+pub const CLUSTER_BY_MANAGEMENT: &str = "provisioning/cluster-by-management";
 
 /// One cache per kind.
 #[derive(Clone)]
@@ -100,6 +102,10 @@ impl Store {
         store.accounts.index_by_label(labels::MACHINE_NAME);
         store.secrets.index_by_label(labels::SERVICE_ACCOUNT_NAME);
         store.pods.index_by_owner();
+        store.clusters.index(CLUSTER_BY_MANAGEMENT, |cluster| {
+            let names = cluster.status.iter().map(|status| status.cluster_name.clone());
+            names.filter(|name| !name.is_empty()).collect()
+        });
         store.control_planes.index(BY_MANAGEMENT_CLUSTER, |control_plane| {
             vec![control_plane.spec.management_cluster_name.clone()]
         });

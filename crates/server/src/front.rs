@@ -6,9 +6,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use drover_access::downstream::{RequestBody, boxed};
+use drover_access::gate::Gate;
 use drover_access::proxy::{self, Proxy};
-use drover_access::registration::{self, Registrar};
-use drover_access::tokens::Tokens;
 use drover_apiserver::PeerCertificates;
 use drover_apiserver::identity::PeerAddress;
 use drover_plan::AgentOffer;
@@ -16,7 +15,6 @@ use drover_provisioning::bootstrap::script;
 use drover_provisioning::registration::connect::{Call, Connect};
 use drover_provisioning::settings::CurrentSettings;
 use drover_registry::Registry as Images;
-use drover_tunnel::Registry;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::{Empty, Full};
 use hyper::body::Incoming;
@@ -38,9 +36,7 @@ pub struct Front {
 pub struct Parts {
     pub backend: Backend,
     pub proxy: Proxy,
-    pub tunnels: Registry,
-    pub tokens: Tokens,
-    pub registrar: Registrar,
+    pub gate: Gate,
     pub connect: Connect,
     pub settings: CurrentSettings,
     /// The agent's install script, before the settings of now are put in front of it.
@@ -123,31 +119,33 @@ impl Front {
         }
     }
 
-    /// A cluster's agent opens its tunnel. It is registered before the tunnel is accepted, so that whoever sees the
-    /// session also finds the address behind it.
-    async fn tunnel(&self, mut request: Request<Incoming>) -> Response<RequestBody> {
-        let (id, params) = match registration::identify(request.headers(), &self.inner.tokens) {
-            Ok(identified) => identified,
+    /// A cluster's agent opens its tunnel. Nothing is recorded here: what the tunnel registers is proven through it first.
+    async fn tunnel(&self, request: Request<Incoming>) -> Response<RequestBody> {
+        if !drover_tunnel::server::is_upgrade(request.headers()) {
+            return text(StatusCode::BAD_REQUEST, "a WebSocket upgrade is expected here");
+        }
+        let (parts, body) = request.into_parts();
+        // Without a credential of its own the caller is known by its registration token only.
+        let user = match parts.headers.contains_key(header::AUTHORIZATION) {
+            true => match self.inner.backend.authenticate(&parts).await {
+                Ok(user) => Some(user),
+                Err(status) if status.code < 500 => {
+                    return text(StatusCode::UNAUTHORIZED, "the machine's credential is not accepted");
+                }
+                Err(status) => return text(StatusCode::SERVICE_UNAVAILABLE, status.message),
+            },
+            false => None,
+        };
+        let admitted = match self.inner.gate.admit(&parts.headers, user.as_ref()).await {
+            Ok(admitted) => admitted,
             Err(refusal) => return text(refusal.status, refusal.text),
         };
-        if let Err(error) = self.inner.registrar.register(&id, &params).await {
-            tracing::warn!(cluster = id, error = error.chain(), "registration not written");
-            return text(StatusCode::SERVICE_UNAVAILABLE, "the registration could not be written; try again");
-        }
+        let mut request = Request::from_parts(parts, body);
         let Some((response, upgraded)) = drover_tunnel::server::upgrade(&mut request) else {
             return text(StatusCode::BAD_REQUEST, "a WebSocket upgrade is expected here");
         };
-        let tunnels = self.inner.tunnels.clone();
-        tokio::spawn(async move {
-            match upgraded.await {
-                Ok(upgraded) => {
-                    tracing::info!(cluster = id, "tunnel opened");
-                    let why = tunnels.serve_upgraded(&id, upgraded).await;
-                    tracing::info!(cluster = id, %why, "tunnel ended");
-                }
-                Err(error) => tracing::debug!(cluster = id, %error, "tunnel not upgraded"),
-            }
-        });
+        let gate = self.inner.gate.clone();
+        tokio::spawn(async move { gate.serve(admitted, upgraded).await });
         response.map(|()| boxed(Empty::new()))
     }
 

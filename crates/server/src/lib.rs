@@ -8,6 +8,7 @@
 //! * [`clusters`]: downstream clusters as the controllers see them, over the tunnel.
 //! * [`admission`]: defaults and validation inside the embedded API.
 //! * `certificate`: the port's certificate follows the settings.
+//! * `machines`: what provisioning knows of the machines that open tunnels.
 //! * `kubeconfigs`: takes kubeconfigs away with their clusters.
 //! * [`datadir`]: what lies where in the data directory.
 //! * [`shell`]: words that people copy.
@@ -23,6 +24,7 @@ pub mod drivers;
 pub mod external;
 pub mod front;
 mod kubeconfigs;
+mod machines;
 pub mod manager;
 pub mod plane;
 mod prepare;

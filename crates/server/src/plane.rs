@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use drover_access::Downstreams;
 use drover_access::connected::Connectivity;
+use drover_access::gate::Gate;
 use drover_access::proxy::Proxy;
 use drover_access::registration::Registrar;
 use drover_access::tokens::{KubeconfigAuthenticator, Tokens};
@@ -39,6 +40,7 @@ use crate::backend::{Backend, Backing};
 use crate::clusters::Clusters;
 use crate::external::reviews::Authorized;
 use crate::front::{Asset, Front, Parts};
+use crate::machines::ProvisionedMachines;
 
 /// The version of Kubernetes that the embedded API speaks.
 const KUBERNETES_VERSION: &str = "v1.36.3";
@@ -163,7 +165,7 @@ impl Plane {
         let caches = Caches::new(client.clone(), controllers.clone());
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let (secrets, twins) = (caches.all::<Secret>(), caches.all());
-        let tokens = Tokens::new(secrets.clone());
+        let tokens = Tokens::new(secrets.clone()).with_registrations(caches.all());
         late.set(Arc::new(KubeconfigAuthenticator::new(tokens.clone())));
         if let Backend::External(external) = &backend {
             external.recognise(KubeconfigAuthenticator::new(tokens.clone()));
@@ -187,12 +189,17 @@ impl Plane {
         if let Backend::External(external) = &backend {
             proxy = proxy.authorized_by(Arc::new(Authorized(external.clone())));
         }
+        let gate = Gate::new(
+            tokens,
+            twins.clone(),
+            Arc::new(ProvisionedMachines(provisioning.context().clone())),
+            Registrar::new(client.clone(), twins.clone(), secrets.clone()),
+            tunnels,
+        );
         let front = Front::new(Parts {
             backend: backend.clone(),
             proxy,
-            tunnels,
-            tokens,
-            registrar: Registrar::new(client.clone(), twins.clone(), secrets.clone()),
+            gate: gate.clone(),
             connect: provisioning.connect(),
             settings: current.clone(),
             install_script,
@@ -206,7 +213,8 @@ impl Plane {
         run(Box::pin(provisioning.run(controllers.clone())));
         let capi = drover_capi::run(caches.clone(), Arc::new(clusters), clock.clone(), controllers.clone());
         run(Box::pin(capi));
-        let connectivity = Connectivity::new(client.clone(), twins, downstreams, clock.clone(), patience);
+        let connectivity =
+            Connectivity::new(client.clone(), twins, downstreams, gate, clock.clone(), patience);
         run(Box::pin(connectivity.run(controllers.clone())));
         let port = Port { front, tls, stop };
         Ok(Self { client, caches, secrets, settings: current, clock, backend, port, controllers, tasks })

@@ -49,12 +49,16 @@ impl Registry {
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        let socket = WebSocketStream::from_raw_socket(io, SocketRole::Server, None).await;
-        let (session, run) = session::start(socket, Role::Server, Arc::new(RefuseAll));
-        let entry = Entry::new(self, client, session);
+        let (session, run) = open(io).await;
+        let entry = self.enter(client, session);
         let error = run.await;
         drop(entry);
         error
+    }
+
+    /// Makes a running session the newest one of `client`, until the entry is dropped: before that, nobody dials it.
+    pub fn enter(&self, client: &str, session: Session) -> Entry {
+        Entry::new(self, client, session)
     }
 
     /// A connection to `address` as `client` sees it, through its newest session that is alive: of two, the older
@@ -86,8 +90,25 @@ impl Registry {
     }
 }
 
-/// A session's place in the registry, left when the session ends or its task is dropped.
-struct Entry {
+/// Starts a session on any byte stream after its WebSocket handshake: a handle to dial with, and the future that runs it.
+/// It is in no [`Registry`] yet, so that its peer can be examined first.
+pub async fn open<S>(io: S) -> (Session, impl Future<Output = Error> + Send + use<S>)
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let socket = WebSocketStream::from_raw_socket(io, SocketRole::Server, None).await;
+    session::start(socket, Role::Server, Arc::new(RefuseAll))
+}
+
+/// The same on an upgraded connection.
+pub async fn open_upgraded(
+    upgraded: hyper::upgrade::Upgraded,
+) -> (Session, impl Future<Output = Error> + Send) {
+    open(TokioIo::new(upgraded)).await
+}
+
+/// A session's place in the registry. Dropping it ends the session.
+pub struct Entry {
     registry: Registry,
     client: String,
     number: u64,
@@ -125,14 +146,19 @@ impl Drop for Entry {
     }
 }
 
+/// Whether a request asks for a WebSocket.
+pub fn is_upgrade(headers: &HeaderMap) -> bool {
+    headers.contains_key(header::SEC_WEBSOCKET_KEY) && names_token(headers, header::UPGRADE, "websocket")
+}
+
 /// The answer to a WebSocket upgrade request, and the byte stream that follows it.
 ///
 /// `None` when the request is no upgrade; the caller answers 400 then.
 pub fn upgrade<B>(request: &mut Request<B>) -> Option<(Response<()>, hyper::upgrade::OnUpgrade)> {
-    let key = request.headers().get(header::SEC_WEBSOCKET_KEY)?;
-    if !names_token(request.headers(), header::UPGRADE, "websocket") {
+    if !is_upgrade(request.headers()) {
         return None;
     }
+    let key = request.headers().get(header::SEC_WEBSOCKET_KEY)?;
     let accept = derive_accept_key(key.as_bytes());
     let mut response = Response::new(());
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use drover_tunnel::{Registry, TunnelStream};
+use drover_tunnel::{Registry, Session, TunnelStream};
 use futures::future::BoxFuture;
 use http::Uri;
 use hyper::rt::{Read, ReadBufCursor, Write};
@@ -21,17 +21,25 @@ use tower::{BoxError, Service};
 
 const CONNECT_LIMIT: Duration = Duration::from_secs(15);
 
+/// Which tunnel leads to the cluster.
+#[derive(Clone)]
+pub(super) enum Way {
+    /// The newest one that was accepted.
+    Newest(Registry, Arc<str>),
+    /// This one, which is not accepted yet.
+    Through(Session),
+}
+
 /// The way to one cluster.
 #[derive(Clone)]
 pub(super) struct TunnelConnector {
-    cluster: Arc<str>,
-    tunnels: Registry,
+    way: Way,
     tls: TlsConnector,
 }
 
 impl TunnelConnector {
     /// `ca` is the PEM of the authority that signed the API's certificate.
-    pub(super) fn new(cluster: &str, tunnels: Registry, ca: &[u8]) -> Result<Self, String> {
+    pub(super) fn new(way: Way, ca: &[u8]) -> Result<Self, String> {
         let mut roots = RootCertStore::empty();
         for certificate in CertificateDer::pem_slice_iter(ca) {
             let certificate = certificate.map_err(|e| format!("caCert is not PEM: {e}"))?;
@@ -47,14 +55,17 @@ impl TunnelConnector {
             .with_root_certificates(roots)
             .with_no_client_auth();
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Ok(Self { cluster: cluster.into(), tunnels, tls: TlsConnector::from(Arc::new(config)) })
+        Ok(Self { way, tls: TlsConnector::from(Arc::new(config)) })
     }
 
     async fn connect(self, uri: Uri) -> Result<Tunnelled, BoxError> {
         let host = uri.host().ok_or("the URL has no host")?.trim_matches(['[', ']']).to_owned();
         let port = uri.port_u16().unwrap_or(443);
         let address = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
-        let stream = self.tunnels.dial(&self.cluster, "tcp", &address).await?;
+        let stream = match &self.way {
+            Way::Newest(tunnels, cluster) => tunnels.dial(cluster, "tcp", &address).await?,
+            Way::Through(session) => session.dial("tcp", &address).await?,
+        };
         let name = ServerName::try_from(host)?;
         let tls = tokio::time::timeout(CONNECT_LIMIT, self.tls.connect(name, stream)).await??;
         Ok(Tunnelled(TokioIo::new(tls)))

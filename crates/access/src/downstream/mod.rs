@@ -11,11 +11,11 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use drover_api::management::v3::Cluster;
 use drover_runtime::{Cache, ObjectKey};
-use drover_tunnel::Registry;
+use drover_tunnel::{Registry, Session};
 use http::uri::{Authority, Scheme};
 use http::{HeaderValue, Request, Response, Uri, header};
-use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
 use hyper_util::client::legacy;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
@@ -23,8 +23,8 @@ use k8s_openapi::api::core::v1::Secret;
 use parking_lot::Mutex;
 use tower::BoxError;
 
-use crate::registration::{CREDENTIAL_KEY, CREDENTIAL_NAMESPACE};
-use connector::TunnelConnector;
+use crate::registration::{CREDENTIAL_KEY, CREDENTIAL_NAMESPACE, ClusterParams};
+use connector::{TunnelConnector, Way};
 
 /// A request body on its way to a cluster.
 pub type RequestBody = UnsyncBoxBody<Bytes, BoxError>;
@@ -136,7 +136,21 @@ pub struct Downstream {
 }
 
 impl Downstream {
+    /// The API behind a tunnel that nobody else may use yet.
+    pub(crate) fn through(session: &Session, id: &str, params: &ClusterParams) -> Result<Self, String> {
+        let endpoint = Endpoint {
+            url: format!("https://{}", params.address),
+            ca: params.ca_cert.clone(),
+            credential: params.token.clone().into_bytes(),
+        };
+        Self::by(Way::Through(session.clone()), id, &endpoint)
+    }
+
     fn new(id: &str, endpoint: &Endpoint, tunnels: &Registry) -> Result<Self, String> {
+        Self::by(Way::Newest(tunnels.clone(), id.into()), id, endpoint)
+    }
+
+    fn by(way: Way, id: &str, endpoint: &Endpoint) -> Result<Self, String> {
         let uri: Uri = endpoint.url.parse().map_err(|e| format!("apiEndpoint {:?}: {e}", endpoint.url))?;
         let authority =
             uri.authority().cloned().ok_or_else(|| format!("apiEndpoint {:?} has no host", endpoint.url))?;
@@ -145,7 +159,7 @@ impl Downstream {
         let mut bearer = HeaderValue::try_from(format!("Bearer {}", token.trim()))
             .map_err(|_| "the credential is not a token".to_owned())?;
         bearer.set_sensitive(true);
-        let connector = TunnelConnector::new(id, tunnels.clone(), &ca)?;
+        let connector = TunnelConnector::new(way, &ca)?;
         let http = legacy::Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE_LIMIT)
@@ -168,6 +182,21 @@ impl Downstream {
             Ok(Err(error)) => Err(Unavailable::Request { id: self.id.to_string(), source: error.into() }),
             Ok(Ok(response)) => Ok(response),
         }
+    }
+
+    /// Asks the API for its version, and reads the answer to its end: an API that does not accept the credential answers
+    /// 401, also to this.
+    pub(crate) async fn probe(&self, limit: Duration) -> Result<(), String> {
+        let request = Request::get("/version").body(boxed(Empty::new())).map_err(|e| e.to_string())?;
+        let asking = async {
+            let response = self.send(request).await.map_err(|error| error.to_string())?;
+            let status = response.status();
+            response.into_body().collect().await.map_err(|error| error.to_string())?;
+            if status.is_success() { Ok(()) } else { Err(format!("the cluster's API answered {status}")) }
+        };
+        tokio::time::timeout(limit, asking)
+            .await
+            .unwrap_or_else(|_| Err(format!("the cluster's API did not answer within {} s", limit.as_secs())))
     }
 
     /// A kube client of the cluster, with the rights of its registered service account.

@@ -27,7 +27,7 @@ use crate::controlplane::planner::write::rfc3339;
 use crate::keys::{annotations, labels};
 use crate::machine::unmanaged::name_of;
 use crate::owner::owner_name;
-use crate::registration::check;
+use crate::registration::{check, machines};
 use crate::store::Writer;
 
 /// Index of token secrets by what a machine presents.
@@ -258,12 +258,7 @@ impl Connect {
     }
 
     fn machine_of_account(&self, account: &ServiceAccount) -> Option<Arc<Machine>> {
-        let store = &self.context.store;
-        let namespace = account.namespace()?;
-        let bootstrap = owner_name(&account.metadata, "rke.cattle.io", "RKEBootstrap")?;
-        let bootstrap = store.bootstraps.get(&ObjectKey::new(&namespace, bootstrap))?;
-        let machine = owner_name(&bootstrap.metadata, "cluster.x-k8s.io", "Machine")?;
-        store.machines.get(&ObjectKey::new(namespace, machine))
+        machines::machine_of_account(&self.context.store, account)
     }
 
     async fn note_id(&self, machine: &Machine, id: &str) -> Result<(), Error> {

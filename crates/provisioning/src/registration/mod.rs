@@ -3,3 +3,4 @@
 pub mod check;
 pub mod command;
 pub mod connect;
+pub mod machines;

@@ -39,6 +39,8 @@ pub struct Settings {
     pub bootstrap_token_short_ttl: SignedDuration,
     /// A bootstrap token works this long if it is never used.
     pub bootstrap_token_long_ttl: SignedDuration,
+    /// A registration token alone opens the tunnel of a provisioned cluster, as long as no machine has registered it.
+    pub tunnel_registration_token: bool,
     /// `HTTP_PROXY` and the like, handed to drivers.
     pub proxy_env: Vec<(String, String)>,
 }
@@ -62,6 +64,7 @@ impl Default for Settings {
             machine_job_deadline: SignedDuration::from_mins(30),
             bootstrap_token_short_ttl: SignedDuration::from_secs(30),
             bootstrap_token_long_ttl: SignedDuration::from_mins(30),
+            tunnel_registration_token: false,
             proxy_env: Vec::new(),
         }
     }
@@ -98,6 +101,9 @@ impl Settings {
             "delete-machine-on-failure-after" => self.delete_machine_on_failure_after = duration(value)?,
             "system-agent-installer-token-short-ttl" => self.bootstrap_token_short_ttl = duration(value)?,
             "system-agent-installer-token-long-ttl" => self.bootstrap_token_long_ttl = duration(value)?,
+            "tunnel-registration-token" => {
+                self.tunnel_registration_token = one_of(value, &["true", "false"])? == "true";
+            }
             _ => return Err(Refused::Unknown),
         }
         Ok(())
@@ -173,6 +179,7 @@ mod tests {
             ("delete-machine-on-failure-after", "1h30m", "soon"),
             ("system-agent-installer-token-short-ttl", "1m", "-1m"),
             ("system-agent-installer-token-long-ttl", "2h", "2"),
+            ("tunnel-registration-token", "true", "yes"),
         ] {
             let mut settings = Settings::default();
             assert_eq!(settings.set(name, good), Ok(()), "{name}");

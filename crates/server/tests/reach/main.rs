@@ -4,6 +4,7 @@
 
 mod registration;
 mod settings;
+mod tunnel;
 mod world;
 
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use world::{BlackHole, Dialer, Downstream, ECHO, World, client, text, until};
+use world::{Dialer, Downstream, ECHO, Mortal, World, client, text, until};
 
 fn config_map(name: &str) -> ConfigMap {
     serde_json::from_value(json!({"metadata": {"name": name}})).unwrap()
@@ -218,11 +219,16 @@ async fn access_check_28_dead_clusters_delay_no_other() {
     let (world, cluster) = (World::start().await, Downstream::start().await);
     let mut agents = Vec::new();
     let mut dead = Vec::new();
+    let mortal = Mortal::default();
     for number in 0..20 {
         let (id, token) = world.make_cluster(&format!("dead-{number}")).await;
-        agents.push(world.agent(&token, &cluster.params().await, Arc::new(BlackHole)).await.unwrap());
+        agents.push(world.agent(&token, &cluster.params().await, Arc::new(mortal.clone())).await.unwrap());
         dead.push(id);
     }
+    for id in &dead {
+        world.is_connected(id).await;
+    }
+    mortal.die();
     // Someone waits for one of them, and every probe hangs, while another cluster comes up.
     let lost = world.proxied(&dead[0]).await;
     let waiting = tokio::spawn(async move { namespaces(&lost).await });
@@ -231,7 +237,7 @@ async fn access_check_28_dead_clusters_delay_no_other() {
     world.is_connected(&id).await;
     assert!(namespaces(&world.proxied(&id).await).await.unwrap() > 0);
     for id in &dead {
-        assert_ne!(world.connected(id).await.0, "True");
+        until(async || world.connected(id).await.0 != "True").await;
     }
     // The one who waits is told in the end.
     let (code, said) = refusal(waiting.await.unwrap());
@@ -274,7 +280,7 @@ async fn access_check_30_34_the_kubeconfig_works_until_the_cluster_is_deleted() 
     until(async || clusters.get_opt("demo").await.unwrap().is_none()).await;
     assert_eq!(refusal(namespaces(&owner).await).0, 401);
     assert_eq!(refusal(namespaces(&world.proxied(&id).await).await).0, 404);
-    let again = world.agent(&token, &params, Arc::new(Dialer::default())).await;
+    let again = world.open(Some(&token), None, &params, Arc::new(Dialer::default())).await;
     let Err(drover_tunnel::Error::Refused { status, body }) = again else { panic!("a tunnel was accepted") };
     assert_eq!((status, body.as_str()), (400, "cluster not found"));
     let credentials: Api<Secret> = Api::namespaced(world.manager.client.clone(), "cattle-global-data");
@@ -282,23 +288,8 @@ async fn access_check_30_34_the_kubeconfig_works_until_the_cluster_is_deleted() 
     world.stop().await;
 }
 
-/// A Machine whose Node has this provider id.
-async fn make_machine(world: &World, name: &str) {
-    let target =
-        drover_provisioning::machine::unmanaged::Target { namespace: "default", cluster: "demo", name };
-    let request = [("role-worker".to_owned(), vec!["true".to_owned()])].into();
-    for mut object in drover_provisioning::machine::unmanaged::objects(&target, &request) {
-        let kind = object["kind"].as_str().unwrap().to_owned();
-        if kind == "CustomMachine" {
-            object["spec"]["providerID"] = json!(format!("test://{name}"));
-        }
-        let api = world.api(object["apiVersion"].as_str().unwrap(), &kind, "default");
-        api.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
-    }
-}
-
 async fn node_is_found(world: &World, cluster: &Downstream, name: &str) {
-    make_machine(world, name).await;
+    world.make_machine("demo", name, &["worker"]).await;
     let node = serde_json::from_value(json!({
         "metadata": {"name": name}, "spec": {"providerID": format!("test://{name}")},
     }));

@@ -1,8 +1,9 @@
 //! A whole management plane, and clusters that reach it through real tunnels.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -39,7 +40,19 @@ pub(crate) struct World {
     /// An administrator, over HTTPS.
     pub(crate) admin: Client,
     pub(crate) ca: String,
+    /// The machine that speaks for a cluster, by the cluster's registration token.
+    speakers: Mutex<HashMap<String, (String, Machine)>>,
     _dir: tempfile::TempDir,
+}
+
+/// A machine of a cluster, as the API knows it.
+#[derive(Clone)]
+pub(crate) struct Machine {
+    pub(crate) name: String,
+    /// Its own credential.
+    pub(crate) bearer: String,
+    /// Name of its plan secret.
+    plan: String,
 }
 
 impl World {
@@ -62,7 +75,7 @@ impl World {
         let cluster = kubeconfig.clusters[0].cluster.clone().unwrap();
         let ca = STANDARD.decode(cluster.certificate_authority_data.unwrap()).unwrap();
         let admin = client(&text).await;
-        Self { manager, admin, ca: String::from_utf8(ca).unwrap(), _dir: dir }
+        Self { manager, admin, ca: String::from_utf8(ca).unwrap(), speakers: Mutex::default(), _dir: dir }
     }
 
     pub(crate) fn api(&self, api_version: &str, kind: &str, namespace: &str) -> Api<DynamicObject> {
@@ -101,7 +114,57 @@ impl World {
             let token = STANDARD.decode(secret["data"]["token"].as_str().ok_or("no token yet")?).unwrap();
             Ok::<_, &str>((id, String::from_utf8(token).unwrap()))
         };
-        drover_testkit::eventually(found).await
+        let (id, token) = drover_testkit::eventually(found).await;
+        let nobody = Machine { name: format!("{name}-speaker"), bearer: String::new(), plan: String::new() };
+        self.speakers.lock().insert(token.clone(), (name.to_owned(), nobody));
+        (id, token)
+    }
+
+    /// A server that a person brought to a cluster of [`World::make_cluster`], with roles like `control-plane`.
+    pub(crate) async fn make_machine(&self, cluster: &str, name: &str, roles: &[&str]) -> Machine {
+        use drover_provisioning::machine::unmanaged;
+        let target = unmanaged::Target { namespace: "default", cluster, name };
+        let request = roles.iter().map(|role| (format!("role-{role}"), vec!["true".to_owned()])).collect();
+        for mut object in unmanaged::objects(&target, &request) {
+            let kind = object["kind"].as_str().unwrap().to_owned();
+            if kind == "CustomMachine" {
+                object["spec"]["providerID"] = json!(format!("test://{name}"));
+            }
+            let api = self.api(object["apiVersion"].as_str().unwrap(), &kind, "default");
+            api.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
+        }
+        let plan = drover_provisioning::bootstrap::objects::plan_name(name);
+        let accounts: Api<ServiceAccount> = Api::namespaced(self.manager.client.clone(), "default");
+        until(async || {
+            let secret = self.get("v1", "Secret", "default", &plan).await;
+            secret.is_some() && accounts.get_opt(&plan).await.unwrap().is_some()
+        })
+        .await;
+        let made =
+            accounts.create_token_request(&plan, &PostParams::default(), &TokenRequest::default()).await;
+        Machine { name: name.to_owned(), bearer: made.unwrap().status.unwrap().token.unwrap(), plan }
+    }
+
+    /// The machine reports the authority of its cluster, by its own credential.
+    pub(crate) async fn report_ca(&self, machine: &Machine, pem: &str) {
+        let kubeconfig = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "m",
+            "clusters": [{"name": "m", "cluster": {
+                "server": self.manager.url, "certificate-authority-data": STANDARD.encode(&self.ca),
+            }}],
+            "users": [{"name": "m", "user": {"token": machine.bearer}}],
+            "contexts": [{"name": "m", "context": {"cluster": "m", "user": "m"}}],
+        });
+        let secrets: Api<Secret> = Api::namespaced(client(&kubeconfig.to_string()).await, "default");
+        let reported = async || {
+            let mut secret = secrets.get(&machine.plan).await.map_err(|error| error.to_string())?;
+            let pem = k8s_openapi::ByteString(pem.as_bytes().to_vec());
+            secret.data.get_or_insert_default().insert(drover_plan::keys::CLUSTER_CA.to_owned(), pem);
+            // The planner writes it too.
+            let written = secrets.replace(&machine.plan, &PostParams::default(), &secret).await;
+            written.map(drop).map_err(|error| error.to_string())
+        };
+        drover_testkit::eventually(reported).await;
     }
 
     /// Status and reason of the twin's `Connected`.
@@ -117,17 +180,50 @@ impl World {
         until(async || self.connected(id).await.0 == "True").await;
     }
 
-    /// A cluster's agent: holds a tunnel until it is aborted. `params` as [`Downstream::params`] gives them.
+    /// A cluster's agent on a control-plane machine of it: holds a tunnel until it is aborted. `params` as
+    /// [`Downstream::params`] gives them.
     pub(crate) async fn agent(
         &self,
         token: &str,
         params: &Value,
         dial: Arc<dyn Dial>,
     ) -> Result<JoinHandle<drover_tunnel::Error>, drover_tunnel::Error> {
+        let (cluster, mut machine) = self.speakers.lock().get(token).cloned().unwrap();
+        if machine.bearer.is_empty() {
+            machine = self.make_machine(&cluster, &machine.name, &["control-plane", "etcd"]).await;
+            self.speakers.lock().insert(token.to_owned(), (cluster, machine.clone()));
+        }
+        // It goes with its cluster.
+        if self.get("v1", "Secret", "default", &machine.plan).await.is_some() {
+            let ca = STANDARD.decode(params["cluster"]["caCert"].as_str().unwrap()).unwrap();
+            self.report_ca(&machine, &String::from_utf8(ca).unwrap()).await;
+        }
+        loop {
+            match self.open(Some(token), Some(&machine.bearer), params, dial.clone()).await {
+                // What the machine reported is not known everywhere yet: agents ask again.
+                Err(drover_tunnel::Error::Refused { status: 503, .. }) => {}
+                other => return other,
+            }
+        }
+    }
+
+    /// Opens a tunnel with whatever credentials: a registration token, a machine's own.
+    pub(crate) async fn open(
+        &self,
+        token: Option<&str>,
+        bearer: Option<&str>,
+        params: &Value,
+        dial: Arc<dyn Dial>,
+    ) -> Result<JoinHandle<drover_tunnel::Error>, drover_tunnel::Error> {
         let uri: http::Uri = self.manager.url.parse().unwrap();
         let stream = self.connection().await;
         let mut headers = http::HeaderMap::new();
-        headers.insert("x-api-tunnel-token", token.parse().unwrap());
+        if let Some(token) = token {
+            headers.insert("x-api-tunnel-token", token.parse().unwrap());
+        }
+        if let Some(bearer) = bearer {
+            headers.insert(http::header::AUTHORIZATION, format!("Bearer {bearer}").parse().unwrap());
+        }
         headers.insert("x-api-tunnel-params", STANDARD.encode(params.to_string()).parse().unwrap());
         let uri = format!("wss://{}/v3/connect", uri.authority().unwrap()).parse().unwrap();
         let (_, run) = drover_tunnel::client::connect(stream, &uri, headers, dial).await?;
@@ -203,7 +299,7 @@ pub(crate) struct Downstream {
     /// How many connections speak another protocol now.
     pub(crate) upgraded: Arc<AtomicUsize>,
     address: std::net::SocketAddr,
-    ca: String,
+    pub(crate) ca: String,
     _stop: DropGuard,
 }
 
@@ -334,14 +430,38 @@ impl Dial for Dialer {
     }
 }
 
-/// Connects, and then nothing is ever heard.
-pub(crate) struct BlackHole;
+/// Connects to where it is asked to, until it is dead: from then on nothing is ever heard.
+#[derive(Clone, Default)]
+pub(crate) struct Mortal {
+    alive: Dialer,
+    dead: Arc<AtomicBool>,
+    gone: CancellationToken,
+}
 
-impl Dial for BlackHole {
-    fn dial(&self, _: String, _: String) -> Dialing {
-        Box::pin(async {
-            let (near, far) = tokio::io::duplex(1 << 20);
-            std::mem::forget(far);
+impl Mortal {
+    pub(crate) fn die(&self) {
+        self.dead.store(true, Ordering::SeqCst);
+        self.gone.cancel();
+    }
+}
+
+impl Dial for Mortal {
+    fn dial(&self, proto: String, address: String) -> Dialing {
+        let (gone, dead) = (self.gone.clone(), self.dead.load(Ordering::SeqCst));
+        let real = self.alive.dial(proto, address);
+        Box::pin(async move {
+            let (near, mut far) = tokio::io::duplex(1 << 20);
+            if dead {
+                std::mem::forget(far);
+            } else {
+                let mut real = real.await?;
+                tokio::spawn(async move {
+                    tokio::select! {
+                        _ = tokio::io::copy_bidirectional(&mut real, &mut far) => {}
+                        () = gone.cancelled() => std::mem::forget(far),
+                    }
+                });
+            }
             Ok(Box::new(near) as Box<dyn Io>)
         })
     }

@@ -1,0 +1,49 @@
+//! The machines behind tunnels, as provisioning knows them.
+
+use drover_access::authority::Authority;
+use drover_access::machines::{Machine, Machines};
+use drover_apiserver::UserInfo;
+use drover_provisioning::context::Context;
+use drover_provisioning::registration::machines;
+use drover_runtime::ObjectKey;
+use drover_runtime::events::Note;
+
+/// Answers what `access` asks about machines.
+pub struct ProvisionedMachines(pub Context);
+
+impl Machines for ProvisionedMachines {
+    fn is_ready(&self) -> bool {
+        let store = &self.0.store;
+        store.is_synced() && store.bootstraps.is_synced() && store.clusters.is_synced()
+    }
+
+    fn machine_of(&self, user: &UserInfo) -> Option<Machine> {
+        let machine = machines::machine_of_user(&self.0.store, &user.name)?;
+        let cluster = machines::management_of(&self.0.store, &machine)?;
+        let carries_tunnel = machines::is_server(&machine);
+        Some(Machine { key: ObjectKey::of(machine.as_ref()), cluster, carries_tunnel })
+    }
+
+    fn exists(&self, machine: &ObjectKey) -> bool {
+        self.0.store.machines.get(machine).is_some()
+    }
+
+    fn authorities(&self, cluster: &str) -> Vec<Authority> {
+        let reported = machines::reported_authorities(&self.0.store, cluster);
+        reported.iter().filter_map(|pem| Authority::from_pem(pem)).collect()
+    }
+
+    fn accepts_registration_tokens(&self) -> bool {
+        self.0.settings.now().tunnel_registration_token
+    }
+
+    /// On the object that people look at: the provisioning Cluster, or the management Cluster where there is none.
+    fn tell(&self, cluster: &str, note: &Note) {
+        let Some(twin) = self.0.store.twins.get(&ObjectKey::cluster(cluster)) else { return };
+        let key = ObjectKey::new(&twin.spec.fleet_workspace_name, &twin.spec.display_name);
+        match self.0.store.clusters.get(&key) {
+            Some(provisioned) => self.0.events.tell(provisioned.as_ref(), [note]),
+            None => self.0.events.tell(twin.as_ref(), [note]),
+        }
+    }
+}
