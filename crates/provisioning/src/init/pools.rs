@@ -91,14 +91,18 @@ pub(super) fn is_dns_label(name: &str) -> bool {
 /// The roles that no pool gives a machine. Machines that people bring themselves may have them, so that alone it is no
 /// mistake.
 pub fn missing_roles(config: &RKEConfig) -> Option<String> {
-    let pools = || config.machine_pools.iter().filter(|pool| pool.quantity != Some(0));
-    let roles: [(&str, fn(&RKEMachinePool) -> bool); 3] = [
-        ("etcdRole", |pool| pool.etcd_role),
-        ("controlPlaneRole", |pool| pool.control_plane_role),
-        ("workerRole", |pool| pool.worker_role),
-    ];
-    let missing: Vec<&str> =
-        roles.into_iter().filter(|(_, has)| !pools().any(has)).map(|(name, _)| name).collect();
+    let has = |role: fn(&RKEMachinePool) -> bool| {
+        config.machine_pools.iter().any(|pool| pool.quantity != Some(0) && role(pool))
+    };
+    let missing: Vec<&str> = [
+        ("etcdRole", has(|pool| pool.etcd_role)),
+        ("controlPlaneRole", has(|pool| pool.control_plane_role)),
+        ("workerRole", has(|pool| pool.worker_role)),
+    ]
+    .into_iter()
+    .filter(|(_, there)| !there)
+    .map(|(name, _)| name)
+    .collect();
     if missing.is_empty() || config.machine_pools.is_empty() {
         return None;
     }

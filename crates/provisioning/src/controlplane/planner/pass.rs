@@ -280,13 +280,15 @@ impl Pass<'_> {
         }
         let leaving: Vec<&Entry> = scope.entries.iter().filter(|e| e.is_etcd() && e.is_deleting()).collect();
         if has(Entry::is_etcd) || leaving.is_empty() {
-            let roles: [(&str, fn(&Entry) -> bool); 3] = [
-                ("etcd", Entry::is_etcd),
-                ("control plane", Entry::is_control_plane),
-                ("worker", Entry::is_worker),
-            ];
-            let missing: Vec<&str> =
-                roles.into_iter().filter(|(_, role)| !has(*role)).map(|(name, _)| name).collect();
+            let missing: Vec<&str> = [
+                ("etcd", has(Entry::is_etcd)),
+                ("control plane", has(Entry::is_control_plane)),
+                ("worker", has(Entry::is_worker)),
+            ]
+            .into_iter()
+            .filter(|(_, there)| !there)
+            .map(|(name, _)| name)
+            .collect();
             return waiting(format!(
                 "waiting for at least one control plane, etcd, and worker node to be registered: no machine is {} yet",
                 missing.join(" or ")
