@@ -1,5 +1,6 @@
 //! Credentials by index: registration tokens of clusters, and the tokens inside cluster kubeconfigs.
 
+use drover_api::annotations::drover::REGISTRATION_ROLES;
 use drover_api::labels::capi::CLUSTER_NAME;
 use drover_api::management::v3::ClusterRegistrationToken;
 use drover_apiserver::identity::{Authenticator, UserInfo};
@@ -18,9 +19,6 @@ pub const REGISTRATION_SECRET_PREFIX: &str = "crt-token-";
 pub const KUBECONFIG_SECRET_SUFFIX: &str = "-kubeconfig";
 /// Prefix of the group that owns one cluster, and nothing else, through the proxy.
 pub const OWNER_GROUP_PREFIX: &str = "drover:cluster-owner:";
-
-/// On a ClusterRegistrationToken or its Secret: the only roles that a machine may register with by this token.
-pub const REGISTRATION_ROLES: &str = "drover.io/registration-roles";
 
 const BY_REGISTRATION: &str = "access/registration-token";
 const BY_KUBECONFIG: &str = "access/kubeconfig-token";
