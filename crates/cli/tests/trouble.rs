@@ -61,10 +61,10 @@ fn bad_clusters_are_refused_or_say_what_is_wrong() {
     let token = json!({
         "apiVersion": "management.cattle.io/v3", "kind": "ClusterRegistrationToken",
         "metadata": {"name": "short"},
-        "spec": {"clusterName": "c-1", "ttl": 30},
+        "spec": {"clusterName": "c-1", "gracePeriod": 30},
     });
     let told = server.apply(&token.to_string());
-    assert!(told.code == 0 && told.err.contains("Warning: spec.ttl is stored"), "{}", told.err);
+    assert!(told.code == 0 && told.err.contains("Warning: spec.gracePeriod is stored"), "{}", told.err);
 
     let all = |config: &str| pool("all", &ALL, Some(config));
     let two = |second: Value| cluster("bad", GOOD, &[all("known"), second]);
