@@ -62,11 +62,18 @@ fn all(cluster: &Cluster) -> Vec<Never> {
 /// A version that no release of either distribution can have.
 fn version_problem(version: &str) -> Option<String> {
     const EXAMPLE: &str = "set a full version with its distribution, such as v1.34.1+k3s1";
-    let Ok(parsed) = semver::Version::parse(version.strip_prefix('v').unwrap_or(version)) else {
+    let parsed = version.strip_prefix('v').and_then(|number| semver::Version::parse(number).ok());
+    let Some(parsed) = parsed else {
         return Some(format!("this is no version: {EXAMPLE}"));
     };
-    let distribution = ["k3s", "rke2"].into_iter().any(|name| parsed.build.starts_with(name));
-    (!distribution).then(|| format!("the version names neither K3s (+k3s…) nor RKE2 (+rke2…): {EXAMPLE}"))
+    // Releases count their builds (k3s1, rke2r2); builds from sources name their commit (k3s-1a2b3c4d).
+    let is_build = |name: &str| {
+        let rest = parsed.build.strip_prefix(name)?;
+        let rest = rest.strip_prefix('r').filter(|_| name == "rke2").unwrap_or(rest);
+        Some(rest.starts_with(|c: char| c.is_ascii_digit()) || rest.len() > 1 && rest.starts_with('-'))
+    };
+    let distribution = ["k3s", "rke2"].into_iter().filter_map(is_build).any(|good| good);
+    (!distribution).then(|| format!("the version names no build of K3s (+k3s1) or RKE2 (+rke2r1): {EXAMPLE}"))
 }
 
 /// A kind that no node driver can provide. Kinds of other providers are theirs.
@@ -136,10 +143,30 @@ mod tests {
     #[test]
     fn versions_that_are_only_unknown_today_are_stored() {
         let of = |version: &str| fields(&cluster("demo", version, pool("w", "LocalConfig", "w.1")));
-        for version in ["v1.99.0+k3s1", "1.34.1+k3s1", "v1.34.1+rke2r1", "v1.34.1-rc1+k3s1", "v2.0.0+k3s99"] {
+        for version in [
+            "v1.99.0+k3s1",
+            "v1.34.1+rke2r1",
+            "v1.34.1-rc1+k3s1",
+            "v2.0.0+k3s99",
+            "v1.34.1+k3s-1a2b3c4d",
+            "v1.34.1+k3s1.sim",
+        ] {
             assert!(of(version).is_empty(), "{version}");
         }
-        for version in ["", "v9", "1.34", "v1.34.1", "v1.34.1+gke.1", "vv1.34.1+k3s1", "v1.34.1 +k3s1", "x"] {
+        for version in [
+            "",
+            "v9",
+            "1.34",
+            "v1.34.1",
+            "1.34.1+k3s1",
+            "v1.34.1+k3s",
+            "v1.34.1+k3sX",
+            "v1.34.1+rke2-",
+            "v1.34.1+gke.1",
+            "vv1.34.1+k3s1",
+            "v1.34.1 +k3s1",
+            "x",
+        ] {
             assert_eq!(of(version), ["spec.kubernetesVersion"], "{version}");
         }
     }

@@ -69,8 +69,7 @@ impl Connect {
         let (machine, place) = match registered(&self.context.store, &registration.management, id) {
             Some(machine) => (machine, None),
             None => {
-                let queue = self.places.clone().acquire_owned();
-                let Ok(Ok(place)) = tokio::time::timeout_at(deadline, queue).await else {
+                let Some(place) = self.queues.enter(&registration.management, deadline).await else {
                     return Ok(Admitted::Pending("many machines register at once"));
                 };
                 if let Some(limit) = terms.limit

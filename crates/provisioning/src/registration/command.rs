@@ -7,7 +7,7 @@ use crate::settings::Settings;
 
 /// Runs what follows as root: root itself needs no sudo, and may not have it. Where somebody else has no sudo either, the
 /// install script says what is missing.
-const AS_ROOT: &str = r#"$([ "$(id -u)" -eq 0 ] || command -v sudo)"#;
+const AS_ROOT: &str = r#"$([ "$(id -u)" -eq 0 ] || ! command -v sudo >/dev/null || echo sudo)"#;
 
 /// Commands of a registration token, with `{token}` where the token belongs; empty without a server URL.
 pub fn commands(settings: &Settings, cluster: &str) -> Value {
@@ -57,7 +57,7 @@ mod tests {
         assert_eq!(
             node_command(&settings, "tok", roles),
             format!(
-                "curl --insecure -fL https://10.0.0.1:8443/system-agent-install.sh | $([ \"$(id -u)\" -eq 0 ] || command -v sudo) sh -s - --server \
+                "curl --insecure -fL https://10.0.0.1:8443/system-agent-install.sh | $([ \"$(id -u)\" -eq 0 ] || ! command -v sudo >/dev/null || echo sudo) sh -s - --server \
                  https://10.0.0.1:8443 --label 'cattle.io/os=linux' --token tok --ca-checksum {sum} --worker"
             )
         );

@@ -14,7 +14,6 @@ use drover_api::capi::v1beta2::{self as capi, Machine};
 use drover_runtime::{Error, ObjectKey};
 use kube::ResourceExt;
 use serde_json::json;
-use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::bootstrap::script::registration_token;
@@ -24,6 +23,7 @@ use crate::registration::admit::Admitted;
 use crate::registration::bearer::{self, Found};
 use crate::registration::check;
 use crate::registration::credential::is_proof;
+use crate::registration::queue::Queues;
 use crate::registration::rate::{self, Buckets, Rate};
 use crate::registration::terms::Refusal;
 use crate::registration::waiting::Waiters;
@@ -37,10 +37,6 @@ pub(super) const NOTE_LIMIT: Duration = Duration::from_secs(2);
 const PER_TOKEN: Rate = Rate { burst: 100, per_second: 20.0 };
 /// Calls with unknown tokens from one address. The install script with a wrong token calls every five seconds.
 const PER_ADDRESS: Rate = Rate { burst: 30, per_second: 1.0 };
-
-/// New machines that are made at once; others wait in a queue. All of them together would take longer, and everything else
-/// that the server answers would wait for them.
-const NEW_AT_ONCE: usize = 8;
 
 /// A machine's call.
 #[derive(Clone, Debug, Default)]
@@ -101,7 +97,7 @@ pub struct Connect {
     pub(super) context: Context,
     pub(super) writer: Writer,
     pub(super) waiters: Waiters,
-    pub(super) places: Arc<Semaphore>,
+    pub(super) queues: Queues,
     limits: Arc<Limits>,
 }
 
@@ -124,7 +120,7 @@ impl Connect {
             context: context.clone(),
             writer: Writer::new(store, "connect", "registration"),
             waiters,
-            places: Arc::new(Semaphore::new(NEW_AT_ONCE)),
+            queues: Queues::default(),
             limits: Arc::new(limits),
         }
     }

@@ -1,7 +1,7 @@
 //! The one credential a machine gets: the token of the account that may touch its plan secret, in a kubeconfig.
 
 use drover_api::capi::v1beta2::Machine;
-use drover_plan::keys::AGENT_OWNED;
+use drover_plan::{PlanState, keys};
 use drover_runtime::{Error, ObjectKey};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Secret;
@@ -18,7 +18,7 @@ use crate::registration::connect::{Call, Connect};
 use crate::registration::machines::machine_of_account;
 
 /// An answer that was lost can be asked for again this long after the Machine was made.
-const LOST_ANSWER: SignedDuration = SignedDuration::from_mins(10);
+const LOST_ANSWER: SignedDuration = SignedDuration::from_mins(2);
 
 /// Where a machine's agent reads its plan, and with what.
 pub(super) struct Credential {
@@ -108,9 +108,13 @@ pub(super) fn is_repeat(machine: &Machine, token: &str, has_reported: bool, now:
     same && !has_reported && now.duration_since(made) < LOST_ANSWER
 }
 
+/// The server writes one of the agent's keys too: a new plan is pending until the agent takes it up.
 fn is_written(secret: &Secret) -> bool {
-    let keys = secret.data.iter().flatten();
-    keys.into_iter().any(|(key, value)| !value.0.is_empty() && AGENT_OWNED.contains(&key.as_str()))
+    let by_agent = |key: &str, value: &[u8]| match key {
+        keys::PLAN_STATE => value != PlanState::Pending.as_str().as_bytes(),
+        _ => keys::AGENT_OWNED.contains(&key),
+    };
+    secret.data.iter().flatten().any(|(key, value)| !value.0.is_empty() && by_agent(key, &value.0))
 }
 
 #[cfg(test)]
@@ -132,8 +136,8 @@ mod tests {
         }))
         .unwrap();
         let at = |text: &str| -> Timestamp { text.parse().unwrap() };
-        assert!(is_repeat(&machine, "mine", false, at("2026-01-01T00:09:59Z")));
-        assert!(!is_repeat(&machine, "mine", false, at("2026-01-01T00:10:00Z")));
+        assert!(is_repeat(&machine, "mine", false, at("2026-01-01T00:01:59Z")));
+        assert!(!is_repeat(&machine, "mine", false, at("2026-01-01T00:02:00Z")));
         assert!(!is_repeat(&machine, "mine", true, at("2026-01-01T00:00:01Z")));
         assert!(!is_repeat(&machine, "other", false, at("2026-01-01T00:00:01Z")));
         assert!(!is_repeat(&Machine::default(), "mine", false, at("2026-01-01T00:00:01Z")), "of a pool");
@@ -146,6 +150,8 @@ mod tests {
             ..Secret::default()
         };
         assert!(!is_written(&secret("plan", "{}")));
+        assert!(!is_written(&secret("plan-state", "pending")));
+        assert!(is_written(&secret("plan-state", "in-progress")));
         assert!(!is_written(&secret("probe-statuses", "")));
         assert!(is_written(&secret("probe-statuses", "{}")));
     }

@@ -8,6 +8,7 @@ pub mod command;
 pub mod connect;
 mod credential;
 pub mod machines;
+mod queue;
 pub mod rate;
 pub mod roles;
 pub mod terms;

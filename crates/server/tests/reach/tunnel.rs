@@ -248,6 +248,17 @@ async fn an_api_that_does_not_answer_or_accept_its_credential_is_not_registered(
     world.stop().await;
 }
 
+/// The value of a ClusterRegistrationToken, once it has one.
+async fn value_of(world: &World, id: &str, token: &str) -> String {
+    drover_testkit::eventually(async || {
+        let secret = world.get("v1", "Secret", id, &format!("crt-token-{token}")).await;
+        let secret = secret.ok_or("no secret yet")?;
+        let token = STANDARD.decode(secret["data"]["token"].as_str().ok_or("no token yet")?).unwrap();
+        Ok::<_, &str>(String::from_utf8(token).unwrap())
+    })
+    .await
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_registration_token_opens_the_tunnel_of_an_imported_cluster() {
     let (world, cluster) = (World::start().await, Downstream::start().await);
@@ -262,23 +273,23 @@ async fn the_registration_token_opens_the_tunnel_of_an_imported_cluster() {
         let api = world.api(kind.0, kind.1, namespace);
         api.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
     }
-    let token = drover_testkit::eventually(async || {
-        let secret = world.get("v1", "Secret", id, "crt-token-default-token").await.ok_or("no secret yet")?;
-        let token = STANDARD.decode(secret["data"]["token"].as_str().ok_or("no token yet")?).unwrap();
-        Ok::<_, &str>(String::from_utf8(token).unwrap())
-    })
-    .await;
+    let token = value_of(&world, id, "default-token").await;
     let params = cluster.params().await;
     let agent = world.open(Some(&token), None, &params, dialer()).await.unwrap();
     world.is_connected(id).await;
     leads_to(&world, id, &cluster, "one").await;
-    // A token for machines of certain roles is no credential of a cluster, wherever it says so.
+    // A token for machines of certain roles is no credential of a cluster.
     let tokens = world.api("management.cattle.io/v3", "ClusterRegistrationToken", id);
-    let roles =
-        Patch::Merge(json!({"metadata": {"annotations": {"drover.io/registration-roles": "worker"}}}));
-    tokens.patch("default-token", &PatchParams::default(), &roles).await.unwrap();
-    let again = async || world.open(Some(&token), None, &params, dialer()).await;
-    until(async || match again().await {
+    let scoped = json!({
+        "apiVersion": "management.cattle.io/v3", "kind": "ClusterRegistrationToken",
+        "metadata": {
+            "namespace": id, "name": "workers", "annotations": {"drover.io/registration-roles": "worker"},
+        },
+        "spec": {"clusterName": id},
+    });
+    tokens.create(&PostParams::default(), &serde_json::from_value(scoped).unwrap()).await.unwrap();
+    let scoped = value_of(&world, id, "workers").await;
+    until(async || match world.open(Some(&scoped), None, &params, dialer()).await {
         Err(drover_tunnel::Error::Refused { status: 403, body }) => {
             body.contains("machines of certain roles")
         }
