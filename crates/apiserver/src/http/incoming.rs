@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use futures::StreamExt;
 use http::header::CONTENT_LENGTH;
 use http::request::Parts;
 use http::{Method, Response};
@@ -123,18 +122,14 @@ impl Incoming {
         Ok(Body { bytes, _share: share })
     }
 
-    /// A failure of a request whose body may still be arriving: the answer goes out at once, and its end only when the
-    /// rest of the body is thrown away, so that the connection is not reset before the sender has read it.
+    /// A failure of a request whose body may still be arriving. The answer goes out at once and whole: curl reports an
+    /// error if the end of an HTTP/2 answer comes later than its text. The rest of the body is thrown away meanwhile, so
+    /// that the connection is not reset before the sender has read the answer.
     pub(super) fn refuse(self, status: &Status) -> Response<ApiBody> {
-        let response = respond::failure(status);
-        if self.ended {
-            return response;
+        if !self.ended {
+            tokio::spawn(self.drain());
         }
-        response.map(|body| {
-            let answer = futures::stream::iter(body.into_chunks().unwrap_or_default());
-            let rest = futures::stream::once(self.drain()).filter_map(|()| std::future::ready(None));
-            ApiBody::stream(answer.chain(rest))
-        })
+        respond::failure(status)
     }
 
     async fn drain(mut self) {

@@ -157,8 +157,25 @@ pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
     }
 }
 
+/// Below this many levels a directory is moved up before it is emptied. A program in a machine can nest directories deeper
+/// than a path can name, and deeper than the stack of a recursion.
+const DEEPEST: usize = 8;
+
 /// Removes a tree, also below directories that somebody made unreadable (overlayfs' work directory is 0000).
 pub(crate) fn remove_tree(path: &Path) -> Result<()> {
+    let mut moved = 0;
+    // Each round leaves only what it moved up, which is less deep by as many levels.
+    loop {
+        let before = moved;
+        empty(path, path, 0, &mut moved)?;
+        if moved == before {
+            return Ok(());
+        }
+    }
+}
+
+/// Removes what is at `path`, but for directories that are too deep: they are moved to the top of the tree, and stay.
+fn empty(top: &Path, path: &Path, depth: usize, moved: &mut usize) -> Result<()> {
     let meta = match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error).at("remove", path),
@@ -168,8 +185,22 @@ pub(crate) fn remove_tree(path: &Path) -> Result<()> {
         if meta.permissions().mode() & 0o700 != 0o700 {
             fs::set_permissions(path, fs::Permissions::from_mode(0o700)).at("open up", path)?;
         }
+        if depth == DEEPEST {
+            loop {
+                *moved += 1;
+                let up = top.join(format!(".moved-up-{moved}"));
+                // The machine may have taken the name.
+                if fs::symlink_metadata(&up).is_err() {
+                    return fs::rename(path, up).at("move up", path);
+                }
+            }
+        }
+        let before = *moved;
         for entry in fs::read_dir(path).at("list", path)? {
-            remove_tree(&entry.at("list", path)?.path())?;
+            empty(top, &entry.at("list", path)?.path(), depth + 1, moved)?;
+        }
+        if path == top && *moved != before {
+            return Ok(());
         }
         fs::remove_dir(path)
     } else {
@@ -198,5 +229,24 @@ mod tests {
         remove_tree(&tree).unwrap();
         remove_tree(&tree).unwrap();
         assert!(!tree.exists() && outside.exists());
+    }
+
+    /// Made as a program in a machine can: by going down a level at a time.
+    #[test]
+    fn remove_tree_removes_what_no_path_can_name() {
+        use nix::{fcntl, sys::stat};
+        let base = tempfile::tempdir().unwrap();
+        let tree = base.path().join("tree");
+        fs::create_dir(&tree).unwrap();
+        let name = "d".repeat(200);
+        let mut at = std::os::fd::OwnedFd::from(fs::File::open(&tree).unwrap());
+        for _ in 0..300 {
+            stat::mkdirat(&at, name.as_str(), stat::Mode::S_IRWXU).unwrap();
+            let flags = fcntl::OFlag::O_DIRECTORY | fcntl::OFlag::O_RDONLY;
+            at = fcntl::openat(&at, name.as_str(), flags, stat::Mode::empty()).unwrap();
+        }
+        fs::write(tree.join("beside"), "file").unwrap();
+        remove_tree(&tree).unwrap();
+        assert!(!tree.exists());
     }
 }

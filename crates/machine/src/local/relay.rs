@@ -1,7 +1,8 @@
 //! Between the descriptors of a caller and a program in a machine: pipes.
 //!
 //! Through `/proc/self/fd` a program can open once more what it was given, with other rights, or change its mode. A
-//! file, device or terminal of the host is therefore never handed into a machine; only pipes and sockets are.
+//! file, device, terminal or named pipe of the host is therefore never handed into a machine; only pipes without a name
+//! and sockets are.
 
 use std::{
     fs::File,
@@ -13,8 +14,14 @@ use std::{
 use nix::{
     errno::Errno,
     poll::{PollFd, PollFlags, PollTimeout, poll},
-    sys::stat::{SFlag, fstat},
+    sys::{
+        stat::{SFlag, fstat},
+        statfs::{FsType, fstatfs},
+    },
 };
+
+/// `PIPEFS_MAGIC` of the kernel.
+const PIPE_FS: FsType = FsType(0x5049_5045);
 
 /// What the program reads.
 pub(crate) fn input(caller: BorrowedFd<'_>) -> io::Result<OwnedFd> {
@@ -57,7 +64,8 @@ impl Output {
 
 fn may_enter(fd: BorrowedFd<'_>) -> io::Result<bool> {
     let kind = SFlag::from_bits_truncate(fstat(fd)?.st_mode) & SFlag::S_IFMT;
-    Ok(kind == SFlag::S_IFIFO || kind == SFlag::S_IFSOCK)
+    // A named pipe is a file of the host, with an owner and a mode; one without a name is in the kernel's own file system.
+    Ok(kind == SFlag::S_IFSOCK || kind == SFlag::S_IFIFO && fstatfs(fd)?.filesystem_type() == PIPE_FS)
 }
 
 fn copy(mut from: PipeReader, mut to: File, ended: &PipeReader) {
@@ -113,5 +121,10 @@ mod tests {
 
         let (_reader, writer) = io::pipe().unwrap();
         assert!(output(writer.as_fd()).unwrap().1.is_none());
+
+        let named = dir.path().join("named");
+        nix::unistd::mkfifo(&named, nix::sys::stat::Mode::S_IRUSR | nix::sys::stat::Mode::S_IWUSR).unwrap();
+        let named = fs::File::options().read(true).write(true).open(&named).unwrap();
+        assert!(!may_enter(named.as_fd()).unwrap(), "a machine could change its mode and owner");
     }
 }

@@ -244,8 +244,12 @@ async fn provisioning_check_17_20_21_tokens_and_custom_machines() {
     let headers = [("id", "my-server"), ("role-worker", "true"), ("labels", "zone=a"), ("node-name", "mine")];
     let answer = manager.connect.agent(&call(&token, &headers)).await;
     assert_eq!(answer.status, 200, "{answer:?}");
-    // Installed twice, it is still one Machine (agent#39).
-    let again = manager.connect.agent(&call(&token, &headers)).await;
+    // Installed twice, it is still one Machine (agent#39). Its agent may have reported by now, so it proves who it is.
+    let body: Value = serde_json::from_str(&answer.body).unwrap();
+    let kubeconfig: Value = serde_json::from_str(body["kubeConfig"].as_str().unwrap()).unwrap();
+    let proof = kubeconfig["users"][0]["user"]["token"].as_str().unwrap();
+    let with_proof: Vec<_> = headers.into_iter().chain([("machine-token", proof)]).collect();
+    let again = manager.connect.agent(&call(&token, &with_proof)).await;
     assert_eq!(again.body, answer.body, "the same server gets the same answer");
     assert_eq!(requests(&world).await, Vec::<Value>::new(), "answered");
     let custom: Vec<Value> = demo::machines(&world.objects)
