@@ -4,7 +4,7 @@
 //! controllers made for Rancher and Cluster API work unchanged. CRDs are generated from them by
 //! [`crds`]. Keys and words that travel between controllers are constants in [`labels`],
 //! [`annotations`], [`secret_types`], [`finalizers`] and [`conditions`]; names derived from names are in
-//! [`names`].
+//! [`names`]; what is waited for is a [`wait::Wait`].
 //!
 //! This crate knows no client, no async runtime and no controller.
 //!
@@ -24,5 +24,6 @@ pub mod provisioning;
 pub mod rke;
 mod schema;
 pub mod secret_types;
+pub mod wait;
 
 pub use crds::crds;

@@ -4,7 +4,7 @@
 //!   subscribers that cannot slow each other down.
 //! * [`queue`] and [`controller`]: a keyed work queue and the loop that feeds a [`Reconciler`] from caches.
 //! * [`apply`]: server-side apply that is not sent when nothing would change.
-//! * [`finalizer`], [`conditions`], [`events`], [`wait`]: the small pieces a reconciler reports with.
+//! * [`finalizer`], [`conditions`], [`events`]: the small pieces a reconciler reports with.
 //! * [`vital`]: work that must not end unseen.
 //! * [`client`], [`fault`], [`clock`]: the seams: the API in process, a client that fails or dies at call N,
 //!   and time as an input.
@@ -25,7 +25,6 @@ pub mod finalizer;
 pub mod key;
 pub mod queue;
 pub mod vital;
-pub mod wait;
 
 pub use cache::{Cache, Caches, Change};
 pub use client::in_process_client;
@@ -35,4 +34,3 @@ pub use error::Error;
 pub use expectations::Expectations;
 pub use key::ObjectKey;
 pub use vital::vital;
-pub use wait::Wait;

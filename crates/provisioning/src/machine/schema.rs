@@ -286,7 +286,30 @@ fn machine_status() -> Value {
         "failureReason": text("CreateError or DeleteError."),
         "failedAt": text("When the last Job failed."),
         "ready": {"type": "boolean", "description": "True once the server exists."},
+        "waits": waits(),
     }})
+}
+
+/// The schema of `drover_api::wait::Wait`.
+fn waits() -> Value {
+    json!({
+        "type": "array", "description": "What is waited for now.", "x-kubernetes-list-type": "atomic",
+        "items": {"type": "object", "required": ["reason", "object", "message"], "properties": {
+            "reason": text("One CamelCase word for programs; it never changes."),
+            "object": {
+                "type": "object", "description": "The object that is waited for.", "required": ["kind", "name"],
+                "properties": {
+                    "kind": text("Its kind."), "name": text("Its name."),
+                    "namespace": text("Its namespace; empty for objects of the whole cluster."),
+                },
+            },
+            "message": text("The text of the condition and of the event."),
+            "expected": text("What would end the wait."),
+            "observed": text("What is seen instead."),
+            "since": {"type": "string", "format": "date-time", "description": "When the wait began."},
+            "remedy": text("What a person can do."),
+        }},
+    })
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use super::customization::{AgentDeploymentCustomization, WebhookDeploymentCustomization};
 use super::rke_config::RKEConfig;
 use crate::rke::v1::{EnvVar, GenericCondition, LocalClusterAuthEndpoint};
+use crate::wait::Wait;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -116,6 +117,10 @@ pub struct ClusterStatus {
         deserialize_with = "crate::null::as_default"
     )]
     pub ready: bool,
+    /// What is waited for now.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "crate::null::as_default")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub waits: Vec<Wait>,
 }
 
 /// An existing CAPI Cluster.

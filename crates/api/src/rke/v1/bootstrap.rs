@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::wait::Wait;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -83,6 +84,10 @@ pub struct RKEBootstrapStatus {
         deserialize_with = "crate::null::as_default"
     )]
     pub ready: bool,
+    /// What is waited for now.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "crate::null::as_default")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub waits: Vec<Wait>,
 }
 
 /// What each RKEBootstrap is made from.

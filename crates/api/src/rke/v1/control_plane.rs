@@ -2,6 +2,7 @@
 
 use super::common::{EnvVar, GenericCondition, LocalClusterAuthEndpoint};
 use super::config::ClusterConfiguration;
+use crate::wait::Wait;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -145,6 +146,10 @@ pub struct RKEControlPlaneStatus {
     pub rotate_encryption_keys_leader: String,
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "crate::null::as_default")]
     pub rotate_encryption_keys_phase: String,
+    /// What is waited for now.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "crate::null::as_default")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub waits: Vec<Wait>,
 }
 
 /// Steps that happen once; each stays true.
