@@ -1,4 +1,4 @@
-//! The agent under measurement, on a directory that stands for its machine.
+//! Runs the measured agent in a directory that replaces the root of its machine.
 
 use std::{
     os::unix::fs::PermissionsExt as _,
@@ -13,12 +13,12 @@ use serde_json::Value;
 
 use crate::api::{Api, sum};
 
-/// How the server speaks to an agent.
+/// The protocol between server and agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dialect {
     /// With `plan-state`.
     State,
-    /// By checksums only, as agents up to v0.14 know it.
+    /// With checksums only, as supported by agents up to v0.14.
     Checksum,
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct Agent {
 }
 
 impl Agent {
-    /// Started and waiting for a plan.
+    /// Starts the agent and waits until it watches its plan.
     pub(crate) async fn start(program: &Path, dialect: Dialect) -> anyhow::Result<Self> {
         let api = Api::new();
         let address = api.listen().await;
@@ -40,7 +40,7 @@ impl Agent {
             std::fs::write(&path, text)?;
             Ok(std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?)
         };
-        // The original does not make the directory of the interlock; its installer does.
+        // The installer of the original creates the interlock directory; the original itself does not.
         std::fs::create_dir_all(dir.path().join("var/interlock"))?;
         let at = dir.path().display();
         private("connection.json", &api.connection(&format!("https://{address}")))?;
@@ -51,7 +51,7 @@ impl Agent {
                  interlockDirectory: {at}/var/interlock\nconnectionInfoFile: {at}/connection.json\n"
             ),
         )?;
-        // The agent wants to be root; in a user namespace of its own it is.
+        // The agent must run as root; it is root in its own user namespace.
         let mut command = if nix::unistd::getuid().is_root() {
             Command::new(program)
         } else {
@@ -96,7 +96,7 @@ impl Agent {
         Ok(())
     }
 
-    /// A line of `/proc/<pid>/status`, in bytes.
+    /// A value of `/proc/<pid>/status`, in bytes.
     pub(crate) fn memory(&self, name: &str) -> anyhow::Result<u64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
         let Some(line) = status.lines().find_map(|line| line.strip_prefix(name)) else {
@@ -126,7 +126,7 @@ impl Drop for Agent {
     }
 }
 
-/// TLS for the loopback, and the PEM to trust.
+/// A TLS configuration for the loopback address, and the PEM of its CA.
 pub(crate) fn certificate() -> anyhow::Result<(Arc<rustls::ServerConfig>, String)> {
     let key = rcgen::KeyPair::generate()?;
     let certificate = rcgen::CertificateParams::new(vec!["127.0.0.1".into()])?.self_signed(&key)?;

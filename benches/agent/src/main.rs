@@ -1,4 +1,4 @@
-//! Measures the agent that nodes run, and prints a table.
+//! Measures the node agent and prints a table.
 //!
 //! ```sh
 //! RUSTFLAGS="-C target-feature=+crt-static" \
@@ -6,18 +6,18 @@
 //! cargo run --release -p drover-bench-agent
 //! ```
 //!
-//! The program to measure is that build, or the path given as the first argument. It watches its plan over TLS, from an
-//! API server in this process. Everything happens in a temporary directory.
+//! The measured program is that build, or the path in the first argument. It watches its plan over TLS from an API
+//! server in this process. All files are in a temporary directory.
 //!
-//! `DROVER_BENCH_ORIGINAL=/path/to/rancher-system-agent` names a build of the original, which is then measured in the
-//! same way and stands beside ours, with ratios. All versions of it speak the dialect of checksums, in which nothing is
-//! committed before a plan starts, so ours is measured in that one too. No module offers it as a dependency, so it is not
-//! built here: whoever wants the comparison builds it by hand.
+//! `DROVER_BENCH_ORIGINAL=/path/to/rancher-system-agent` is a build of the original. It is measured in the same way,
+//! and the table then also contains its numbers and the ratios. All its versions support the checksum protocol, in
+//! which nothing is committed before a plan starts, so Drover's agent is measured with that protocol too. Build the
+//! original by hand: no Go module provides it as a dependency.
 
 mod agent;
 #[path = "../../../crates/agent/tests/common/api/mod.rs"]
 #[allow(dead_code, unused_imports, unreachable_pub, clippy::unwrap_used, clippy::expect_used)]
-// the tests' own, of which this uses a part
+// shared with the tests; this program uses only a part
 mod api;
 mod probes;
 mod table;
@@ -35,7 +35,7 @@ use table::{Amount, Row};
 const SAMPLES: usize = 50;
 const IDLE: Duration = Duration::from_secs(60);
 const FILES: usize = 1000;
-/// What fits into a secret beside the agent's answers.
+/// The largest plan that fits into a secret together with the agent's results.
 const LARGE: usize = 1_000_000;
 
 fn main() -> anyhow::Result<()> {
@@ -43,7 +43,7 @@ fn main() -> anyhow::Result<()> {
     if let [_, stamp, path] = &args[..]
         && stamp == "--stamp"
     {
-        // This is the instruction: it says when it ran.
+        // Run as the instruction of the plan: records the time.
         return Ok(std::fs::write(path, now().to_string())?);
     }
     tokio::runtime::Runtime::new()?.block_on(measure(args.get(1)))
@@ -72,7 +72,7 @@ async fn measure(program: Option<&String>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// All that is measured of one program.
+/// All measurements of one program.
 async fn rows(program: &Path, dialect: Dialect) -> anyhow::Result<Vec<Row>> {
     let size = std::fs::metadata(program).with_context(|| program.display().to_string())?.len();
     let mut rows = vec![Row::new("program on disk", "≤ 8 MiB", Amount::Bytes(size))];
@@ -136,7 +136,7 @@ async fn rows(program: &Path, dialect: Dialect) -> anyhow::Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// From the plan's writing to its instruction, and from there to the report, in nanoseconds.
+/// The time from writing the plan to its instruction, and from there to the report, in nanoseconds.
 async fn latencies(agent: &Agent, files: &[Value]) -> anyhow::Result<(Vec<u128>, Vec<u128>)> {
     let (mut start, mut report) = (Vec::new(), Vec::new());
     let stamp = agent.path("stamp");
@@ -155,7 +155,7 @@ async fn latencies(agent: &Agent, files: &[Value]) -> anyhow::Result<(Vec<u128>,
     Ok((start, report))
 }
 
-/// How long the agent's own code takes to find out that all files are right.
+/// The time that the agent's code needs to verify that all files are unchanged.
 fn verify(files: &[Value]) -> anyhow::Result<Vec<u128>> {
     let host = drover_agent::host::RealHost::new();
     let files: Vec<drover_plan::File> = serde_json::from_value(files.into())?;

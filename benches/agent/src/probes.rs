@@ -1,4 +1,4 @@
-//! Endpoints that are always healthy, and the probes that ask them, as a plan of a control plane node has them.
+//! Endpoints that are always healthy, and probes of these endpoints like those in the plan of a control plane node.
 
 use serde_json::{Map, Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

@@ -1,4 +1,4 @@
-//! What was measured, as a table.
+//! Prints the measurements as a table.
 
 /// One measurement of one program.
 pub(crate) struct Row {
@@ -42,7 +42,7 @@ impl Amount {
     }
 }
 
-/// Ours only.
+/// Drover's agent only.
 pub(crate) fn alone(ours: &[Row]) -> String {
     let mut table = "| what | aim | measured |\n|---|---|---|\n".to_owned();
     for row in ours {
@@ -51,7 +51,7 @@ pub(crate) fn alone(ours: &[Row]) -> String {
     table
 }
 
-/// Ours in its own dialect and in the original's (`alike`), and the original's, where they have it.
+/// Drover's agent with its own protocol and with the original's (`alike`), and the original, where a value exists.
 pub(crate) fn beside(ours: &[Row], alike: &[Row], theirs: &[Row]) -> String {
     let mut table = "| what | aim | ours | ours, by checksums | original | original ÷ ours, by checksums |\n\
                      |---|---|---|---|---|---|\n"

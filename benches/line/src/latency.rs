@@ -1,4 +1,4 @@
-//! How long a change of a cluster's spec takes to become a new plan.
+//! Measures the time from a change of a cluster's spec to the new plan.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ const NAMESPACE: &str = "fleet-default";
 const NAME: &str = "demo";
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Changes the demo cluster's additional manifest, again and again, and waits for the init node's plan to follow.
+/// Repeatedly changes the demo cluster's additional manifest and waits for the new plan of the init node.
 pub(crate) async fn spec_change_to_plan(client: &Client, samples: usize) -> anyhow::Result<Vec<Duration>> {
     let clusters: Api<Cluster> = Api::namespaced(client.clone(), NAMESPACE);
     let secrets: Api<Secret> = Api::namespaced(client.clone(), NAMESPACE);
@@ -53,7 +53,7 @@ fn plan(secret: &Secret) -> &[u8] {
     secret.data.as_ref().and_then(|data| data.get("plan")).map_or(&[], |plan| &plan.0)
 }
 
-/// Waits until the cluster is Ready and has been seen with its newest spec.
+/// Waits until the cluster is Ready and its newest spec was observed.
 pub(crate) async fn settled(client: &Client) -> anyhow::Result<()> {
     let clusters: Api<Cluster> = Api::namespaced(client.clone(), NAMESPACE);
     let deadline = Instant::now() + LIMIT;

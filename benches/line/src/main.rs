@@ -1,11 +1,11 @@
-//! Measures the whole line with the release build, as a person would run it, and prints a table.
+//! Measures `drover server` and `drover quickstart` with the release build, as a user runs them, and prints a table.
 //!
 //! ```sh
 //! cargo build --release && cargo run --release -p drover-bench-line
 //! ```
 //!
-//! The program to measure is `drover` beside this one, or the path given as the first argument. Everything happens in a
-//! temporary data directory that is removed at the end.
+//! The measured program is `drover` in the directory of this program, or the path in the first argument. The data
+//! directory is temporary and is deleted at the end.
 
 mod latency;
 mod processes;
@@ -158,7 +158,7 @@ fn http_get(path: &str) -> anyhow::Result<http::Request<Vec<u8>>> {
     Ok(http::Request::get(path).body(vec![])?)
 }
 
-/// The store's revision: it moves with every write.
+/// The store's revision, which increases with every write.
 async fn revision(client: &Client) -> anyhow::Result<u64> {
     let text = client.request_text(http_get("/api/v1/namespaces?limit=1")?).await?;
     let list: serde_json::Value = serde_json::from_str(&text)?;

@@ -1,16 +1,16 @@
-//! Memory and time of the processes that a data directory caused, read from /proc.
+//! Reads memory and CPU time of all processes of a data directory from /proc.
 
 use std::path::Path;
 
 use anyhow::Context;
 
-/// What they use.
+/// Resource usage of the processes.
 pub(crate) struct Usage {
-    /// MiB of the management plane.
+    /// RSS of the management plane in MiB.
     pub(crate) server_rss: f64,
-    /// MiB of the largest agent.
+    /// RSS of the largest agent in MiB.
     pub(crate) agent_rss: f64,
-    /// Seconds of processor time of all of them since they began.
+    /// CPU seconds of all processes since they started.
     pub(crate) cpu_seconds: f64,
 }
 
@@ -29,7 +29,7 @@ impl Usage {
         let dir = data_dir.display().to_string();
         let is_holder = |p: &&Process| p.command.contains("machine-holder") && p.command.contains(&dir);
         let holder = all.iter().find(is_holder).context("the holder is not running")?.pid;
-        // Machines are children of the holder, and everything in them is a child of theirs.
+        // Machines are children of the holder process, and their processes are children of the machines.
         let mut ours = vec![server, holder];
         loop {
             let more: Vec<u32> = all
@@ -61,7 +61,7 @@ fn processes() -> Vec<Process> {
 
 fn process(pid: u32) -> Option<Process> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name may hold spaces and brackets; what follows its last bracket does not.
+    // The name can contain spaces and brackets; the fields after its last bracket cannot.
     let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let rss =

@@ -1,5 +1,5 @@
-//! What tracking ownership costs per write, next to the original on the same machine:
-//! `cargo bench -p drover-smd`. Without Go only our own numbers are shown.
+//! Measures the cost of field ownership per write, compared with the original on the same machine:
+//! `cargo bench -p drover-smd`. Without Go, only Drover's numbers are printed.
 
 #![allow(clippy::unwrap_used)] // a benchmark
 
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::play::Kind;
 
-// What `peer` and `play` expect of the test they come from.
+// Items that `peer` and `play` import from their test.
 #[allow(dead_code)] // named, never made
 mod generate {
     pub(crate) struct Case {

@@ -1,13 +1,13 @@
-//! Measures what registrations cost: how many a server answers per second, and how long `/readyz` takes meanwhile.
+//! Measures the registration of machines: registrations per second, and the latency of `/readyz` in the meantime.
 //!
 //! ```sh
 //! cargo build --release && cargo run --release -p drover-bench-line --bin registrations
 //! ```
 //!
-//! The program to measure is `drover` beside this one, or the path given as the first argument; the second argument is
-//! the number of machines. All machines register at once with one token and the role worker. No agent runs. A machine
-//! that is told to come back (429 or 503) does so after the time in `Retry-After`, as the install script does. Everything
-//! happens in a temporary data directory that is removed at the end.
+//! The measured program is `drover` in the directory of this program, or the path in the first argument. The second
+//! argument is the number of machines. All machines register at once with one token and the role worker. No agent runs.
+//! After a response of 429 or 503, a machine retries after the time in `Retry-After`, as the install script does. The
+//! data directory is temporary and is deleted at the end.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -31,7 +31,7 @@ const NAMESPACE: &str = "fleet-default";
 const LIMIT: Duration = Duration::from_secs(600);
 const LOOK: Duration = Duration::from_millis(50);
 
-/// A server that ends with the measurement.
+/// A server that is stopped when the measurement ends.
 struct Server(Child);
 
 impl Drop for Server {
@@ -63,7 +63,7 @@ async fn main() -> anyhow::Result<()> {
     let admin = Client::try_from(config.clone())?;
     let token = make_cluster(&admin).await?;
 
-    // Machines have nothing but the token.
+    // The only credential of a machine is the token.
     let mut bare = Config::new(config.cluster_url.clone());
     bare.root_cert = config.root_cert.clone();
     let client = Client::try_from(bare)?;
@@ -102,16 +102,16 @@ async fn main() -> anyhow::Result<()> {
 }
 
 impl Server {
-    /// In user and kernel mode, of all threads. Says what the work costs also where other programs take the processors.
+    /// CPU time of all threads, in user and kernel mode. Unlike wall time, it is independent of other load.
     fn cpu_seconds(&self) -> f64 {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.0.id())).unwrap_or_default();
-        // After the name in parentheses, which may hold spaces: the 12th and 13th field, in hundredths of a second.
+        // The 12th and 13th field after the name in parentheses, which can contain spaces, in hundredths of a second.
         let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().skip(11).take(2);
         fields.filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() / 100.0
     }
 }
 
-/// The store's revision: it moves with every write.
+/// The store's revision, which increases with every write.
 async fn revision(client: &Client) -> anyhow::Result<u64> {
     let list = client.request_text(Request::get("/api/v1/namespaces?limit=1").body(vec![])?).await?;
     let list: serde_json::Value = serde_json::from_str(&list)?;
@@ -136,7 +136,7 @@ async fn connect(kubeconfig: &Path) -> anyhow::Result<Config> {
     }
 }
 
-/// A cluster for machines that people bring: its registration token.
+/// Creates a cluster for custom machines and returns its registration token.
 async fn make_cluster(client: &Client) -> anyhow::Result<String> {
     let resource = ApiResource::erase::<drover_api::provisioning::v1::Cluster>(&());
     let clusters: Api<DynamicObject> = Api::namespaced_with(client.clone(), NAMESPACE, &resource);
@@ -192,7 +192,7 @@ async fn register(
     }
 }
 
-/// How long `/readyz` took, again and again until it is over.
+/// Measures the latency of `/readyz` repeatedly until the registrations are done.
 async fn ready_times(client: Client, over: Arc<AtomicBool>) -> anyhow::Result<Vec<Duration>> {
     let mut took = vec![];
     while !over.load(Ordering::SeqCst) {
