@@ -183,11 +183,11 @@ async fn provisioned(objects: &Objects) {
     let wanted = ["Provisioning", "InfrastructureReady", "ControlPlaneInitialized"];
     tells(objects, (CORE, "Cluster"), "demo", &wanted).await;
     tells(objects, (RKE, "RKECluster"), "demo", &["InfrastructureReady"]).await;
-    let wanted = ["InitNodeElected", "PlanWritten", "Waiting", "ControlPlaneInitialized", "Ready"];
+    let wanted = ["InitNodeElected", "PlanWritten", "ControlPlaneInitialized", "Ready"];
     let events = tells(objects, (RKE, "RKEControlPlane"), "demo", &wanted).await;
     assert!(message(&events, "InitNodeElected").contains("demo-cp-"), "{events:#?}");
     for name in names(objects, CORE, "MachineDeployment").await {
-        tells(objects, (CORE, "MachineDeployment"), &name, &["SuccessfulCreate", "SuccessfulScale"]).await;
+        tells(objects, (CORE, "MachineDeployment"), &name, &["SuccessfulCreate"]).await;
     }
     for name in names(objects, CORE, "MachineSet").await {
         tells(objects, (CORE, "MachineSet"), &name, &["SuccessfulCreate"]).await;
@@ -204,7 +204,7 @@ async fn provisioned(objects: &Objects) {
         ];
         tells(objects, (CORE, "Machine"), &name, &steps).await;
         tells(objects, (RKE, "RKEBootstrap"), &name, &["PlanSecretCreated", "BootstrapSecretCreated"]).await;
-        let steps = ["Waiting", "CreateJobStarted", "CreateJobSucceeded"];
+        let steps = ["CreateJobStarted", "CreateJobSucceeded"];
         tells(objects, (MACHINE, "LocalMachine"), &name, &steps).await;
     }
 }

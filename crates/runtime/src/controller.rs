@@ -10,7 +10,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::cache::{Cache, Cached, Change};
 use crate::queue::WorkQueue;
-use crate::{Error, ObjectKey};
+use crate::{Error, ObjectKey, pace};
 
 /// What to do after a pass that did not fail.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -112,17 +112,17 @@ impl<R: Reconciler> Controller<R> {
                 // Its own task, so that a panic ends here.
                 let pass = {
                     let key = key.clone();
-                    tokio::spawn(async move { reconciler.reconcile(key).await })
+                    tokio::spawn(pace::pass(async move { reconciler.reconcile(key).await }))
                 };
                 let outcome = pass.await;
                 match outcome {
-                    Ok(Ok(next)) => {
+                    Ok((Ok(next), deferred)) => {
                         queue.forget(&key);
-                        if let Some(delay) = next.0 {
+                        if let Some(delay) = next.min(Next(deferred)).0 {
                             queue.add_after(key.clone(), delay);
                         }
                     }
-                    Ok(Err(error)) => {
+                    Ok((Err(error), _)) => {
                         let delay = queue.retry(key.clone());
                         if error.is_conflict() {
                             tracing::debug!(controller = R::NAME, %key, error = error.chain(), "looking again");

@@ -4,7 +4,7 @@
 //! back, so that no pass waits for its story. The same note again raises a count, and a state that only goes on is not
 //! told in every pass.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,8 +16,10 @@ use kube::{Client, Resource};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use crate::Clock;
+use crate::error::is_already_exists;
 
 /// A state that goes on is told again only after this long: often enough that its event does not expire.
 const REPEAT: SignedDuration = SignedDuration::from_mins(10);
@@ -34,6 +36,8 @@ const LIMIT: Duration = Duration::from_secs(10);
 const SIMILAR: usize = 25;
 /// Longer messages are refused by the API.
 const LONGEST: usize = 1024;
+/// A wait that ends sooner is not recorded.
+pub const SETTLE: Duration = Duration::from_secs(5);
 
 /// Something worth telling about an object.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -46,12 +50,14 @@ pub struct Note {
     pub message: String,
     /// It is a state, not something that happened: as long as it goes on it is told once.
     pub standing: bool,
+    /// It is recorded only if no other note about the object follows within [`SETTLE`].
+    pub if_it_lasts: bool,
 }
 
 impl Note {
     /// Something went as it should.
     pub fn normal(reason: &'static str, message: impl Into<String>) -> Self {
-        Self { type_: "Normal", reason, message: message.into(), standing: false }
+        Self { type_: "Normal", reason, message: message.into(), standing: false, if_it_lasts: false }
     }
 
     /// Something a person may have to look at.
@@ -63,6 +69,12 @@ impl Note {
     #[must_use]
     pub fn standing(self) -> Self {
         Self { standing: true, ..self }
+    }
+
+    /// The same for a wait, which is worth an event only if it lasts: most end within a moment.
+    #[must_use]
+    pub fn if_it_lasts(self) -> Self {
+        Self { if_it_lasts: true, ..self }
     }
 }
 
@@ -77,7 +89,13 @@ impl Recorder {
     /// Must be called inside a runtime; what is told is written there until the last clone is gone.
     pub fn new(client: Client, clock: Arc<dyn Clock>, component: &'static str) -> Self {
         let (backlog, notes) = mpsc::channel(BACKLOG);
-        let scribe = Scribe { client, component, told: BTreeMap::new(), similar: BTreeMap::new() };
+        let scribe = Scribe {
+            client,
+            component,
+            told: BTreeMap::new(),
+            similar: BTreeMap::new(),
+            unsettled: VecDeque::new(),
+        };
         tokio::spawn(scribe.run(notes));
         Self { clock, backlog }
     }
@@ -109,26 +127,72 @@ struct Scribe {
     told: BTreeMap<String, Timestamp>,
     /// Since when how many different notes were told, by object and reason.
     similar: BTreeMap<(String, &'static str), (Timestamp, usize)>,
+    /// Waits that are recorded if they last, at most one per object, in the order in which they are due.
+    unsettled: VecDeque<Unsettled>,
+}
+
+struct Unsettled {
+    due: Instant,
+    object: ObjectReference,
+    note: Note,
+    at: Timestamp,
 }
 
 impl Scribe {
     async fn run(mut self, mut notes: mpsc::Receiver<(ObjectReference, Note, Timestamp)>) {
-        while let Some((object, mut note, now)) = notes.recv().await {
-            let name = event_name(&object, note.reason, &note.message);
-            let quiet = if note.standing { REPEAT } else { ECHO };
-            if self.told.get(&name).is_some_and(|last| now.duration_since(*last) < quiet) {
-                continue;
+        loop {
+            let due = self.unsettled.front().map(|wait| wait.due);
+            let settled = async {
+                match due {
+                    Some(due) => tokio::time::sleep_until(due).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                note = notes.recv() => {
+                    let Some((object, note, now)) = note else { return };
+                    self.note(object, note, now).await;
+                }
+                () = settled => {
+                    if let Some(wait) = self.unsettled.pop_front() {
+                        self.record(wait.object, wait.note, wait.at).await;
+                    }
+                }
             }
-            let mut event = name.clone();
-            if self.is_one_of_many(&object, note.reason, now) {
-                event = event_name(&object, note.reason, "");
-                note.message = format!("(combined from similar events): {}", note.message);
+        }
+    }
+
+    /// Records a note, or keeps it until it is known to last. Every note ends an earlier wait of the object.
+    async fn note(&mut self, object: ObjectReference, note: Note, now: Timestamp) {
+        if let Some(at) = self.unsettled.iter().position(|wait| wait.object.uid == object.uid) {
+            if self.unsettled[at].note == note {
+                return;
             }
-            match tokio::time::timeout(LIMIT, self.write(&event, object, &note, now)).await {
-                Ok(Ok(())) => self.remember(name, now),
-                Ok(Err(error)) => tracing::debug!(%error, %name, reason = note.reason, "event not recorded"),
-                Err(error) => tracing::debug!(%error, %name, reason = note.reason, "event not recorded"),
-            }
+            self.unsettled.remove(at);
+        }
+        if !note.if_it_lasts {
+            return self.record(object, note, now).await;
+        }
+        if self.unsettled.len() < BACKLOG {
+            self.unsettled.push_back(Unsettled { due: Instant::now() + SETTLE, object, note, at: now });
+        }
+    }
+
+    async fn record(&mut self, object: ObjectReference, mut note: Note, now: Timestamp) {
+        let name = event_name(&object, note.reason, &note.message);
+        let quiet = if note.standing { REPEAT } else { ECHO };
+        if self.told.get(&name).is_some_and(|last| now.duration_since(*last) < quiet) {
+            return;
+        }
+        let mut event = name.clone();
+        if self.is_one_of_many(&object, note.reason, now) {
+            event = event_name(&object, note.reason, "");
+            note.message = format!("(combined from similar events): {}", note.message);
+        }
+        match tokio::time::timeout(LIMIT, self.write(&event, object, &note, now)).await {
+            Ok(Ok(())) => self.remember(name, now),
+            Ok(Err(error)) => tracing::debug!(%error, %name, reason = note.reason, "event not recorded"),
+            Err(error) => tracing::debug!(%error, %name, reason = note.reason, "event not recorded"),
         }
     }
 
@@ -165,19 +229,6 @@ impl Scribe {
         let namespace = object.namespace.clone().unwrap_or_else(|| "default".into());
         let api: Api<Event> = Api::namespaced(self.client.clone(), &namespace);
         let time = Time(crate::conditions::whole_seconds(now));
-        if let Some(old) = api.get_opt(name).await? {
-            let last = old.last_timestamp.map(|last| last.0);
-            if note.standing && last.is_some_and(|last| now.duration_since(last) < REPEAT) {
-                // Told before a restart.
-                return Ok(());
-            }
-            let again = json!({
-                "count": old.count.unwrap_or(1).saturating_add(1),
-                "lastTimestamp": time,
-                "message": shortened(&note.message),
-            });
-            return api.patch(name, &PatchParams::default(), &Patch::Merge(again)).await.map(|_| ());
-        }
         let event = Event {
             metadata: ObjectMeta {
                 name: Some(name.into()),
@@ -190,12 +241,27 @@ impl Scribe {
             message: Some(shortened(&note.message)),
             count: Some(1),
             first_timestamp: Some(time.clone()),
-            last_timestamp: Some(time),
+            last_timestamp: Some(time.clone()),
             source: Some(EventSource { component: Some(self.component.into()), host: None }),
             reporting_component: Some(self.component.into()),
             ..Event::default()
         };
-        api.create(&PostParams::default(), &event).await.map(|_| ())
+        match api.create(&PostParams::default(), &event).await {
+            Err(error) if is_already_exists(&error) => {}
+            created => return created.map(|_| ()),
+        }
+        let Some(old) = api.get_opt(name).await? else { return Ok(()) };
+        let last = old.last_timestamp.map(|last| last.0);
+        if note.standing && last.is_some_and(|last| now.duration_since(last) < REPEAT) {
+            // Recorded before a restart.
+            return Ok(());
+        }
+        let again = json!({
+            "count": old.count.unwrap_or(1).saturating_add(1),
+            "lastTimestamp": time,
+            "message": shortened(&note.message),
+        });
+        api.patch(name, &PatchParams::default(), &Patch::Merge(again)).await.map(|_| ())
     }
 }
 

@@ -4,6 +4,7 @@
 //!   subscribers that cannot slow each other down.
 //! * [`queue`] and [`controller`]: a keyed work queue and the loop that feeds a [`Reconciler`] from caches.
 //! * [`apply`]: server-side apply that is not sent when nothing would change.
+//! * [`pace`]: text of a status is written at most once a second.
 //! * [`finalizer`], [`conditions`], [`events`]: the small pieces a reconciler reports with.
 //! * [`vital`]: work that must not end unseen.
 //! * [`client`], [`fault`], [`clock`]: the seams: the API in process, a client that fails or dies at call N,
@@ -23,6 +24,7 @@ pub mod expectations;
 pub mod fault;
 pub mod finalizer;
 pub mod key;
+pub mod pace;
 pub mod queue;
 pub mod vital;
 

@@ -98,7 +98,7 @@ pub fn decide(scope: &Scope, now: Timestamp) -> Decision {
         decision.paused = true;
         return decision;
     }
-    decision.actions.push(Action::Apply(desired_machine(scope, &decision)));
+    decision.actions.extend(desired_machine(scope, &decision).map(Action::Apply));
     for (part, external) in [(Part::Bootstrap, &scope.bootstrap), (Part::Infrastructure, &scope.infra)] {
         if external.object().is_some_and(|object| !is_adopted(scope, object)) {
             decision.actions.push(Action::Adopt(part));
@@ -201,8 +201,11 @@ fn copy_from_providers(scope: &Scope) -> Decision {
 }
 
 /// The part of the Machine that this controller owns.
-fn desired_machine(scope: &Scope, decision: &Decision) -> Value {
+/// What we own of the Machine; `None` while that is only the label with which its set has created it.
+fn desired_machine(scope: &Scope, decision: &Decision) -> Option<Value> {
     let machine = &scope.machine;
+    let labelled =
+        meta::label(&machine.metadata, labels::CLUSTER_NAME) == Some(machine.spec.cluster_name.as_str());
     let mut spec = json!({});
     if let Some(provider_id) = &decision.provider_id {
         spec["providerID"] = json!(provider_id);
@@ -227,8 +230,10 @@ fn desired_machine(scope: &Scope, decision: &Decision) -> Value {
     });
     if spec != json!({}) {
         desired["spec"] = spec;
+    } else if labelled && !is_stand_alone(scope) {
+        return None;
     }
-    desired
+    Some(desired)
 }
 
 /// Nobody else manages the Machine, so the Cluster owns it.

@@ -101,6 +101,7 @@ impl MachineDeploymentController {
             "name": deployment.name_any(),
             "namespace": namespace,
             "labels": { labels::CLUSTER_NAME: deployment.spec.cluster_name },
+            "finalizers": [finalizers::capi::MACHINE_DEPLOYMENT],
         });
         if let Some(revision) = revision {
             metadata["annotations"] = json!({ annotations::REVISION: revision.to_string() });

@@ -16,9 +16,9 @@ use crate::meta;
 /// One write.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// Add our finalizer, before anything else happens.
+    /// Add our finalizer and nothing else.
     AddFinalizer,
-    /// Label the deployment, own it by its Cluster, say its revision.
+    /// Add our finalizer, label the deployment, own it by its Cluster, say its revision. Comes before anything else.
     Label {
         /// The revision.
         revision: Option<i64>,
@@ -58,13 +58,13 @@ pub struct Decision {
 /// Decides one pass. `random` gives a fresh suffix at each call.
 pub fn decide(scope: &Scope, now: Timestamp, random: &mut dyn FnMut() -> String) -> Decision {
     let mut decision = Decision::default();
-    if !scope.has_finalizer() {
-        if !scope.is_deleting() {
-            decision.actions.push(Action::AddFinalizer);
-        }
+    if scope.is_deleting() && !scope.has_finalizer() {
         return decision;
     }
     if scope.is_paused() {
+        if !scope.has_finalizer() {
+            decision.actions.push(Action::AddFinalizer);
+        }
         decision.paused = true;
         return decision;
     }
@@ -161,14 +161,16 @@ fn rollout_plans(
         if let Some(why) = templates_missing(scope) {
             decision.blocked = Some(why);
         } else {
-            // Made empty; the pass that its appearance starts gives it Machines.
+            // The first set gets its Machines at once. One that replaces others is created empty; the pass that its
+            // appearance starts scales it within the limits of the rollout.
+            let replicas = if old.is_empty() { scope.replicas() } else { 0 };
             let name = format!("{}-{}", scope.deployment.name_any(), random());
             decision.newest = Some(name.clone());
             let mut plans: Vec<SetPlan> = old.iter().map(|set| keep(set, strategy)).collect();
             plans.push(SetPlan {
                 name,
                 create: true,
-                replicas: 0,
+                replicas,
                 revision: next_revision,
                 disable_create: false,
             });

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use drover_api::annotations::capi as annotations;
 use drover_api::capi::v1beta2::{MachineDeployment, MachineSet, MachineSetSpec, MachineSpec};
+use drover_api::finalizers;
 use drover_api::labels::capi as labels;
 use kube::ResourceExt;
 
@@ -98,6 +99,8 @@ pub fn machine_set(
     set.metadata.labels = Some(set_labels);
     set.metadata.annotations = Some(set_annotations(deployment, plan, live, max_replicas));
     set.metadata.owner_references = Some(vec![meta::owner_reference(deployment, true)]);
+    // From the start, so that the first pass of its controller need not begin with a write.
+    set.metadata.finalizers = Some(vec![finalizers::capi::MACHINE_SET.to_owned()]);
     set
 }
 

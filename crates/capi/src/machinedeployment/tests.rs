@@ -60,10 +60,14 @@ fn old_infra(name: &str) -> Value {
 }
 
 #[test]
-fn the_first_set_is_made_empty_then_grows() {
+fn the_first_set_is_created_with_its_replicas_and_a_later_one_empty() {
     let decision = run(&scope(json!({}), vec![]), 1);
     let [made] = plans(&decision)[..] else { panic!("{decision:?}") };
-    assert_eq!((made.name.as_str(), made.create, made.replicas, made.revision), ("md-abcde", true, 0, 1));
+    assert_eq!((made.name.as_str(), made.create, made.replicas, made.revision), ("md-abcde", true, 3, 1));
+    let old = owned("md-old", 1, (3, 3, 3), old_infra("infra-0"));
+    let decision = run(&scope(json!({}), vec![old]), 2);
+    let made = plans(&decision).into_iter().find(|plan| plan.create).unwrap();
+    assert_eq!((made.replicas, made.revision), (0, 2));
     let decision = run(&scope(json!({}), vec![owned("md-abcde", 1, (0, 0, 0), json!({}))]), 2);
     assert_eq!(plans(&decision)[0].replicas, 3);
     assert!(decision.actions.contains(&Action::Label { revision: Some(1) }));

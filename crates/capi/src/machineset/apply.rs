@@ -79,6 +79,12 @@ impl MachineSetController {
         });
         let stand_alone = meta::controller_of(&set.metadata).is_none()
             && meta::label(&set.metadata, labels::DEPLOYMENT_NAME).is_none();
+        let labelled =
+            meta::label(&set.metadata, labels::CLUSTER_NAME) == Some(set.spec.cluster_name.as_str());
+        if labelled && !stand_alone {
+            // Created so by its deployment.
+            return Ok(());
+        }
         if let (true, Some(cluster)) = (stand_alone, &scope.cluster) {
             metadata["ownerReferences"] = json!([meta::owner_reference(&**cluster, false)]);
         }

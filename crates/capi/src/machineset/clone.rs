@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use drover_api::annotations::capi as annotations;
 use drover_api::capi::v1beta2::{ContractVersionedObjectReference, Machine, MachineSet};
+use drover_api::finalizers;
 use drover_api::labels::capi as labels;
 use kube::ResourceExt;
 use kube::api::{ApiResource, DynamicObject};
@@ -123,5 +124,7 @@ pub fn machine(set: &MachineSet, name: &str, live: Option<&Machine>) -> Machine 
     let annotations = template_annotations(set);
     machine.metadata.annotations = (!annotations.is_empty()).then_some(annotations);
     machine.metadata.owner_references = Some(vec![meta::owner_reference(set, true)]);
+    // From the start, so that the first pass of its controller need not begin with a write.
+    machine.metadata.finalizers = Some(vec![finalizers::capi::MACHINE.to_owned()]);
     machine
 }

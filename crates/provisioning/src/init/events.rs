@@ -29,7 +29,7 @@ pub fn of_status(cluster: &Cluster, next: &ClusterStatus) -> Vec<Note> {
             }
             TRUE => notes.push(Note::normal("Accepted", "Made the Cluster API objects of the cluster")),
             FALSE => notes.push(Note::warning("InvalidSpec", &made.message)),
-            _ => notes.push(Note::normal("Waiting", &made.message)),
+            _ => notes.push(Note::normal("Waiting", &made.message).if_it_lasts()),
         }
     }
     if let Some((_, accepted)) = changed(types::CONFIG_ACCEPTED).filter(|(_, c)| c.status == FALSE) {

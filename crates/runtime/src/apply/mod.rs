@@ -17,12 +17,14 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::Error;
+use crate::pace::{self, Pace};
 
 /// One writer: a client and the name under which it owns fields.
 #[derive(Clone)]
 pub struct Applier {
     client: Client,
     manager: String,
+    pace: Pace,
 }
 
 /// What came of an apply.
@@ -30,6 +32,8 @@ pub struct Applier {
 pub enum Applied<K> {
     /// The live object was already so; nothing was sent.
     Unchanged,
+    /// Only text of the status changed, and it was written a moment ago: the pass is repeated when it is due.
+    Deferred,
     /// The server's answer.
     Sent(Box<K>),
 }
@@ -38,7 +42,7 @@ impl<K> Applied<K> {
     pub fn sent(self) -> Option<K> {
         match self {
             Self::Sent(object) => Some(*object),
-            Self::Unchanged => None,
+            Self::Unchanged | Self::Deferred => None,
         }
     }
 }
@@ -46,7 +50,8 @@ impl<K> Applied<K> {
 impl Applier {
     /// `scope` is unique per writer of an object: `drover/<controller>/<scope>`.
     pub fn new(client: Client, controller: &str, scope: &str) -> Self {
-        Self { client, manager: format!("{}{controller}/{scope}", crate::cache::MANAGER_PREFIX) }
+        let manager = format!("{}{controller}/{scope}", crate::cache::MANAGER_PREFIX);
+        Self { client, manager, pace: Pace::default() }
     }
 
     pub fn client(&self) -> &Client {
@@ -131,9 +136,19 @@ impl Applier {
         strip(&mut desired, subresource);
         if let Some(live) = live {
             let entry = owned_by(live, &self.manager, subresource);
+            let uid = live.meta().uid.as_deref().unwrap_or_default();
             let live = serde_json::to_value(live).map_err(Error::other(doing()))?;
-            if entry.is_some_and(|fields| unchanged::is_unchanged(&desired, &live, fields)) {
-                return Ok(Applied::Unchanged);
+            if let Some(fields) = entry {
+                if unchanged::is_unchanged(&desired, &live, fields) {
+                    return Ok(Applied::Unchanged);
+                }
+                let only_text = || {
+                    let desired = pace::with_text_of(desired.clone(), &live);
+                    unchanged::is_unchanged(&desired, &live, fields)
+                };
+                if subresource.is_some() && only_text() && self.pace.defer(uid) {
+                    return Ok(Applied::Deferred);
+                }
             }
         }
         let params = PatchParams::apply(&self.manager).force();
@@ -142,6 +157,11 @@ impl Applier {
             Some(_) => api.patch_status(&name, &params, &patch).await,
             None => api.patch(&name, &params, &patch).await,
         };
+        if subresource.is_some()
+            && let Ok(object) = &sent
+        {
+            self.pace.wrote(object.meta().uid.as_deref().unwrap_or_default());
+        }
         let kind = desired.get("kind").and_then(Value::as_str).unwrap_or("object");
         sent.map(|object| Applied::Sent(Box::new(object))).map_err(Error::api(format!("apply {kind} {name}")))
     }

@@ -124,6 +124,23 @@ async fn a_state_that_goes_on_is_written_once_also_after_a_restart() {
     assert_eq!(counts(&world.story(&recorder, &object()).await), [("Waiting", 2)], "before it expires");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_wait_is_recorded_only_if_it_lasts() {
+    let world = World::start().await;
+    let recorder = world.recorder();
+    let wait = |what: &str| Note::normal("Waiting", what).if_it_lasts();
+    let passes = [wait("one"), wait("two"), Note::normal("Made", "it"), wait("three"), wait("three")];
+    for note in &passes {
+        recorder.tell(&object(), [note]);
+    }
+    assert_eq!(counts(&world.story(&recorder, &object()).await), [("Made", 1)]);
+    tokio::time::sleep(SETTLE).await;
+    assert_eq!(counts(&world.story(&recorder, &object()).await), [("Made", 1), ("Waiting", 1)]);
+    let events: Api<Event> = Api::namespaced(world.client(), "default");
+    let waits = events.list(&ListParams::default().fields("reason=Waiting")).await.unwrap().items;
+    assert_eq!(waits.iter().filter_map(|event| event.message.as_deref()).collect::<Vec<_>>(), ["three"]);
+}
+
 #[tokio::test]
 async fn many_notes_of_one_reason_share_an_event() {
     let world = World::start().await;

@@ -14,7 +14,9 @@ pub fn events(scope: &Scope, decision: &Decision) -> Vec<Note> {
     let ready = generic::get(&scope.status.conditions, conditions::READY);
     let said = ready.map(|ready| ready.message.as_str()).unwrap_or_default();
     match &decision.end {
-        End::Waiting(message) if message != said => notes.push(Note::normal("Waiting", message)),
+        End::Waiting(message) if message != said => {
+            notes.push(Note::normal("Waiting", message).if_it_lasts());
+        }
         End::Error(message) if message != said => notes.push(Note::warning("Error", message)),
         End::Ready if !is_true(&scope.status, conditions::READY) => {
             notes.push(Note::normal("Ready", "Every machine is configured as the specification says"));

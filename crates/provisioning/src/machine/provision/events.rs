@@ -25,7 +25,7 @@ pub fn events(scope: &Scope, decision: &Decision) -> Vec<Note> {
     let ready = generic::get(&scope.machine.conditions, conditions::READY);
     let said = ready.map(|ready| ready.message.as_str()).unwrap_or_default();
     if let Some(why) = is.waiting.as_ref().filter(|why| *why != said) {
-        notes.push(Note::normal("Waiting", capitalized(why)));
+        notes.push(Note::normal("Waiting", capitalized(why)).if_it_lasts());
     }
     let starts = decision.steps.iter().any(|step| matches!(step, Step::StartJob { remove: false, .. }));
     if let (true, Err(why)) = (starts, hostname_limit(&scope.machine.hostname_limit)) {
