@@ -4,6 +4,7 @@
 mod architecture;
 mod checks;
 mod crds;
+mod test;
 
 use std::process::ExitCode;
 
@@ -13,7 +14,10 @@ fn main() -> ExitCode {
     let result = match arguments.as_slice() {
         ["checks", rest @ ..] => checks::run(rest),
         ["crds", rest @ ..] => crds::run(rest),
-        _ => Err(anyhow::anyhow!("usage: cargo run -p xtask -- checks [--write] | crds [--check]")),
+        ["test", rest @ ..] => test::run(rest),
+        _ => Err(anyhow::anyhow!(
+            "usage: cargo run -p xtask -- checks [--write] | crds [--check] | test [arguments of cargo test]"
+        )),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

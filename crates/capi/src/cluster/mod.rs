@@ -51,7 +51,7 @@ impl ClusterController {
         });
         let controller = Controller::new(Self {
             spec: Applier::new(client.clone(), Self::NAME, "spec"),
-            status: Applier::new(client.clone(), Self::NAME, "status"),
+            status: Applier::new(client.clone(), Self::NAME, "status").paced(),
             events: Recorder::new(client.clone(), clock.clone(), "drover-cluster"),
             caches: caches.clone(),
             client,

@@ -58,7 +58,7 @@ impl MachineController {
             .index("provider-id", |machine: &Machine| machine.spec.provider_id.iter().cloned().collect());
         let controller = Controller::new(Self {
             spec: Applier::new(client.clone(), Self::NAME, "spec"),
-            status: Applier::new(client.clone(), Self::NAME, "status"),
+            status: Applier::new(client.clone(), Self::NAME, "status").paced(),
             events: Recorder::new(client.clone(), clock.clone(), "drover-machine"),
             caches: caches.clone(),
             client,

@@ -61,7 +61,7 @@ impl MachineDeploymentController {
             events: Recorder::new(client.clone(), clock.clone(), "drover-machinedeployment"),
             metadata: applier("metadata"),
             sets: applier("machineset"),
-            status: applier("status"),
+            status: applier("status").paced(),
             caches: caches.clone(),
             client: client.clone(),
             externals: externals.clone(),

@@ -62,7 +62,7 @@ impl MachineSetController {
             metadata: applier("metadata"),
             machines: applier("machine"),
             clones: applier("clone"),
-            status: applier("status"),
+            status: applier("status").paced(),
             caches: caches.clone(),
             client: client.clone(),
             externals: externals.clone(),

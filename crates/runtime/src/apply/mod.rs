@@ -24,7 +24,7 @@ use crate::pace::{self, Pace};
 pub struct Applier {
     client: Client,
     manager: String,
-    pace: Pace,
+    pace: Option<Pace>,
 }
 
 /// What came of an apply.
@@ -51,7 +51,14 @@ impl Applier {
     /// `scope` is unique per writer of an object: `drover/<controller>/<scope>`.
     pub fn new(client: Client, controller: &str, scope: &str) -> Self {
         let manager = format!("{}{controller}/{scope}", crate::cache::MANAGER_PREFIX);
-        Self { client, manager, pace: Pace::default() }
+        Self { client, manager, pace: None }
+    }
+
+    /// The same for a status that every pass computes from what there is: its text is written at most once a second
+    /// (see [`pace`]).
+    #[must_use]
+    pub fn paced(self) -> Self {
+        Self { pace: Some(Pace::default()), ..self }
     }
 
     pub fn client(&self) -> &Client {
@@ -146,7 +153,11 @@ impl Applier {
                     let desired = pace::with_text_of(desired.clone(), &live);
                     unchanged::is_unchanged(&desired, &live, fields)
                 };
-                if subresource.is_some() && only_text() && self.pace.defer(uid) {
+                if let Some(pace) = &self.pace
+                    && subresource.is_some()
+                    && only_text()
+                    && pace.defer(uid)
+                {
                     return Ok(Applied::Deferred);
                 }
             }
@@ -157,10 +168,8 @@ impl Applier {
             Some(_) => api.patch_status(&name, &params, &patch).await,
             None => api.patch(&name, &params, &patch).await,
         };
-        if subresource.is_some()
-            && let Ok(object) = &sent
-        {
-            self.pace.wrote(object.meta().uid.as_deref().unwrap_or_default());
+        if let (Some(pace), Some(_), Ok(object)) = (&self.pace, subresource, &sent) {
+            pace.wrote(object.meta().uid.as_deref().unwrap_or_default());
         }
         let kind = desired.get("kind").and_then(Value::as_str).unwrap_or("object");
         sent.map(|object| Applied::Sent(Box::new(object))).map_err(Error::api(format!("apply {kind} {name}")))
