@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use prometheus_client::registry::Registry;
+
 use crate::admission::Admission;
 use crate::auth::pki::Pki;
 use crate::auth::{Auth, AuthError, AuthOptions};
@@ -115,6 +117,11 @@ impl Embedded {
     /// The server.
     pub fn server(&self) -> &ApiServer {
         &self.server
+    }
+
+    /// Counts requests from now on, and shows them and what the store holds in `registry`.
+    pub fn register_metrics(&self, registry: &mut Registry) {
+        self.server.register_metrics(registry);
     }
 
     /// Makes `/readyz` fail and ends watches.

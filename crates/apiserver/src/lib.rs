@@ -21,6 +21,7 @@ pub mod identity;
 mod json;
 mod lasting;
 pub mod limits;
+mod metrics;
 pub mod object;
 pub mod objects;
 pub mod openapi;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use jiff::Timestamp;
+use prometheus_client::registry::Registry as Metrics;
 use serde_json::Value;
 use tokio::task::JoinSet;
 
@@ -191,6 +192,12 @@ impl ApiServer {
     /// Objects, without HTTP.
     pub fn objects(&self) -> &Objects {
         &self.objects
+    }
+
+    /// Counts requests from now on, and shows them and what the store holds in `registry`.
+    pub fn register_metrics(&self, registry: &mut Metrics) {
+        self.service.register_metrics(registry);
+        crate::metrics::register_storage(self.objects.storage(), registry);
     }
 
     /// Makes `/readyz` fail and ends watches, so that clients go elsewhere while requests finish.

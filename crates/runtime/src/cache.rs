@@ -23,7 +23,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::{ObjectKey, vital};
+use crate::{Metrics, ObjectKey, vital};
 
 /// The field managers whose ownership a cache remembers begin with this.
 pub const MANAGER_PREFIX: &str = "drover/";
@@ -68,6 +68,8 @@ struct Inner<K> {
     subscribers: Mutex<Vec<Subscriber<K>>>,
     /// The highest revision seen; 0 until the first list is complete.
     revision: watch::Sender<u64>,
+    /// Where the controllers that it feeds are counted.
+    metrics: Option<Metrics>,
 }
 
 struct Objects<K> {
@@ -81,22 +83,28 @@ struct Index<K> {
 }
 
 impl<K: Cached> Cache<K> {
-    fn empty() -> Self {
+    fn empty(metrics: Option<Metrics>) -> Self {
         let objects = Objects { by_key: HashMap::new(), indexes: HashMap::new() };
         Self {
             inner: Arc::new(Inner {
                 objects: RwLock::new(objects),
                 subscribers: Mutex::new(vec![]),
                 revision: watch::Sender::new(0),
+                metrics,
             }),
         }
     }
 
     /// A cache with fixed content, for tests of code that reads caches.
     pub fn fixed(objects: impl IntoIterator<Item = K>) -> Self {
-        let cache = Self::empty();
+        let cache = Self::empty(None);
         cache.replace(objects.into_iter().collect());
         cache
+    }
+
+    /// Where the controllers that it feeds are counted, if anywhere.
+    pub(crate) fn metrics(&self) -> Option<&Metrics> {
+        self.inner.metrics.as_ref()
     }
 
     pub fn get(&self, key: &ObjectKey) -> Option<Arc<K>> {
@@ -337,6 +345,7 @@ pub struct Caches {
     running: Arc<Mutex<HashMap<CacheId, Running>>>,
     tasks: TaskTracker,
     stop: CancellationToken,
+    metrics: Option<Metrics>,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -348,6 +357,7 @@ struct CacheId {
 
 struct Running {
     cache: Box<dyn Any + Send + Sync>,
+    size: Box<dyn Fn() -> usize + Send + Sync>,
     stop: CancellationToken,
 }
 
@@ -361,7 +371,19 @@ pub struct Selector {
 impl Caches {
     /// Caches that read through `client` until `stop` is cancelled.
     pub fn new(client: Client, stop: CancellationToken) -> Self {
-        Self { client, running: Arc::default(), tasks: TaskTracker::new(), stop }
+        Self { client, running: Arc::default(), tasks: TaskTracker::new(), stop, metrics: None }
+    }
+
+    /// Counts the controllers that they feed. To be called before the first cache is asked for.
+    #[must_use]
+    pub fn counted(self, metrics: Metrics) -> Self {
+        Self { metrics: Some(metrics), ..self }
+    }
+
+    /// The number of objects of each cache, by resource (`machines.cluster.x-k8s.io`).
+    pub(crate) fn sizes(&self) -> Vec<(String, usize)> {
+        let running = self.running.lock();
+        running.iter().map(|(id, running)| (group_resource(&id.resource), (running.size)())).collect()
     }
 
     pub fn client(&self) -> &Client {
@@ -427,13 +449,22 @@ impl Caches {
             field_selector: id.selector.fields.clone(),
             ..watcher::Config::default()
         };
-        let cache = Cache::<K>::empty();
+        let cache = Cache::<K>::empty(self.metrics.clone());
         let stop = self.stop.child_token();
         let follow = cache.clone().follow(api(self.client.clone()), config, stop.clone());
         self.tasks.spawn(vital(follow, self.stop.clone()));
-        running.insert(id, Running { cache: Box::new(cache.clone()), stop });
+        let counted = cache.clone();
+        let size = Box::new(move || counted.inner.objects.read().by_key.len());
+        running.insert(id, Running { cache: Box::new(cache.clone()), size, stop });
         cache
     }
+}
+
+/// `machines.cluster.x-k8s.io` for `cluster.x-k8s.io/v1beta2/machines`, as Kubernetes' own metrics name resources.
+fn group_resource(resource: &str) -> String {
+    let mut parts = resource.rsplit('/');
+    let (plural, group) = (parts.next().unwrap_or_default(), parts.nth(1));
+    group.map_or_else(|| plural.to_owned(), |group| format!("{plural}.{group}"))
 }
 
 #[cfg(test)]
@@ -459,6 +490,12 @@ mod tests {
 
     fn names(found: &[Arc<ConfigMap>]) -> Vec<&str> {
         found.iter().map(|o| o.metadata.name.as_deref().unwrap()).collect()
+    }
+
+    #[test]
+    fn resources_are_named_with_their_group() {
+        assert_eq!(group_resource("v1/secrets"), "secrets");
+        assert_eq!(group_resource("cluster.x-k8s.io/v1beta2/machines"), "machines.cluster.x-k8s.io");
     }
 
     #[test]

@@ -5,10 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
+use tokio::task::JoinError;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::cache::{Cache, Cached, Change};
+use crate::metrics::ControllerMetrics;
 use crate::queue::WorkQueue;
 use crate::{Error, ObjectKey, pace};
 
@@ -53,11 +55,13 @@ pub struct Controller<R> {
     reconciler: Arc<R>,
     queue: WorkQueue<ObjectKey>,
     concurrency: usize,
+    metrics: Option<ControllerMetrics>,
 }
 
 impl<R: Reconciler> Controller<R> {
     pub fn new(reconciler: R) -> Self {
-        Self { reconciler: Arc::new(reconciler), queue: WorkQueue::default(), concurrency: 16 }
+        let queue = WorkQueue::default();
+        Self { reconciler: Arc::new(reconciler), queue, concurrency: 16, metrics: None }
     }
 
     /// How many passes may run at once.
@@ -71,9 +75,10 @@ impl<R: Reconciler> Controller<R> {
         self.watches(cache, |change| vec![change.key.clone()])
     }
 
-    /// Every change in `cache` is a reason to look at the keys that `map` returns.
+    /// Every change in `cache` is a reason to look at the keys that `map` returns. Queue and passes are counted in the
+    /// metrics of the first such cache.
     pub fn watches<K, I>(
-        self,
+        mut self,
         cache: &Cache<K>,
         map: impl Fn(&Change<'_, K>) -> I + Send + Sync + 'static,
     ) -> Self
@@ -81,6 +86,10 @@ impl<R: Reconciler> Controller<R> {
         K: Cached,
         I: IntoIterator<Item = ObjectKey>,
     {
+        if let Some(metrics) = cache.metrics() {
+            self.queue.measure(|| metrics.queue(R::NAME));
+            self.metrics.get_or_insert_with(|| metrics.controller(R::NAME));
+        }
         let queue = self.queue.clone();
         cache.subscribe(move |change| map(change).into_iter().for_each(|key| queue.add(key)));
         self
@@ -97,6 +106,9 @@ impl<R: Reconciler> Controller<R> {
     pub async fn run(self, stop: CancellationToken) {
         let permits = Arc::new(Semaphore::new(self.concurrency));
         let passes = TaskTracker::new();
+        if let Some(metrics) = &self.metrics {
+            metrics.limit.inc_by(i64::try_from(self.concurrency).unwrap_or(i64::MAX));
+        }
         loop {
             let (permit, key) = tokio::select! {
                 () = stop.cancelled() => break,
@@ -106,15 +118,21 @@ impl<R: Reconciler> Controller<R> {
                     (permit, self.queue.next().await)
                 } => next,
             };
-            let (reconciler, queue) = (self.reconciler.clone(), self.queue.clone());
+            let (reconciler, queue, metrics) =
+                (self.reconciler.clone(), self.queue.clone(), self.metrics.clone());
             passes.spawn(async move {
                 let _permit = permit;
+                metrics.iter().for_each(|metrics| _ = metrics.active.inc());
                 // Its own task, so that a panic ends here.
                 let pass = {
                     let key = key.clone();
                     tokio::spawn(pace::pass(async move { reconciler.reconcile(key).await }))
                 };
                 let outcome = pass.await;
+                if let Some(metrics) = &metrics {
+                    metrics.active.dec();
+                    count(metrics, &outcome);
+                }
                 match outcome {
                     Ok((Ok(next), deferred)) => {
                         queue.forget(&key);
@@ -143,6 +161,22 @@ impl<R: Reconciler> Controller<R> {
         passes.close();
         passes.wait().await;
     }
+}
+
+fn count(metrics: &ControllerMetrics, outcome: &Result<(Result<Next, Error>, Option<Duration>), JoinError>) {
+    match outcome {
+        Ok((Ok(next), deferred)) if next.0.or(*deferred).is_some() => metrics.requeue_after.inc(),
+        Ok((Ok(_), _)) => metrics.success.inc(),
+        Ok((Err(error), _)) if error.is_conflict() => metrics.requeue.inc(),
+        Err(ended) if ended.is_cancelled() => 0,
+        failed => {
+            if failed.is_err() {
+                metrics.panics.inc();
+            }
+            metrics.errors.inc();
+            metrics.error.inc()
+        }
+    };
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 //! * [`apply`]: server-side apply that is not sent when nothing would change.
 //! * [`pace`]: text of a status is written at most once a second.
 //! * [`finalizer`], [`conditions`], [`events`]: the small pieces a reconciler reports with.
+//! * [`metrics`]: what all of these count, for Prometheus.
 //! * [`vital`]: work that must not end unseen.
 //! * [`client`], [`fault`], [`clock`]: the seams: the API in process, a client that fails or dies at call N,
 //!   and time as an input.
@@ -24,6 +25,7 @@ pub mod expectations;
 pub mod fault;
 pub mod finalizer;
 pub mod key;
+pub mod metrics;
 pub mod pace;
 pub mod queue;
 pub mod vital;
@@ -35,4 +37,5 @@ pub use controller::{Controller, Next, Reconciler};
 pub use error::Error;
 pub use expectations::Expectations;
 pub use key::ObjectKey;
+pub use metrics::Metrics;
 pub use vital::vital;

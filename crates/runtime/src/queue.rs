@@ -3,7 +3,7 @@
 //! Adding is never blocking and coalesces, so a slow consumer costs its producers nothing. A key added while
 //! it is in work is handed out again after `done`. Retries back off per key.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +11,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
+
+use crate::metrics::QueueMetrics;
 
 const FIRST_RETRY: Duration = Duration::from_millis(50);
 const LAST_RETRY: Duration = Duration::from_secs(60);
@@ -31,13 +33,16 @@ struct Inner<K> {
 
 #[derive(Debug)]
 struct State<K> {
-    ready: VecDeque<K>,
+    /// In order, with the time of entry.
+    ready: VecDeque<(K, Instant)>,
     queued: HashSet<K>,
-    working: HashSet<K>,
+    /// Since when they are worked on.
+    working: HashMap<K, Instant>,
     /// Added while in work.
     again: HashSet<K>,
-    later: HashMap<K, Instant>,
+    later: Delays<K>,
     failures: HashMap<K, u32>,
+    metrics: Option<QueueMetrics>,
 }
 
 impl<K> Clone for WorkQueue<K> {
@@ -46,15 +51,16 @@ impl<K> Clone for WorkQueue<K> {
     }
 }
 
-impl<K: Clone + Eq + Hash> Default for WorkQueue<K> {
+impl<K> Default for WorkQueue<K> {
     fn default() -> Self {
         let state = State {
             ready: VecDeque::new(),
             queued: HashSet::new(),
-            working: HashSet::new(),
+            working: HashMap::new(),
             again: HashSet::new(),
-            later: HashMap::new(),
+            later: Delays::default(),
             failures: HashMap::new(),
+            metrics: None,
         };
         Self {
             inner: Arc::new(Inner { state: Mutex::new(state), ready: Notify::new(), delayed: Notify::new() }),
@@ -79,17 +85,18 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
         }
         let due = Instant::now() + delay;
         let mut state = self.inner.state.lock();
-        if state.queued.contains(&key) || state.later.get(&key).is_some_and(|old| *old <= due) {
-            return;
+        if !state.queued.contains(&key) && state.later.insert(key, due) {
+            self.inner.delayed.notify_one();
         }
-        state.later.insert(key, due);
-        self.inner.delayed.notify_one();
     }
 
     /// Makes `key` due after its back-off, which doubles with every call until [`forget`](Self::forget).
     pub fn retry(&self, key: K) -> Duration {
         let failures = {
             let mut state = self.inner.state.lock();
+            if let Some(metrics) = &state.metrics {
+                metrics.retries.inc();
+            }
             let count = state.failures.entry(key.clone()).or_default();
             *count = count.saturating_add(1);
             *count
@@ -108,21 +115,20 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
     pub async fn next(&self) -> K {
         loop {
             let sleep_until = {
+                let now = Instant::now();
                 let mut state = self.inner.state.lock();
-                state.promote(Instant::now());
-                if let Some(key) = state.ready.pop_front() {
-                    state.queued.remove(&key);
-                    state.working.insert(key.clone());
+                state.promote(now);
+                if let Some(key) = state.take(now) {
                     if !state.ready.is_empty() {
                         self.inner.ready.notify_one();
                     }
-                    if !state.later.is_empty() {
+                    if state.later.earliest().is_some() {
                         // This consumer stops watching the clock: another one must.
                         self.inner.delayed.notify_one();
                     }
                     return key;
                 }
-                state.later.values().min().copied()
+                state.later.earliest()
             };
             let sleep = async {
                 match sleep_until {
@@ -141,7 +147,10 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
     /// Gives `key` back; if it was added meanwhile, it is due again.
     pub fn done(&self, key: &K) {
         let mut state = self.inner.state.lock();
-        state.working.remove(key);
+        let since = state.working.remove(key);
+        if let (Some(since), Some(metrics)) = (since, &state.metrics) {
+            metrics.worked.observe(since.elapsed().as_secs_f64());
+        }
         if state.again.remove(key) && state.enqueue(key.clone()) {
             self.inner.ready.notify_one();
         }
@@ -152,32 +161,106 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
         let state = self.inner.state.lock();
         state.queued.len() + state.working.len()
     }
+
+    /// Counts from now on, unless it is counted already.
+    pub(crate) fn measure(&self, metrics: impl FnOnce() -> QueueMetrics) {
+        let mut state = self.inner.state.lock();
+        if state.metrics.is_none() {
+            let metrics = metrics();
+            metrics.depth.inc_by(i64::try_from(state.ready.len()).unwrap_or(i64::MAX));
+            state.metrics = Some(metrics);
+        }
+    }
 }
 
 impl<K: Clone + Eq + Hash> State<K> {
     fn enqueue(&mut self, key: K) -> bool {
-        if self.working.contains(&key) {
+        if self.working.contains_key(&key) {
             self.again.insert(key);
             return false;
         }
         if !self.queued.insert(key.clone()) {
             return false;
         }
-        self.ready.push_back(key);
+        self.ready.push_back((key, Instant::now()));
+        if let Some(metrics) = &self.metrics {
+            metrics.adds.inc();
+            metrics.depth.inc();
+        }
         true
     }
 
-    fn promote(&mut self, now: Instant) {
-        if self.later.is_empty() {
-            return;
+    fn take(&mut self, now: Instant) -> Option<K> {
+        let (key, since) = self.ready.pop_front()?;
+        self.queued.remove(&key);
+        self.working.insert(key.clone(), now);
+        if let Some(metrics) = &self.metrics {
+            metrics.depth.dec();
+            metrics.waited.observe(now.duration_since(since).as_secs_f64());
         }
-        let mut due: Vec<(Instant, K)> =
-            self.later.iter().filter(|(_, at)| **at <= now).map(|(k, at)| (*at, k.clone())).collect();
-        due.sort_by_key(|(at, _)| *at);
-        for (_, key) in due {
-            self.later.remove(&key);
+        Some(key)
+    }
+
+    fn promote(&mut self, now: Instant) {
+        while let Some(key) = self.later.pop(now) {
             self.enqueue(key);
         }
+    }
+}
+
+impl<K> Drop for State<K> {
+    fn drop(&mut self) {
+        // Another queue of the same name may go on counting.
+        if let Some(metrics) = &self.metrics {
+            metrics.depth.dec_by(i64::try_from(self.ready.len()).unwrap_or(i64::MAX));
+        }
+    }
+}
+
+/// Keys by the time at which they are due; every operation takes at most O(log n).
+#[derive(Debug)]
+struct Delays<K> {
+    /// With a number that keeps keys with the same time apart, and in the order of their coming.
+    by_time: BTreeMap<(Instant, u64), K>,
+    by_key: HashMap<K, (Instant, u64)>,
+    next: u64,
+}
+
+impl<K> Default for Delays<K> {
+    fn default() -> Self {
+        Self { by_time: BTreeMap::new(), by_key: HashMap::new(), next: 0 }
+    }
+}
+
+impl<K: Clone + Eq + Hash> Delays<K> {
+    /// `false` if the key is due earlier, or then, already.
+    fn insert(&mut self, key: K, due: Instant) -> bool {
+        if self.by_key.get(&key).is_some_and(|(known, _)| *known <= due) {
+            return false;
+        }
+        self.remove(&key);
+        self.next += 1;
+        self.by_time.insert((due, self.next), key.clone());
+        self.by_key.insert(key, (due, self.next));
+        true
+    }
+
+    fn remove(&mut self, key: &K) {
+        if let Some(place) = self.by_key.remove(key) {
+            self.by_time.remove(&place);
+        }
+    }
+
+    fn earliest(&self) -> Option<Instant> {
+        self.by_time.first_key_value().map(|((due, _), _)| *due)
+    }
+
+    /// The key that is due first, if it is due.
+    fn pop(&mut self, now: Instant) -> Option<K> {
+        let first = self.by_time.first_entry().filter(|first| first.key().0 <= now)?;
+        let key = first.remove();
+        self.by_key.remove(&key);
+        Some(key)
     }
 }
 
@@ -235,6 +318,62 @@ mod tests {
         assert_eq!(delays[12], Duration::from_secs(60));
         queue.forget(&"a");
         assert_eq!(queue.retry("a"), FIRST_RETRY);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn delayed_keys_come_in_the_order_of_their_times_and_leave_nothing_behind() {
+        let queue = WorkQueue::default();
+        // In an order that is neither that of the keys nor that of the times.
+        for key in 0..1000_u64 {
+            queue.add_after(key, Duration::from_millis(1 + key * 7919 % 1000));
+        }
+        queue.add_after(3, Duration::from_secs(3600));
+        let start = Instant::now();
+        for at in 1..=1000_u128 {
+            let key = queue.next().await;
+            assert_eq!((start.elapsed().as_millis(), 1 + u128::from(key) * 7919 % 1000), (at, at));
+            queue.done(&key);
+        }
+        let state = queue.inner.state.lock();
+        assert!(state.later.by_key.is_empty() && state.later.by_time.is_empty());
+        assert!(state.queued.is_empty() && state.working.is_empty() && state.again.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_queue_does_is_counted() {
+        let metrics = crate::Metrics::default();
+        let (queue, seen) = (WorkQueue::default(), metrics.queue("test"));
+        queue.add("before");
+        queue.measure(|| metrics.queue("test"));
+        queue.add("a");
+        queue.add("a");
+        queue.add_after("b", Duration::from_secs(1));
+        assert_eq!((seen.depth.get(), seen.adds.get()), (2, 1));
+        tokio::time::advance(Duration::from_secs(4)).await;
+        assert_eq!((queue.next().await, queue.next().await), ("before", "a"));
+        queue.add("a");
+        tokio::time::advance(Duration::from_secs(2)).await;
+        queue.done(&"a");
+        queue.retry("before");
+        assert_eq!((seen.depth.get(), seen.adds.get(), seen.retries.get()), (2, 3, 1), "a again, and b");
+        let mut registry = prometheus_client::registry::Registry::default();
+        metrics.register(&mut registry);
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        for line in [
+            "workqueue_queue_duration_seconds_sum{name=\"test\"} 8.0\n",
+            "workqueue_queue_duration_seconds_count{name=\"test\"} 2\n",
+            "workqueue_work_duration_seconds_sum{name=\"test\"} 2.0\n",
+            "workqueue_work_duration_seconds_count{name=\"test\"} 1\n",
+        ] {
+            assert!(text.contains(line), "{line} in {text}");
+        }
+        let other = WorkQueue::default();
+        other.measure(|| metrics.queue("test"));
+        other.add("c");
+        assert_eq!(seen.depth.get(), 3);
+        drop(queue);
+        assert_eq!(seen.depth.get(), 1, "keys of a queue that is gone wait no longer");
     }
 
     #[tokio::test]

@@ -40,6 +40,14 @@ impl Backend {
         }
     }
 
+    /// Shows what is counted of it.
+    pub(crate) fn register_metrics(&self, registry: &mut prometheus_client::registry::Registry) {
+        match self {
+            Self::Embedded(embedded) => embedded.register_metrics(registry),
+            Self::External(external) => external.requests().register(registry),
+        }
+    }
+
     /// The paths that it answers, as [patterns](drover_apiserver::http::pattern).
     pub fn paths(&self) -> Vec<&'static str> {
         match self {
@@ -53,6 +61,14 @@ impl Backend {
         match self {
             Self::Embedded(embedded) => embedded.authenticate(request).await,
             Self::External(external) => external.authenticate(request).await,
+        }
+    }
+
+    /// The caller of a request for a path that is not the API's, if the API's RBAC lets them ask for it.
+    pub async fn admit(&self, request: &Parts) -> Result<UserInfo, Status> {
+        match self {
+            Self::Embedded(embedded) => embedded.service().admit(request).await,
+            Self::External(external) => external.admit(request).await,
         }
     }
 

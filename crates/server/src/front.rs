@@ -22,6 +22,7 @@ use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
 use crate::backend::Backend;
+use crate::metrics::{Agents, Metrics};
 use crate::routes::{self, Endpoint, Route};
 
 /// What is said to somebody who follows the import command of a registration token.
@@ -46,6 +47,8 @@ pub struct Parts {
     pub assets: BTreeMap<String, Asset>,
     /// Installer images below `/v2/`.
     pub images: Images,
+    pub metrics: Metrics,
+    pub agents: Agents,
 }
 
 /// A file that machines download.
@@ -88,7 +91,10 @@ impl Front {
             request.extensions_mut().insert(OnRecognised(Arc::new(move || peer.recognise())));
         }
         let Some(route) = routes::find(request.uri().path()) else {
-            return self.inner.backend.answer(request).await;
+            let is_agent = Agents::is_agent(&request);
+            let response = self.inner.backend.answer(request).await;
+            let follows = is_agent && response.status() == StatusCode::OK;
+            return if follows { response.map(|body| self.inner.agents.count(body)) } else { response };
         };
         if !route.accepts(request.method()) {
             return not_allowed(request.method(), route);
@@ -112,11 +118,23 @@ impl Front {
             // What the commands of registration tokens lead to that import a cluster.
             Endpoint::Import => text(StatusCode::NOT_IMPLEMENTED, NO_IMPORT),
             Endpoint::Cluster => self.cluster(request).await,
+            Endpoint::Metrics => self.metrics(request).await,
         }
     }
 
     async fn images(&self, request: &Request<Incoming>) -> Response<RequestBody> {
         self.inner.images.answer(request.method(), request.uri(), request.headers()).await.map(boxed)
+    }
+
+    async fn metrics(&self, request: Request<Incoming>) -> Response<RequestBody> {
+        let (parts, _) = request.into_parts();
+        match self.inner.backend.admit(&parts).await {
+            Ok(_) => {
+                OnRecognised::tell(&parts.extensions);
+                self.inner.metrics.answer()
+            }
+            Err(status) => proxy::error_response(&status),
+        }
     }
 
     async fn cluster(&self, request: Request<Incoming>) -> Response<RequestBody> {

@@ -13,6 +13,7 @@
 //! * `machines`: what provisioning knows of the machines that open tunnels.
 //! * `kubeconfigs`: takes kubeconfigs away with their clusters.
 //! * [`datadir`]: what lies where in the data directory.
+//! * [`metrics`]: what all parts count, for Prometheus.
 //! * [`shell`]: words that people copy.
 //!
 //! This crate puts things together; it decides nothing about clusters or machines.
@@ -30,6 +31,7 @@ pub mod front;
 mod kubeconfigs;
 mod machines;
 pub mod manager;
+pub mod metrics;
 pub mod plane;
 mod prepare;
 pub mod routes;

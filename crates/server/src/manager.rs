@@ -100,6 +100,9 @@ impl Manager {
             patience: options.patience,
         })
         .await?;
+        if leadership.is_some() {
+            plane.metrics.leads(crate::external::leader::NAME, true);
+        }
         let jobs = RunnerOptions {
             label: INFRA_MACHINE_NAME,
             managed_by: JOB_RUNNER,

@@ -27,6 +27,7 @@ use drover_provisioning::controllers::Provisioning;
 use drover_provisioning::controlplane::planner::releases::Releases;
 use drover_provisioning::machine::schema::Drivers;
 use drover_provisioning::settings::{CurrentSettings, Settings};
+use drover_runtime::metrics::CacheSizes;
 use drover_runtime::{Cache, Caches, Clock, SystemClock, vital};
 use drover_tunnel::Registry;
 use futures::future::BoxFuture;
@@ -41,6 +42,7 @@ use crate::clusters::Clusters;
 use crate::external::reviews::Authorized;
 use crate::front::{Asset, Front, Parts};
 use crate::machines::ProvisionedMachines;
+use crate::metrics::{self, Agents, Metrics, Tunnels};
 
 /// The version of Kubernetes that the embedded API speaks.
 const KUBERNETES_VERSION: &str = "v1.36.3";
@@ -72,6 +74,8 @@ pub struct PlaneOptions {
 pub struct Plane {
     /// Acts with all rights.
     pub client: Client,
+    /// What is shown at `/metrics`.
+    pub metrics: Metrics,
     caches: Caches,
     secrets: Cache<Secret>,
     settings: CurrentSettings,
@@ -164,7 +168,8 @@ impl Plane {
 
         let stop = CancellationToken::new();
         let controllers = stop.child_token();
-        let caches = Caches::new(client.clone(), controllers.clone());
+        let counted = drover_runtime::Metrics::default();
+        let caches = Caches::new(client.clone(), controllers.clone()).counted(counted.clone());
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let (secrets, twins) = (caches.all::<Secret>(), caches.all());
         let tokens = Tokens::new(secrets.clone()).with_registrations(caches.all());
@@ -191,6 +196,21 @@ impl Plane {
         if let Backend::External(external) = &backend {
             proxy = proxy.authorized_by(Arc::new(Authorized(external.clone())));
         }
+        let (metrics, agents) = (Metrics::default(), Agents::default());
+        metrics.register(|registry| {
+            backend.register_metrics(registry);
+            counted.register(registry);
+            agents.register(registry);
+        });
+        metrics.collect(CacheSizes(caches.clone()));
+        metrics.collect(Tunnels(tunnels.clone()));
+        metrics.collect(metrics::Clusters {
+            clusters: caches.all(),
+            control_planes: caches.all(),
+            deployments: caches.all(),
+            machines: caches.all(),
+            jobs: provisioning.context().store.jobs.clone(),
+        });
         let gate = Gate::new(
             tokens,
             twins.clone(),
@@ -207,6 +227,8 @@ impl Plane {
             install_script,
             assets,
             images,
+            metrics: metrics.clone(),
+            agents,
         });
         let tls = Arc::new(server_config(&pki, serving)?);
 
@@ -219,7 +241,18 @@ impl Plane {
             Connectivity::new(client.clone(), twins, downstreams, gate, clock.clone(), patience);
         run(Box::pin(connectivity.run(controllers.clone())));
         let port = Port { front, tls, connections: crate::connections::gate(&current), stop };
-        Ok(Self { client, caches, secrets, settings: current, clock, backend, port, controllers, tasks })
+        Ok(Self {
+            client,
+            metrics,
+            caches,
+            secrets,
+            settings: current,
+            clock,
+            backend,
+            port,
+            controllers,
+            tasks,
+        })
     }
 
     /// Answers on a listener until the plane stops.

@@ -19,6 +19,7 @@ pub enum Endpoint {
     Images,
     Import,
     Cluster,
+    Metrics,
 }
 
 /// A path, or all paths of a pattern.
@@ -49,6 +50,7 @@ pub const ROUTES: &[Route] = &[
     Route { path: "/v2/...", methods: READ, endpoint: Endpoint::Images },
     Route { path: "/v3/import/...", methods: READ, endpoint: Endpoint::Import },
     Route { path: "/k8s/clusters/...", methods: ALL, endpoint: Endpoint::Cluster },
+    Route { path: "/metrics", methods: READ, endpoint: Endpoint::Metrics },
 ];
 
 /// The route of a path; none if the path is the API's.

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use http::{HeaderMap, Request, Response, StatusCode, header};
 use hyper_util::rt::TokioIo;
@@ -30,6 +31,20 @@ struct Inner {
 struct Sessions {
     next: u64,
     by_client: HashMap<String, Vec<(u64, Session)>>,
+    /// Bytes of the sessions that have left, received and sent.
+    ended: (u64, u64),
+}
+
+/// What goes on in all sessions together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Sessions that are registered now.
+    pub sessions: usize,
+    /// Connections that are open in them now.
+    pub connections: usize,
+    /// Bytes of frames since the start, of sessions that have ended, too.
+    pub received: u64,
+    pub sent: u64,
 }
 
 impl Default for Registry {
@@ -66,6 +81,21 @@ impl Registry {
     pub async fn dial(&self, client: &str, proto: &str, address: &str) -> Result<TunnelStream, Error> {
         let session = self.newest(client).ok_or_else(|| Error::NoSession(client.to_owned()))?;
         session.dial(proto, address).await
+    }
+
+    /// What goes on now, and went on before.
+    pub fn usage(&self) -> Usage {
+        let sessions = self.inner.sessions.lock();
+        let (received, sent) = sessions.ended;
+        let mut usage = Usage { received, sent, ..Usage::default() };
+        for (_, session) in sessions.by_client.values().flatten() {
+            let (received, sent) = bytes(session);
+            usage.sessions += 1;
+            usage.connections += session.connections();
+            usage.received += received;
+            usage.sent += sent;
+        }
+        usage
     }
 
     pub fn is_connected(&self, client: &str) -> bool {
@@ -140,10 +170,18 @@ impl Drop for Entry {
                 if list.is_empty() {
                     sessions.by_client.remove(&self.client);
                 }
+                let (received, sent) = bytes(&self.session);
+                sessions.ended.0 += received;
+                sessions.ended.1 += sent;
             }
         }
         let _ = self.registry.inner.changes.send(self.client.clone());
     }
+}
+
+fn bytes(session: &Session) -> (u64, u64) {
+    let traffic = session.traffic();
+    (traffic.received.load(Ordering::Relaxed), traffic.sent.load(Ordering::Relaxed))
 }
 
 /// Whether a request asks for a WebSocket.

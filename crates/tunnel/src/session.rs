@@ -9,7 +9,7 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -74,6 +74,14 @@ pub enum Role {
 pub struct Session {
     outbox: Outbox,
     next_conn: Arc<AtomicI64>,
+    traffic: Arc<Traffic>,
+}
+
+/// Bytes of all frames since the session began.
+#[derive(Debug, Default)]
+pub(crate) struct Traffic {
+    pub(crate) received: AtomicU64,
+    pub(crate) sent: AtomicU64,
 }
 
 /// Where frames to the peer go.
@@ -146,6 +154,10 @@ impl Session {
         self.outbox.connections.lock().len()
     }
 
+    pub(crate) fn traffic(&self) -> &Traffic {
+        &self.traffic
+    }
+
     pub fn is_ended(&self) -> bool {
         self.outbox.ended.is_cancelled()
     }
@@ -177,14 +189,16 @@ where
         ended: CancellationToken::new(),
     };
     // The original's server begins at 2; the numbers of the two ends never mix, since only one end dials.
-    let session = Session { outbox: outbox.clone(), next_conn: Arc::new(AtomicI64::new(2)) };
+    let traffic = Arc::new(Traffic::default());
+    let next_conn = Arc::new(AtomicI64::new(2));
+    let session = Session { outbox: outbox.clone(), next_conn, traffic: traffic.clone() };
     let run = async move {
         let (sink, source) = socket.split();
         let dialed = TaskTracker::new();
         let ended = outbox.ended.clone();
         let error = tokio::select! {
-            error = read(source, &outbox, &dial, &dialed) => error,
-            error = write(sink, data_rx, control_rx, role) => error,
+            error = read(source, &outbox, &dial, &dialed, &traffic.received) => error,
+            error = write(sink, data_rx, control_rx, role, &traffic.sent) => error,
             () = ended.cancelled() => Error::Closed,
         };
         ended.cancel();
@@ -203,6 +217,7 @@ async fn read(
     outbox: &Outbox,
     dial: &Arc<dyn Dial>,
     dialed: &TaskTracker,
+    received: &AtomicU64,
 ) -> Error {
     loop {
         let message = match tokio::time::timeout(READ_DEADLINE, source.next()).await {
@@ -217,6 +232,7 @@ async fn read(
             Message::Close(_) => return Error::Closed,
             Message::Ping(_) | Message::Pong(_) | Message::Frame(_) => continue,
         };
+        received.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         match Frame::decode(bytes) {
             Ok(frame) => on_frame(frame, outbox, dial, dialed),
             Err(error) => return error.into(),
@@ -304,6 +320,7 @@ async fn write<K>(
     mut data: mpsc::Receiver<Vec<u8>>,
     mut control: mpsc::Receiver<Vec<u8>>,
     role: Role,
+    total: &AtomicU64,
 ) -> Error
 where
     K: futures::Sink<Message, Error = tungstenite::Error> + Unpin,
@@ -318,9 +335,10 @@ where
             Some(frame) = data.recv() => Message::Binary(frame.into()),
             else => return Error::Closed,
         };
+        let length = message.len() as u64;
         let sent = tokio::time::timeout(READ_DEADLINE, sink.send(message)).await;
         match sent {
-            Ok(Ok(())) => {}
+            Ok(Ok(())) => _ = total.fetch_add(length, Ordering::Relaxed),
             Ok(Err(error)) => return error.into(),
             Err(_) => return Error::Silent,
         }

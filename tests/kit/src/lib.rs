@@ -3,6 +3,7 @@
 //! * [`peer`]: a Go program of `tests/peers` or `tests/oracle`, built once into a cache outside the repository.
 //! * [`images`]: small images, in archives and as registries have them.
 //! * [`kubernetes`]: the original etcd, kube-apiserver and kube-controller-manager, running.
+//! * [`metrics`]: a scrape of `/metrics`.
 //! * [`tls`]: an authority and servers that it vouches for.
 //! * [`eventually`]: waits for a condition with a deadline; the only way a test waits.
 //! * `objects` and `demo` (feature `objects`): objects of any kind as JSON, and the cluster that tests of the whole line make.
@@ -12,6 +13,7 @@
 pub mod demo;
 pub mod images;
 pub mod kubernetes;
+pub mod metrics;
 #[cfg(feature = "objects")]
 pub mod objects;
 pub mod tls;

@@ -72,6 +72,10 @@ impl Storage for Observed {
         self.inner.index()
     }
 
+    fn size(&self) -> u64 {
+        self.inner.size()
+    }
+
     fn health(&self) -> Result<(), StorageError> {
         self.inner.health()
     }

@@ -9,16 +9,19 @@ use futures::Stream;
 use futures::stream::BoxStream;
 use http_body::{Frame, SizeHint};
 
+use crate::metrics::LongRunning;
+
 /// A response body. Never fails: a stream that cannot go on just ends.
 pub struct ApiBody {
     chunks: VecDeque<Bytes>,
     stream: Option<BoxStream<'static, Bytes>>,
+    _counted: Option<LongRunning>,
 }
 
 impl ApiBody {
     /// No content.
     pub fn empty() -> Self {
-        Self { chunks: VecDeque::new(), stream: None }
+        Self { chunks: VecDeque::new(), stream: None, _counted: None }
     }
 
     /// One buffer.
@@ -28,12 +31,18 @@ impl ApiBody {
 
     /// Several buffers, sent one after the other without being copied together.
     pub fn chunks(chunks: impl IntoIterator<Item = Bytes>) -> Self {
-        Self { chunks: chunks.into_iter().filter(|chunk| !chunk.is_empty()).collect(), stream: None }
+        let chunks = chunks.into_iter().filter(|chunk| !chunk.is_empty()).collect();
+        Self { chunks, ..Self::empty() }
     }
 
     /// A stream; ends when the stream ends.
     pub fn stream(stream: impl Stream<Item = Bytes> + Send + 'static) -> Self {
-        Self { chunks: VecDeque::new(), stream: Some(Box::pin(stream)) }
+        Self { stream: Some(Box::pin(stream)), ..Self::empty() }
+    }
+
+    /// Counts as open as long as it lives.
+    pub(crate) fn counted(self, open: LongRunning) -> Self {
+        Self { _counted: Some(open), ..self }
     }
 
     /// Length, if this is not a stream.

@@ -11,6 +11,7 @@ mod handlers;
 mod heavy;
 mod incoming;
 mod info;
+mod labels;
 mod memory;
 mod negotiate;
 mod patching;

@@ -2,9 +2,9 @@
 
 use std::convert::Infallible;
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures::FutureExt;
@@ -12,6 +12,7 @@ use futures::future::BoxFuture;
 use http::header::{ACCEPT_ENCODING, HeaderValue, USER_AGENT};
 use http::request::Parts;
 use http::{Request, Response};
+use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 
 use super::compress::compress;
@@ -23,6 +24,7 @@ use super::query::{Query, go_duration};
 use super::{ApiBody, handlers, heavy, paths, pattern};
 use crate::admission::Warnings;
 use crate::identity::{OnRecognised, UserInfo};
+use crate::metrics::Requests;
 use crate::objects::Objects;
 use crate::server::{Plugins, Route};
 use crate::status::{GroupName, Status};
@@ -47,6 +49,8 @@ pub(super) struct Shared {
     fairness: Fairness,
     in_flight: InFlight,
     pub(super) heavy: Heavy,
+    /// Set once somebody wants to know.
+    requests: OnceLock<Requests>,
 }
 
 /// One request on its way through the filters.
@@ -87,8 +91,24 @@ impl ApiService {
             fairness: Fairness::default(),
             in_flight: InFlight::default(),
             heavy: Heavy::default(),
+            requests: OnceLock::new(),
         };
         Self { shared: Arc::new(shared) }
+    }
+
+    /// Counts requests from now on.
+    pub(crate) fn register_metrics(&self, registry: &mut Registry) {
+        // A second registry would count nothing.
+        let _ = self.shared.requests.set(Requests::new(registry));
+    }
+
+    /// The caller of a request that somebody else answers, if the caller may make it.
+    pub async fn admit(&self, parts: &Parts) -> Result<UserInfo, Status> {
+        let query = Query::parse(parts.uri.query().unwrap_or_default());
+        let info = RequestInfo::parse(&parts.method, parts.uri.path(), &query);
+        let user = authenticate(&self.shared, parts).await?;
+        authorize(&self.shared, &info, &query, &user).await?;
+        Ok(user)
     }
 
     pub(crate) fn shut_down(&self) {
@@ -106,9 +126,15 @@ impl ApiService {
     async fn handle(self, request: Request<Incoming>) -> Response<ApiBody> {
         let (parts, mut body) = request.into_parts();
         let warnings = Warnings::default();
+        let query = Query::parse(parts.uri.query().unwrap_or_default());
+        let info = RequestInfo::parse(&parts.method, parts.uri.path(), &query);
+        let counted =
+            self.shared.requests.get().map(|requests| {
+                (requests.clone(), self.shared.labels(&parts, &info, &query), Instant::now())
+            });
         let (method, path) = (parts.method.clone(), parts.uri.path().to_owned());
         let encodings = parts.headers.get(ACCEPT_ENCODING).cloned();
-        let work = AssertUnwindSafe(self.filters(parts, &mut body, &warnings)).catch_unwind();
+        let work = AssertUnwindSafe(self.filters(parts, query, info, &mut body, &warnings)).catch_unwind();
         let failure = match work.await {
             Ok(Ok(response)) => Ok(response),
             Ok(Err(status)) => Err(status),
@@ -119,7 +145,11 @@ impl ApiService {
         };
         let mut response = failure.unwrap_or_else(|status| body.refuse(&status));
         add_headers(&mut response, &warnings);
-        compress(encodings.as_ref(), response)
+        let response = compress(encodings.as_ref(), response);
+        match counted {
+            Some((requests, labels, began)) => requests.answered(labels, began, response),
+            None => response,
+        }
     }
 
     /// Request info → deadline → who → whether → the body → what. Nothing of the body is read before the caller is
@@ -127,12 +157,12 @@ impl ApiService {
     async fn filters(
         &self,
         parts: Parts,
+        query: Query,
+        info: RequestInfo,
         body: &mut Incoming,
         warnings: &Warnings,
     ) -> Result<Response<ApiBody>, Status> {
         let shared = &self.shared;
-        let query = Query::parse(parts.uri.query().unwrap_or_default());
-        let info = RequestInfo::parse(&parts.method, parts.uri.path(), &query);
         let timeout = match query.get("timeout") {
             None | Some("") => REQUEST_TIMEOUT,
             Some(text) => match go_duration(text) {

@@ -14,6 +14,7 @@ use parking_lot::RwLock;
 use tokio::sync::watch;
 
 use super::{Key, StorageError, Version};
+use crate::metrics::Commits;
 
 /// What happened to a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,6 +98,7 @@ pub struct Index {
     state: RwLock<State>,
     head: watch::Sender<u64>,
     retention: Retention,
+    commits: Commits,
 }
 
 #[derive(Default)]
@@ -157,7 +159,23 @@ impl Index {
     /// An empty store. Revisions start at 1, so that the first write gets 2 and no list ever says "0".
     pub fn new(retention: Retention) -> Self {
         let state = State { revision: 1, compacted: 0, ..State::default() };
-        Self { state: RwLock::new(state), head: watch::Sender::new(1), retention }
+        Self {
+            state: RwLock::new(state),
+            head: watch::Sender::new(1),
+            retention,
+            commits: Commits::default(),
+        }
+    }
+
+    /// What is counted of the commits.
+    pub(crate) fn commits(&self) -> &Commits {
+        &self.commits
+    }
+
+    /// Bytes of the current objects, and of the history.
+    pub(crate) fn bytes(&self) -> (usize, usize) {
+        let state = self.state.read();
+        (state.object_bytes, state.log_bytes)
     }
 
     /// The current revision.
@@ -318,6 +336,7 @@ impl Index {
 
     /// Applies committed events in order and wakes whom it concerns. `revision` is the new head.
     pub(super) fn publish(&self, events: Vec<Arc<Event>>, revision: u64) {
+        self.commits.writes.observe(events.len() as f64);
         let mut woken: Vec<(watch::Sender<u64>, u64)> = Vec::new();
         {
             let mut state = self.state.write();

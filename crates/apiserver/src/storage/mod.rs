@@ -138,6 +138,12 @@ pub trait Storage: Send + Sync + 'static {
         Ok(())
     }
 
+    /// Bytes that it takes where it is kept.
+    fn size(&self) -> u64 {
+        let (objects, history) = self.index().bytes();
+        (objects + history) as u64
+    }
+
     /// Drops history up to and including `revision`, as if its time had come.
     fn compact(&self, revision: u64) -> BoxFuture<'_, Result<(), StorageError>>;
 }

@@ -19,15 +19,17 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use drover_access::downstream::{RequestBody, boxed};
 use drover_access::tokens::KubeconfigAuthenticator;
-use drover_apiserver::identity::{Authenticator as _, UserInfo};
-use drover_apiserver::status::Status;
+use drover_apiserver::identity::{Attributes, Authenticator as _, UserInfo};
+use drover_apiserver::status::{GroupName, Status};
 use drover_https::Incoming;
+use drover_runtime::metrics::Requests;
 use http::request::Parts;
 use http::{Request, Response, Uri};
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
 };
 use kube::api::{Api, PostParams};
+use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 
@@ -47,6 +49,7 @@ pub struct External {
 struct Inner {
     url: Uri,
     client: Client,
+    requests: Requests,
     passthrough: Passthrough,
     reviews: Reviews,
     /// Tokens of cluster kubeconfigs, once the Secrets they lie in are followed.
@@ -60,18 +63,26 @@ impl External {
         let url = config.cluster_url.clone();
         let passthrough = Passthrough::new(&config)
             .with_context(|| format!("the kubeconfig {} cannot be used", path.display()))?;
-        let client = Client::try_from(config)
-            .with_context(|| format!("the kubeconfig {} cannot be used", path.display()))?;
+        let requests = Requests::new(url.authority().map(ToString::to_string).unwrap_or_default());
+        let client = ClientBuilder::try_from(config)
+            .with_context(|| format!("the kubeconfig {} cannot be used", path.display()))?
+            .with_layer(&requests)
+            .build();
         check_version(&client, &url).await?;
         check_rights(&client, &url, path).await?;
         let reviews = Reviews::new(client.clone());
-        let inner = Inner { url, client, passthrough, reviews, kubeconfigs: OnceLock::new() };
+        let inner = Inner { url, client, requests, passthrough, reviews, kubeconfigs: OnceLock::new() };
         Ok(Self { inner: Arc::new(inner) })
     }
 
     /// Acts with the rights of the kubeconfig.
     pub fn client(&self) -> &Client {
         &self.inner.client
+    }
+
+    /// What was asked of it with the rights of the kubeconfig.
+    pub fn requests(&self) -> &Requests {
+        &self.inner.requests
     }
 
     pub fn url(&self) -> &Uri {
@@ -97,6 +108,22 @@ impl External {
             return Ok(user);
         }
         self.inner.reviews.user(request).await
+    }
+
+    /// The caller of a request for a path of ours, if the API's RBAC lets them ask for it.
+    pub async fn admit(&self, request: &Parts) -> Result<UserInfo, Status> {
+        let user = self.authenticate(request).await?;
+        let attributes = Attributes {
+            user: user.clone(),
+            verb: request.method.as_str().to_ascii_lowercase(),
+            path: request.uri.path().to_owned(),
+            ..Attributes::default()
+        };
+        let decision = self.inner.reviews.decide(&attributes).await?;
+        if decision.allowed {
+            return Ok(user);
+        }
+        Err(Status::forbidden(GroupName { group: "", name: "" }, "", &attributes.denial(&decision.reason)))
     }
 
     /// The paths that are answered: health, and what is passed on to the API.

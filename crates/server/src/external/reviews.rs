@@ -11,7 +11,9 @@ use futures::future::BoxFuture;
 use http::header;
 use http::request::Parts;
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
-use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
+use k8s_openapi::api::authorization::v1::{
+    NonResourceAttributes, ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
+};
 use kube::Client;
 use kube::api::{Api, PostParams};
 use parking_lot::Mutex;
@@ -71,7 +73,8 @@ impl Reviews {
         Ok(user)
     }
 
-    async fn decide(&self, attributes: &Attributes) -> Result<Decision, Status> {
+    /// Whether a user may do something there, to a resource or with a path.
+    pub async fn decide(&self, attributes: &Attributes) -> Result<Decision, Status> {
         let digest = sha256(format!("{attributes:?}").as_bytes());
         if let Some(decision) = self.decisions.get(&digest) {
             return Ok(decision);
@@ -85,7 +88,11 @@ impl Reviews {
                 uid: some(&user.uid),
                 groups: Some(user.groups.clone()),
                 extra: Some(extra).filter(|extra| !extra.is_empty()),
-                resource_attributes: Some(ResourceAttributes {
+                non_resource_attributes: (!attributes.resource_request).then(|| NonResourceAttributes {
+                    verb: some(&attributes.verb),
+                    path: some(&attributes.path),
+                }),
+                resource_attributes: attributes.resource_request.then(|| ResourceAttributes {
                     verb: some(&attributes.verb),
                     group: some(&attributes.group),
                     version: some(&attributes.version),
@@ -95,7 +102,6 @@ impl Reviews {
                     name: some(&attributes.name),
                     ..ResourceAttributes::default()
                 }),
-                ..SubjectAccessReviewSpec::default()
             },
             ..SubjectAccessReview::default()
         };

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use drover_access::downstream::RequestBody;
+use drover_access::proxy;
 use drover_https::Incoming;
 use http::{Request, Response, StatusCode};
 use parking_lot::Mutex;
@@ -11,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::External;
 use super::leader::{Candidate, Leadership, NAME, NAMESPACE};
+use crate::metrics::Metrics;
 
 /// Waits until this server leads, and answers on `listener` meanwhile.
 pub(crate) async fn until_leader(
@@ -23,10 +25,18 @@ pub(crate) async fn until_leader(
     // The listener is shared with the one that serves afterwards: no connection is refused in between.
     let waiting = CancellationToken::new();
     let _over = waiting.clone().drop_guard();
-    let known = holder.clone();
-    let handler = move |request| {
-        let holder = known.lock().clone();
-        std::future::ready(answer(&request, &holder))
+    let metrics = Metrics::default();
+    metrics.leads(NAME, false);
+    metrics.register(|registry| external.requests().register(registry));
+    let (known, asked) = (holder.clone(), external.clone());
+    let handler = move |request: Request<Incoming>| {
+        let (holder, external, metrics) = (known.lock().clone(), asked.clone(), metrics.clone());
+        async move {
+            match request.uri().path() {
+                "/metrics" => scrape(request, &external, &metrics).await,
+                _ => answer(&request, &holder),
+            }
+        }
     };
     tokio::spawn(drover_https::serve(listener, tls, handler, waiting));
     let candidate = Candidate::new(external.client().clone(), name);
@@ -43,6 +53,13 @@ pub(crate) async fn until_leader(
         tracing::warn!("this server leads now");
     }
     leadership
+}
+
+async fn scrape(request: Request<Incoming>, external: &External, metrics: &Metrics) -> Response<RequestBody> {
+    match external.admit(&request.into_parts().0).await {
+        Ok(_) => metrics.answer(),
+        Err(status) => proxy::error_response(&status),
+    }
 }
 
 fn answer(request: &Request<Incoming>, leader: &str) -> Response<RequestBody> {

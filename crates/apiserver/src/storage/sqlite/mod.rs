@@ -6,7 +6,7 @@ mod file;
 mod writer;
 
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
@@ -53,6 +53,7 @@ pub struct SqliteStorage {
     requests: Option<mpsc::Sender<Request>>,
     thread: Option<JoinHandle<()>>,
     failure: Arc<Mutex<Option<StorageError>>>,
+    directory: PathBuf,
     // Held for its lock; released by the kernel even on SIGKILL.
     _lock: File,
 }
@@ -79,7 +80,8 @@ impl SqliteStorage {
             .name("store-writer".into())
             .spawn(move || writer.run(&inbox))
             .map_err(backend)?;
-        Ok(Self { index, requests: Some(requests), thread: Some(thread), failure, _lock: lock })
+        let directory = directory.to_owned();
+        Ok(Self { index, requests: Some(requests), thread: Some(thread), failure, directory, _lock: lock })
     }
 
     fn send(&self, request: Request) -> Result<(), StorageError> {
@@ -106,6 +108,11 @@ impl Storage for SqliteStorage {
             Some(failure) => Err(failure.clone()),
             None => Ok(()),
         }
+    }
+
+    fn size(&self) -> u64 {
+        let length = |name| std::fs::metadata(self.directory.join(name)).map_or(0, |file| file.len());
+        length("store.db") + length("store.db-wal")
     }
 
     fn compact(&self, revision: u64) -> BoxFuture<'_, Result<(), StorageError>> {

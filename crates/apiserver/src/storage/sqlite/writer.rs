@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
+use std::time::Instant;
 
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
@@ -82,12 +83,14 @@ impl Writer {
         }
         if trouble.is_none() && !stage.is_empty() {
             let fault = self.options.commit_fault.as_ref().map_or(Ok(()), |fault| fault());
+            let began = Instant::now();
             let result = match fault {
                 Ok(()) => self.database.commit().map_err(|error| failure(&error)),
                 Err(text) => Err(StorageError::Backend(text.into())),
             };
             match result {
                 Ok(()) => {
+                    self.index.commits().duration.observe(began.elapsed().as_secs_f64());
                     stage.publish();
                     *self.failure.lock() = None;
                     judged.into_iter().for_each(answer_one);
