@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use drover_sim_fleet::Order;
 use drover_testkit::{demo, eventually_within};
 use kube::ResourceExt;
 
-use crate::bootstrap::Order;
 use crate::life::sized;
 use crate::site::Site;
 
@@ -28,21 +28,21 @@ async fn provisioning_check_20_a_deleted_machine_is_replaced_and_a_brought_one_j
     let objects = &site.objects;
     demo::make(objects).await;
     demo::ready(objects, "provisioned").await;
-    let before = site.datacenter.names().await;
+    let before = site.datacenter.names();
 
     let victim = before.iter().find(|name| name.contains("-w-")).unwrap();
     objects.delete("cluster.x-k8s.io/v1beta2", "Machine", "default", victim).await;
     eventually_within(demo::PATIENCE, || async {
-        let now = site.datacenter.names().await;
+        let now = site.datacenter.names();
         if now.len() == 3 && !now.contains(victim) { Ok(()) } else { Err(format!("{now:?}")) }
     })
     .await;
     let nodes: BTreeSet<String> = sized(&site, 3).await.iter().map(ResourceExt::name_any).collect();
-    assert_eq!(nodes, site.datacenter.names().await);
+    assert_eq!(nodes, site.datacenter.names());
     demo::ready(objects, "replaced").await;
 
     let command = registration_command(&site).await;
-    site.datacenter.bring("mine", Order::of_command(&command)).await;
+    site.datacenter.create("mine", "mine", Order::of_command(&command).unwrap()).await.unwrap();
     let nodes = sized(&site, 4).await;
     assert!(nodes.iter().any(|node| node.name_any() == "mine"));
     let machine = eventually_within(demo::PATIENCE, || async {
@@ -60,6 +60,6 @@ async fn provisioning_check_20_a_deleted_machine_is_replaced_and_a_brought_one_j
 
     // The person's server is theirs; everything else goes.
     demo::remove(objects, "removal").await;
-    assert_eq!(site.datacenter.names().await, BTreeSet::from(["mine".to_owned()]));
+    assert_eq!(site.datacenter.names(), BTreeSet::from(["mine".to_owned()]));
     site.close(manager).await;
 }

@@ -28,7 +28,7 @@ fn uids(nodes: &[Node]) -> BTreeSet<String> {
 /// Waits until the cluster has that many Nodes, all Ready, and the datacenter that many machines.
 pub(crate) async fn sized(site: &Site, wanted: usize) -> Vec<Node> {
     eventually_within(demo::PATIENCE, || async {
-        let (nodes, machines) = (site.nodes().await, site.datacenter.names().await);
+        let (nodes, machines) = (site.nodes().await, site.datacenter.names());
         if nodes.len() == wanted && machines.len() == wanted && nodes.iter().all(is_ready) {
             return Ok(nodes);
         }
@@ -41,9 +41,9 @@ pub(crate) async fn sized(site: &Site, wanted: usize) -> Vec<Node> {
 /// A file of every machine, by the machine's name.
 async fn everywhere(site: &Site, path: &str) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
-    for name in site.datacenter.names().await {
+    for name in site.datacenter.names() {
         let content = site.datacenter.with(&name, async |machine| machine.host.read(Path::new(path))).await;
-        found.insert(name, String::from_utf8(content.unwrap()).unwrap());
+        found.insert(name, String::from_utf8(content.unwrap().unwrap()).unwrap());
     }
     found
 }
@@ -67,10 +67,10 @@ async fn applied(site: &Site) {
         let plane = site.objects.get("rke.cattle.io/v1", "RKEControlPlane", "default", "demo").await.unwrap();
         let spec =
             plane["metadata"]["annotations"]["rke.cattle.io/cluster-spec"].as_str().unwrap().to_owned();
-        let names = site.datacenter.names().await;
+        let names = site.datacenter.names();
         let server = names.iter().find(|name| name.contains("-cp-")).unwrap();
         let record = site.datacenter.with(server, async |m| m.host.read(Path::new(RECORD))).await;
-        let record = record.unwrap_or_default();
+        let record = record.unwrap().unwrap_or_default();
         if !String::from_utf8(record).unwrap().contains(&spec) {
             return Err("the server has no record of the last specification".to_owned());
         }
@@ -103,8 +103,8 @@ async fn provisioning_check_1_35_a_cluster_lives_from_nothing_to_nothing() {
         .flatten()
         .map(|a| a.address.clone())
         .collect();
-    for name in site.datacenter.names().await {
-        let address = site.datacenter.with(&name, async |machine| machine.address.to_string()).await;
+    for name in site.datacenter.names() {
+        let address = site.datacenter.with(&name, async |machine| machine.address.to_string()).await.unwrap();
         assert!(addresses.contains(&address), "{address} of {name} is not in {addresses:?}");
     }
 
@@ -114,7 +114,7 @@ async fn provisioning_check_1_35_a_cluster_lives_from_nothing_to_nothing() {
     maps.create(&PostParams::default(), &map).await.unwrap();
 
     // In place: the version, then the configuration. No machine, Machine or Node is another.
-    let (machines, hosts) = (demo::machine_uids(objects).await, site.datacenter.names().await);
+    let (machines, hosts) = (demo::machine_uids(objects).await, site.datacenter.names());
     demo::merge(objects, json!({"spec": {"kubernetesVersion": "v1.34.2+k3s1"}})).await;
     demo::ready(objects, "upgraded").await;
     let upgraded = sized(&site, 3).await;
@@ -155,7 +155,7 @@ async fn provisioning_check_1_35_a_cluster_lives_from_nothing_to_nothing() {
     applied(&site).await;
     assert_eq!(everywhere(&site, "/var/lib/rancher/k3s/restart_stamp").await, restarted);
     assert_eq!(demo::machine_uids(objects).await, machines);
-    assert_eq!(site.datacenter.names().await, hosts);
+    assert_eq!(site.datacenter.names(), hosts);
     assert_eq!(uids(&sized(&site, 3).await), uids(&nodes));
     maps.delete("mine", &DeleteParams::default()).await.unwrap();
 
@@ -166,9 +166,9 @@ async fn provisioning_check_1_35_a_cluster_lives_from_nothing_to_nothing() {
         demo::ready(objects, "scaled").await;
     }
     let server = |names: &BTreeSet<String>| names.iter().find(|name| name.contains("-cp-")).cloned();
-    assert_eq!(server(&site.datacenter.names().await), server(&hosts));
+    assert_eq!(server(&site.datacenter.names()), server(&hosts));
 
     demo::remove(objects, "removal").await;
-    assert_eq!(site.datacenter.names().await, BTreeSet::new());
+    assert_eq!(site.datacenter.names(), BTreeSet::new());
     site.close(manager).await;
 }

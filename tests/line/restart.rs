@@ -64,7 +64,7 @@ async fn a_restart_of_the_management_plane_is_no_news_of_a_cluster_unless_that_s
     }
 
     // A loss that this one has seen is told at once, however new it is.
-    let name = site.datacenter.names().await.into_iter().find(|name| name.contains("-cp-")).unwrap();
+    let name = site.datacenter.names().into_iter().find(|name| name.contains("-cp-")).unwrap();
     site.datacenter.with(&name, async |machine| machine.power_off().await).await;
     lost(&site).await;
     site.datacenter.with(&name, async |machine| machine.power_on().await).await;

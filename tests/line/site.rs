@@ -11,11 +11,14 @@ use drover_apiserver::auth::pki::{Pki, ServingCertificate};
 use drover_apiserver::http::ApiService;
 use drover_apiserver::storage::{MemoryStorage, Storage};
 use drover_runtime::fault::{Fault, Faulty, Plan};
-use drover_runtime::in_process_client;
+use drover_runtime::{Caches, in_process_client};
 use drover_server::DataDir;
 use drover_server::backend::Backing;
 use drover_server::drivers::Builtin;
 use drover_server::plane::{Plane, PlaneOptions};
+use drover_sim_fleet::jobs::{Runner, RunnerOptions};
+use drover_sim_fleet::network::some_address;
+use drover_sim_fleet::{Datacenter, Disk, Network};
 use drover_testkit::SOON;
 use drover_testkit::objects::Objects;
 use k8s_openapi::api::core::v1::Node;
@@ -27,9 +30,7 @@ use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::OnceCell;
 use tokio::task::JoinHandle;
-
-use crate::datacenter::Datacenter;
-use crate::machine::some_address;
+use tokio_util::sync::CancellationToken;
 
 /// What survives when the management plane is killed, and its surroundings.
 pub(crate) struct Site {
@@ -40,9 +41,16 @@ pub(crate) struct Site {
     address: SocketAddr,
     client: Arc<Mutex<Option<Client>>>,
     downstream: OnceCell<Client>,
-    jobs: Option<JoinHandle<()>>,
+    /// Ends the runner of Jobs.
+    jobs: Mutex<CancellationToken>,
+    power: JoinHandle<()>,
     data_dir: tempfile::TempDir,
+    _disks: tempfile::TempDir,
 }
+
+const VERSIONS: [&str; 3] = ["v1.34.1+k3s1", "v1.34.2+k3s1", "v1.35.0+k3s1"];
+/// Between two looks for machines without power.
+const LOOK: Duration = Duration::from_millis(20);
 
 impl Site {
     /// Everything, with a management plane whose controllers may meet a fault.
@@ -52,20 +60,33 @@ impl Site {
         let client: Arc<Mutex<Option<Client>>> = Arc::default();
         let current = client.clone();
         let objects = Arc::new(Objects::new(move || current.lock().clone().expect("the plane was started")));
-        let mut site = Self {
+        let disks = tempfile::tempdir().unwrap();
+        let prefix = "rancher/system-agent-installer-";
+        let network = Arc::new(Network::default());
+        let datacenter = Datacenter::open(disks.path(), Disk::Volatile, network, prefix, &VERSIONS).unwrap();
+        let datacenter = Arc::new(datacenter);
+        let machines = datacenter.clone();
+        let power = tokio::spawn(async move {
+            loop {
+                machines.restore_power().await;
+                tokio::time::sleep(LOOK).await;
+            }
+        });
+        let site = Self {
             objects,
-            datacenter: Arc::default(),
+            datacenter,
             storage: Arc::new(MemoryStorage::new()),
             pki: Arc::new(Pki::in_memory(jiff::Timestamp::now()).unwrap()),
             // An address of its own: a successor finds the port free.
             address: SocketAddr::new(some_address(), 8443),
             client,
             downstream: OnceCell::new(),
-            jobs: None,
+            jobs: Mutex::default(),
+            power,
             data_dir: tempfile::tempdir().unwrap(),
+            _disks: disks,
         };
         let manager = site.manager(faults).await;
-        site.jobs = Some(site.datacenter.run(site.objects.clone()));
         (site, manager)
     }
 
@@ -108,7 +129,21 @@ impl Site {
             });
             Manager { plane, runtime }
         };
-        tokio::task::spawn_blocking(start).await.unwrap()
+        let manager = tokio::task::spawn_blocking(start).await.unwrap();
+        self.run_jobs();
+        manager
+    }
+
+    /// Runs Jobs with the client of the newest management plane.
+    fn run_jobs(&self) {
+        let stop = CancellationToken::new();
+        std::mem::replace(&mut *self.jobs.lock(), stop.clone()).cancel();
+        let options = RunnerOptions { driver: "local".into(), managed_by: "drover.io/job-runner".into() };
+        let (client, machines) = (self.objects.client(), self.datacenter.clone());
+        tokio::spawn(async move {
+            let caches = Caches::new(client, stop.clone());
+            Runner::run(options, &caches, machines, stop).await;
+        });
     }
 
     /// The downstream cluster as its owner reaches it: with its kubeconfig, by the proxy, through the tunnel.
@@ -131,7 +166,8 @@ impl Site {
 
     /// The end of a test: nothing goes on.
     pub(crate) async fn close(self, manager: Manager) {
-        self.jobs.iter().for_each(JoinHandle::abort);
+        self.jobs.lock().cancel();
+        self.power.abort();
         self.datacenter.close().await;
         manager.stop().await;
     }

@@ -4,13 +4,13 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use drover_sim_fleet::Order;
 use drover_testkit::objects::{Objects, condition};
 use drover_testkit::{demo, eventually_within};
 use k8s_openapi::api::core::v1::Event;
 use kube::api::{Api, ListParams};
 use serde_json::{Value, json};
 
-use crate::bootstrap::Order;
 use crate::hands::registration_command;
 use crate::life::sized;
 use crate::site::Site;
@@ -291,7 +291,7 @@ async fn the_story_of_a_cluster_is_told_once_and_steady_state_writes_nothing() {
     tells(objects, (MACHINE, "LocalMachine"), gone, &wanted).await;
 
     let command = registration_command(&site).await;
-    site.datacenter.bring("mine", Order::of_command(&command)).await;
+    site.datacenter.create("mine", "mine", Order::of_command(&command).unwrap()).await.unwrap();
     sized(&site, 3).await;
     let custom = names(objects, RKE, "CustomMachine").await.remove(0);
     tells(objects, (RKE, "CustomMachine"), &custom, &["Registered", "Provisioned"]).await;

@@ -195,4 +195,7 @@ pub mod drover {
     pub const REGISTRATION_LIMIT: &str = "drover.io/registration-limit";
     /// On machine requests and custom Machines: name of the ClusterRegistrationToken that the machine registered with.
     pub const REGISTRATION_TOKEN: &str = "drover.io/registration-token";
+    /// On NodeDrivers: `spec.managedBy` of the Jobs that create and remove the driver's machines. Without it they are run by
+    /// Drover's own runner, [`crate::names::JOB_RUNNER`].
+    pub const JOB_MANAGED_BY: &str = "drover.io/job-managed-by";
 }

@@ -29,9 +29,21 @@ pub(crate) struct Plane {
 }
 
 impl Plane {
+    pub(crate) fn data_dir(&self) -> std::path::PathBuf {
+        self.data_dir.path()
+    }
+
+    fn kubeconfig(&self) -> std::path::PathBuf {
+        self.kubeconfig.clone().unwrap_or_else(|| self.data_dir.path().join("kubeconfig.yaml"))
+    }
+
+    /// The server that the kubeconfig names.
+    pub(crate) async fn server_url(&self) -> anyhow::Result<String> {
+        server_url(&self.kubeconfig()).await
+    }
+
     pub(crate) async fn client(&self) -> anyhow::Result<Client> {
-        let default = || self.data_dir.path().join("kubeconfig.yaml");
-        let path = self.kubeconfig.clone().unwrap_or_else(default);
+        let path = self.kubeconfig();
         if !path.exists() {
             bail!(
                 "there is no kubeconfig at {}; start `drover quickstart` or `drover server`, or name one with --kubeconfig or --data-dir",

@@ -21,9 +21,20 @@ fn filter(verbose: u8) -> EnvFilter {
 
 /// To stderr.
 pub(crate) fn to_stderr(verbose: u8) {
+    filtered_to_stderr(filter(verbose));
+}
+
+/// The same for a process with thousands of agents and nodes: what each of them says is of interest only when asked for.
+pub(crate) fn quiet_to_stderr(verbose: u8) {
+    let quiet =
+        || EnvFilter::try_from_env("DROVER_LOG").unwrap_or_else(|_| EnvFilter::new("error,kube_client=off"));
+    filtered_to_stderr(verbose.checked_sub(1).map_or_else(quiet, filter));
+}
+
+fn filtered_to_stderr(filter: EnvFilter) {
     // A second initialisation, in tests, changes nothing.
     let _ = tracing_subscriber::fmt()
-        .with_env_filter(filter(verbose))
+        .with_env_filter(filter)
         // A journal is no terminal.
         .with_ansi(std::io::stderr().is_terminal())
         // It would be told on stderr, which is what cannot be written.

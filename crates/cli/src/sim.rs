@@ -1,4 +1,7 @@
-//! `drover sim`: the simulated distribution. Machines run it as `k3s`.
+//! `drover sim`: the simulated distribution, which machines run as `k3s`, and fleets of simulated machines.
+
+mod fleet;
+mod usage;
 
 use std::path::Path;
 
@@ -9,6 +12,7 @@ use drover_provisioning::settings::Settings;
 use drover_server::DataDir;
 use drover_sim::config::Role;
 use drover_sim::node::{self, NodeOptions};
+use drover_sim::server::Datastore;
 use tokio_util::sync::CancellationToken;
 
 use crate::args::DataDirArg;
@@ -24,6 +28,7 @@ pub(crate) struct Sim {
 
 #[derive(Subcommand)]
 enum Command {
+    Fleet(fleet::SimFleet),
     /// Behave as the `k3s` program of a release.
     K3s {
         /// The release, such as v1.34.1+k3s1.
@@ -44,6 +49,7 @@ enum Command {
 impl Sim {
     pub(crate) async fn run(self, verbose: u8) -> anyhow::Result<i32> {
         let (release, words) = match self.command {
+            Command::Fleet(command) => return command.run(verbose).await,
             Command::K3s { release, words } => (release, words),
             Command::Images { data_dir } => {
                 let path = data_dir.path();
@@ -75,6 +81,7 @@ impl Sim {
             hostname: nix::unistd::gethostname()?.to_string_lossy().into_owned(),
             address: None,
             only_address: false,
+            datastore: Datastore::default(),
         };
         let (ending, mut signals) = (stop.clone(), Signals::catch()?);
         tokio::spawn(async move {

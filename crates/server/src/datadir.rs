@@ -118,6 +118,14 @@ impl DataDir {
         Ok(claims)
     }
 
+    /// The process of the server that works in the directory, if there is one and it can be told.
+    pub fn server_pid(&self) -> Option<u32> {
+        [self.database().join("lock"), self.0.join("lock")].iter().find_map(|path| {
+            let file = std::fs::File::open(path).ok()?;
+            lock_holder(&file)
+        })
+    }
+
     /// Says no to a directory that a server on another API has used.
     pub fn claim_for_embedded(&self) -> anyhow::Result<()> {
         if self.is_external() {

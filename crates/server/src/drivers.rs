@@ -1,4 +1,4 @@
-//! The flags of the drivers that this program brings along, as provisioning wants them.
+//! The flags of the built-in drivers, as provisioning wants them.
 
 use std::path::Path;
 
@@ -20,8 +20,15 @@ impl Builtin {
     }
 }
 
+/// The driver whose machines live in a `drover sim fleet` process. It has no options. The fleet registers it and runs its
+/// Jobs.
+const SIM: &str = "sim";
+
 impl Drivers for Builtin {
     fn flags(&self, driver: &str) -> Option<Vec<Flag>> {
+        if driver == SIM {
+            return Some(vec![]);
+        }
         (driver == self.local.name()).then(|| self.local.flags().into_iter().map(flag).collect())
     }
 }

@@ -16,6 +16,7 @@ use rustls_pki_types::PrivateKeyDer;
 use rustls_pki_types::pem::PemObject;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use crate::Error;
 use crate::config::Config;
@@ -30,6 +31,7 @@ pub async fn serve_secure(
     address: IpAddr,
     config: Config,
     paths: Paths,
+    tasks: TaskTracker,
     stop: CancellationToken,
 ) -> Result<(), Error> {
     let port = config
@@ -42,7 +44,7 @@ pub async fn serve_secure(
     };
     let tls = self_signed(component, address, &dir)?;
     let listener = listen(SocketAddr::new(address, port)).await?;
-    tokio::spawn(drover_https::serve(
+    tasks.spawn(drover_https::serve(
         listener,
         Arc::new(tls),
         |request| async move { answer(&request) },
@@ -52,9 +54,13 @@ pub async fn serve_secure(
 }
 
 /// Serves the kubelet's `/healthz`, in plain text as the kubelet does.
-pub async fn serve_kubelet(address: IpAddr, stop: CancellationToken) -> Result<(), Error> {
+pub async fn serve_kubelet(
+    address: IpAddr,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+) -> Result<(), Error> {
     let listener = listen(SocketAddr::new(address, 10248)).await?;
-    tokio::spawn(async move {
+    tasks.spawn(async move {
         loop {
             let accepted = tokio::select! {
                 () = stop.cancelled() => return,

@@ -4,7 +4,9 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use crate::Error;
 use crate::component;
@@ -12,7 +14,7 @@ use crate::config::{Config, Role};
 use crate::join::{self, Membership};
 use crate::kubelet::{self, Identity};
 use crate::paths::Paths;
-use crate::server::{Server, ServerOptions};
+use crate::server::{Datastore, Server, ServerOptions};
 
 const JOIN_RETRY: Duration = Duration::from_secs(1);
 
@@ -31,12 +33,36 @@ pub struct NodeOptions {
     pub address: Option<IpAddr>,
     /// Listens only on `address`; else on all.
     pub only_address: bool,
+    /// Where a server keeps its cluster.
+    pub datastore: Datastore,
 }
 
-/// Runs a node until `stop`. `ready` is called once it serves (a server) or has joined (an agent).
+/// Runs a node until `stop`. `ready` is called once it serves (a server) or has joined (an agent). When this returns, all
+/// ports are free again.
 pub async fn run(
     options: NodeOptions,
     ready: impl FnOnce() + Send,
+    stop: CancellationToken,
+) -> Result<(), Error> {
+    // Everything that the node starts ends with it, also when it fails half-way.
+    let stop = stop.child_token();
+    let tasks = TaskTracker::new();
+    let ended = run_parts(options, ready, tasks.clone(), stop.clone()).await;
+    stop.cancel();
+    // A part that panicked has ended, too.
+    let _ = all_ended(tasks).await;
+    ended
+}
+
+fn all_ended(tasks: TaskTracker) -> JoinHandle<()> {
+    tasks.close();
+    tokio::spawn(async move { tasks.wait().await })
+}
+
+async fn run_parts(
+    options: NodeOptions,
+    ready: impl FnOnce() + Send,
+    tasks: TaskTracker,
     stop: CancellationToken,
 ) -> Result<(), Error> {
     let config = Config::load(&options.root, &options.flags)?;
@@ -47,9 +73,6 @@ pub async fn run(
     let bind = if options.only_address { address } else { IpAddr::V4(Ipv4Addr::UNSPECIFIED) };
     let identity =
         Identity::new(&config, options.role, &options.version, &options.hostname, address, &paths)?;
-    // Everything that the node starts ends with it, also when it fails half-way.
-    let stop = stop.child_token();
-    let _ends = stop.clone().drop_guard();
     match options.role {
         Role::Server => {
             if let Some(url) = config.text("server") {
@@ -65,14 +88,16 @@ pub async fn run(
                 address,
                 bind,
                 paths: paths.clone(),
+                datastore: options.datastore,
             };
-            let server = Server::start(server, stop.clone()).await?;
+            let server = Server::start(server, tasks.clone(), stop.clone()).await?;
             component::serve_secure(
                 "kube-controller-manager",
                 10257,
                 bind,
                 config.clone(),
                 paths.clone(),
+                tasks.clone(),
                 stop.clone(),
             )
             .await?;
@@ -82,14 +107,15 @@ pub async fn run(
                 bind,
                 config.clone(),
                 paths.clone(),
+                tasks.clone(),
                 stop.clone(),
             )
             .await?;
-            component::serve_kubelet(bind, stop.clone()).await?;
+            component::serve_kubelet(bind, tasks.clone(), stop.clone()).await?;
             tracing::info!(url = server.url, version = options.version, "serving");
             ready();
             kubelet::run(server.client.clone(), identity, stop).await;
-            server.stopped().await;
+            server.stop();
         }
         Role::Agent => {
             let url =
@@ -106,7 +132,7 @@ pub async fn run(
                 membership.certificate_pem.as_bytes(),
                 0o600,
             )?;
-            component::serve_kubelet(bind, stop.clone()).await?;
+            component::serve_kubelet(bind, tasks.clone(), stop.clone()).await?;
             tracing::info!(server = url, version = options.version, "joined");
             ready();
             kubelet::run(membership.client(&url)?, identity, stop).await;
@@ -170,6 +196,7 @@ mod tests {
             hostname: "second".into(),
             address: Some(Ipv4Addr::LOCALHOST.into()),
             only_address: true,
+            datastore: Datastore::default(),
         };
         let refused = run(options, || panic!("it serves"), CancellationToken::new()).await.unwrap_err();
         assert!(refused.to_string().contains("cannot join https://10.0.0.1:6443"), "{refused}");

@@ -9,16 +9,17 @@ use drover_apiserver::clock::SystemClock;
 use drover_apiserver::controllers::ControllerOptions;
 use drover_apiserver::embedded::{Embedded, EmbeddedOptions};
 use drover_apiserver::identity::OnRecognised;
-use drover_apiserver::storage::SqliteStorage;
+use drover_apiserver::storage::{MemoryStorage, Retention, SqliteStorage, Storage, StorageError};
 use drover_apiserver::{PeerCertificates, UserInfo};
 use drover_https::Incoming;
 use http::{Request, Response, header};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use kube::Client;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use tower::{BoxError, ServiceExt};
 
 use crate::Error;
@@ -35,7 +36,7 @@ pub struct Server {
     /// `https://address:6443`.
     pub url: String,
     embedded: Arc<Embedded>,
-    serving: tokio::task::JoinHandle<()>,
+    storage: Arc<dyn Storage>,
 }
 
 /// What a control plane is started with.
@@ -48,14 +49,48 @@ pub struct ServerOptions {
     /// What it listens on.
     pub bind: IpAddr,
     pub paths: Paths,
+    pub datastore: Datastore,
+}
+
+/// How a server keeps its cluster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Datastore {
+    /// In SQLite with full fsync, as K3s without etcd does.
+    #[default]
+    Sqlite,
+    /// In memory with a journal that nothing waits for: for thousands of clusters in one process.
+    Journal,
+}
+
+/// History of a cluster in memory. Its few clients are quick, and thousands of such clusters share a process.
+const SHORT_HISTORY: Retention = Retention {
+    max_age: SignedDuration::from_mins(1),
+    min_events: 100,
+    max_events: 2_000,
+    max_bytes: 1 << 20,
+};
+
+impl Datastore {
+    fn open(self, paths: &Paths) -> Result<Arc<dyn Storage>, StorageError> {
+        Ok(match self {
+            Self::Sqlite => Arc::new(SqliteStorage::open(&paths.database())?),
+            Self::Journal => {
+                Arc::new(MemoryStorage::journaled(&paths.database().join("journal"), SHORT_HISTORY)?)
+            }
+        })
+    }
 }
 
 type Body = UnsyncBoxBody<Bytes, BoxError>;
 
 impl Server {
     /// Starts the API and everything around it; it answers when this returns.
-    pub async fn start(options: ServerOptions, stop: CancellationToken) -> Result<Self, Error> {
-        let ServerOptions { config, version, hostname, address, bind, paths } = options;
+    pub async fn start(
+        options: ServerOptions,
+        tasks: TaskTracker,
+        stop: CancellationToken,
+    ) -> Result<Self, Error> {
+        let ServerOptions { config, version, hostname, address, bind, paths, datastore } = options;
         let now = Timestamp::now();
         let certificates =
             |error: drover_apiserver::auth::pki::PkiError| Error::Certificates(Box::new(error));
@@ -65,9 +100,9 @@ impl Server {
         )
         .map_err(certificates)?;
         let url = format!("https://{}", SocketAddr::new(address, PORT));
-        let storage = SqliteStorage::open(&paths.database()).map_err(|e| Error::Api(e.to_string()))?;
+        let storage = datastore.open(&paths).map_err(|e| Error::Api(e.to_string()))?;
         let embedded = Embedded::start(EmbeddedOptions {
-            storage: Arc::new(storage),
+            storage: storage.clone(),
             clock: Arc::new(SystemClock),
             version,
             pki: pki.clone(),
@@ -98,18 +133,16 @@ impl Server {
         let tls = Arc::new(server_config(&pki, serving).map_err(certificates)?);
         let front = Front { embedded: embedded.clone(), tokens, pki, client: client.clone() };
         let handler = move |request| front.clone().answer(request);
-        let serving = tokio::spawn(drover_https::serve(listener, tls, handler, stop.clone()));
-        tokio::spawn(crate::manifests::run(client.clone(), paths.manifests(), stop.clone()));
-        tokio::spawn(crate::node_health::run(client.clone(), stop));
-        Ok(Self { client, url, embedded, serving })
+        tasks.spawn(drover_https::serve(listener, tls, handler, stop.clone()));
+        tasks.spawn(crate::manifests::run(client.clone(), paths.manifests(), stop.clone()));
+        tasks.spawn(crate::node_health::run(client.clone(), stop));
+        Ok(Self { client, url, embedded, storage })
     }
 
-    /// Ends the server, whose token has been cancelled, when requests have finished.
-    pub async fn stopped(self) {
-        // First, because a watch would otherwise last as long as the listener waits for requests.
+    /// Ends watches, which would otherwise last as long as the listener waits for requests, and writes.
+    pub fn stop(self) {
         self.embedded.shut_down();
-        // A panic of the listener ends the server as well.
-        let _ = self.serving.await;
+        self.storage.close();
     }
 }
 

@@ -49,6 +49,7 @@ impl Host {
             hostname: name.into(),
             address: Some(self.address),
             only_address: true,
+            datastore: drover_sim::server::Datastore::default(),
         };
         let (ready, is_ready) = oneshot::channel();
         let stop = stop.clone();
@@ -168,6 +169,7 @@ async fn a_wrong_token_is_refused_and_leaves_no_node() {
         hostname: "intruder".into(),
         address: Some(agent.address),
         only_address: true,
+        datastore: drover_sim::server::Datastore::default(),
     };
     let error = node::run(options, || panic!("must not join"), stop.clone()).await.unwrap_err();
     assert!(error.to_string().contains("join token is not valid"), "{error}");

@@ -18,6 +18,8 @@ use super::{
 /// See the module.
 pub struct RealHost {
     root: PathBuf,
+    /// Whether writes wait for the disk.
+    durable: bool,
     executable: Option<PathBuf>,
     leftovers: put::Leftovers,
     lookups: Lookups,
@@ -34,6 +36,7 @@ impl RealHost {
     pub fn at(root: impl Into<PathBuf>) -> Self {
         Self {
             root: root.into(),
+            durable: true,
             executable: None,
             leftovers: put::Leftovers::default(),
             lookups: Lookups::default(),
@@ -46,6 +49,11 @@ impl RealHost {
         // Taken now: once the file is replaced, the kernel calls it deleted.
         self.executable = std::env::current_exe().ok();
         self
+    }
+
+    /// A directory that stands for a machine's disk and need not survive a power cut of this host: nothing waits for it.
+    pub(super) fn unsynced(root: &Path) -> Self {
+        Self { durable: false, ..Self::at(root) }
     }
 
     fn put(&self, path: &Path, content: &[u8], attr: Attr, durable: bool) -> io::Result<()> {
@@ -142,7 +150,7 @@ impl Host for RealHost {
     }
 
     fn replace(&self, path: &Path, content: &[u8], attr: Attr) -> io::Result<()> {
-        self.put(path, content, attr, true)
+        self.put(path, content, attr, self.durable)
     }
 
     fn refresh(&self, path: &Path, content: &[u8], attr: Attr) -> io::Result<()> {
@@ -196,6 +204,9 @@ impl Host for RealHost {
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         let (from, to) = (self.path(from), self.path(to));
+        if !self.durable {
+            return put::rename(&from, &to);
+        }
         put::sync_file(&fs::File::open(&from)?, &from)?;
         put::rename(&from, &to)?;
         put::sync_directory(to.parent().ok_or(io::ErrorKind::InvalidInput)?)

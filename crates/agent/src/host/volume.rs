@@ -16,7 +16,7 @@ pub(super) struct Volume {
 impl Volume {
     /// The paths below `at`, in `root` under the same names.
     pub(super) fn new(at: PathBuf, root: &Path) -> Self {
-        Self { at, dir: RealHost::at(root) }
+        Self { at, dir: RealHost::unsynced(root) }
     }
 
     /// Whether a path without dots lies there.

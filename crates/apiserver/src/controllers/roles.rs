@@ -8,7 +8,7 @@ use crate::auth::rbac::bootstrap::{self, Bootstrap, Step};
 use crate::auth::rbac::policy::GROUP;
 use crate::objects::{Context, DeleteOptions, Objects, UpdateOptions};
 use crate::status::Status;
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -19,7 +19,8 @@ const PARALLEL: usize = 32;
 pub async fn ensure_bootstrap(objects: &Objects) -> Result<(), Status> {
     let context = Context::internal("rbac-bootstrap");
     let all = bootstrap::objects();
-    let steps = all.iter().map(|wanted| ensure(objects, &context, wanted));
+    // Boxed and collected, or the compiler cannot see that this future may be sent between threads.
+    let steps: Vec<_> = all.iter().map(|wanted| ensure(objects, &context, wanted).boxed()).collect();
     let results: Vec<_> = futures::stream::iter(steps).buffer_unordered(PARALLEL).collect().await;
     results.into_iter().collect()
 }

@@ -35,15 +35,66 @@ fn names(items: &[Arc<Version>]) -> Vec<String> {
     items.iter().map(|version| version.key().name().to_owned()).collect()
 }
 
-async fn on_both(test: impl AsyncFn(&dyn Storage)) {
+async fn on_all(test: impl AsyncFn(&dyn Storage)) {
     test(&MemoryStorage::new()).await;
     let dir = tempfile::tempdir().unwrap();
     test(&SqliteStorage::open(dir.path()).unwrap()).await;
+    test(&journaled(&dir.path().join("journal"))).await;
+}
+
+fn journaled(path: &Path) -> MemoryStorage {
+    MemoryStorage::journaled(path, Retention::default()).unwrap()
+}
+
+#[tokio::test]
+async fn a_journal_brings_everything_back_but_a_record_that_was_cut_off() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("deep/journal");
+    let store = journaled(&path);
+    let first = store.write(put("a", Expect::Absent, 1)).await.unwrap();
+    let kept = store.write(put("a", Expect::Revision(first.revision()), 2)).await.unwrap();
+    let gone = store.write(put("b", Expect::Absent, 1)).await.unwrap();
+    let last = store.write(delete("b", gone.revision())).await.unwrap();
+    store.write(put("a", Expect::Revision(first.revision()), 3)).await.unwrap_err();
+    let whole = std::fs::read(&path).unwrap();
+    store.write(put("c", Expect::Absent, 1)).await.unwrap();
+    store.close();
+    assert!(matches!(store.write(put("d", Expect::Absent, 1)).await, Err(StorageError::Closed)));
+    let cut = std::fs::read(&path).unwrap();
+    std::fs::write(&path, &cut[..cut.len() - 2]).unwrap();
+
+    let store = journaled(&path);
+    assert_eq!(std::fs::read(&path).unwrap(), whole);
+    assert_eq!(names(&store.index().list(&things()).0), ["a"]);
+    let found = store.index().get(&key("a")).unwrap();
+    assert_eq!(
+        (found.bytes(), found.revision(), found.created()),
+        (kept.bytes(), kept.revision(), first.revision())
+    );
+    assert_eq!(store.index().revision(), last.revision());
+    let after = store.write(put("c", Expect::Absent, 1)).await.unwrap();
+    assert_eq!(after.revision(), last.revision() + 1);
+}
+
+#[tokio::test]
+async fn a_journal_is_rewritten_when_most_of_it_is_history() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("journal");
+    let store = journaled(&path);
+    let mut revision = store.write(put("a", Expect::Absent, 0)).await.unwrap().revision();
+    for n in 0..10_000 {
+        revision = store.write(put("a", Expect::Revision(revision), n)).await.unwrap().revision();
+    }
+    assert!(std::fs::metadata(&path).unwrap().len() < 1 << 20);
+    drop(store);
+    let store = journaled(&path);
+    assert_eq!(store.index().get(&key("a")).unwrap().revision(), revision);
+    assert_eq!(store.index().revision(), revision);
 }
 
 #[tokio::test]
 async fn writes_get_increasing_revisions_and_are_visible_at_once() {
-    on_both(async |store| {
+    on_all(async |store| {
         let first = store.write(put("a", Expect::Absent, 1)).await.unwrap();
         let second = store.write(put("b", Expect::Absent, 1)).await.unwrap();
         assert!(second.revision() > first.revision());
@@ -63,7 +114,7 @@ async fn writes_get_increasing_revisions_and_are_visible_at_once() {
 
 #[tokio::test]
 async fn check_11_of_two_writes_with_one_expectation_exactly_one_wins() {
-    on_both(async |store| {
+    on_all(async |store| {
         let first = store.write(put("a", Expect::Absent, 0)).await.unwrap().revision();
         let races = (1..=50).map(|n| store.write(put("a", Expect::Revision(first), n)));
         let results = futures::future::join_all(races).await;
@@ -84,7 +135,7 @@ async fn check_11_of_two_writes_with_one_expectation_exactly_one_wins() {
 
 #[tokio::test]
 async fn lists_can_go_back_in_time() {
-    on_both(async |store| {
+    on_all(async |store| {
         let a = store.write(put("a", Expect::Absent, 1)).await.unwrap().revision();
         let b = store.write(put("b", Expect::Absent, 1)).await.unwrap().revision();
         let a2 = store.write(put("a", Expect::Revision(a), 2)).await.unwrap().revision();
@@ -105,7 +156,7 @@ async fn lists_can_go_back_in_time() {
 
 #[tokio::test]
 async fn ranges_are_exact() {
-    on_both(async |store| {
+    on_all(async |store| {
         for (resource, namespace, name) in [
             ("things", "a", "x"),
             ("things", "a-b", "x"),
@@ -129,7 +180,7 @@ async fn ranges_are_exact() {
 
 #[tokio::test]
 async fn check_6_a_slow_follower_gets_every_event_in_order() {
-    on_both(async |store| {
+    on_all(async |store| {
         let mut tail = store.index().follow("", "things", store.index().revision()).unwrap();
         let mut revision = store.write(put("a", Expect::Absent, 0)).await.unwrap().revision();
         for n in 1..2_000 {
@@ -149,7 +200,7 @@ async fn check_6_a_slow_follower_gets_every_event_in_order() {
 
 #[tokio::test]
 async fn check_7_compacted_history_is_refused_and_the_present_stays() {
-    on_both(async |store| {
+    on_all(async |store| {
         let a = store.write(put("a", Expect::Absent, 1)).await.unwrap().revision();
         let a2 = store.write(put("a", Expect::Revision(a), 2)).await.unwrap().revision();
         let b = store.write(put("b", Expect::Absent, 1)).await.unwrap().revision();

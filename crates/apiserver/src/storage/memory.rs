@@ -1,19 +1,27 @@
-//! The store without a disk: no thread, no waiting, so it also works in virtual time.
+//! The store without a disk: no thread, no waiting, so it also works in virtual time. A journal lets it outlive a restart.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 
+use super::journal::Journal;
 use super::stage::Stage;
 use super::{Index, Retention, Storage, StorageError, Version, Write};
 use crate::clock::{Clock, SystemClock};
 
-/// Keeps everything in memory and loses it with the process.
+/// Keeps everything in memory and, without a journal, loses it with the process.
 pub struct MemoryStorage {
     index: Index,
-    writer: Mutex<()>,
+    writer: Mutex<Journaling>,
     clock: Arc<dyn Clock>,
+}
+
+enum Journaling {
+    None,
+    To(Journal),
+    Closed,
 }
 
 impl MemoryStorage {
@@ -24,15 +32,31 @@ impl MemoryStorage {
 
     /// An empty store with its own clock and history bounds.
     pub fn with(clock: Arc<dyn Clock>, retention: Retention) -> Self {
-        Self { index: Index::new(retention), writer: Mutex::new(()), clock }
+        Self { index: Index::new(retention), writer: Mutex::new(Journaling::None), clock }
+    }
+
+    /// A store that is loaded from a file and appends every write to it, without waiting for the disk.
+    pub fn journaled(path: &Path, retention: Retention) -> Result<Self, StorageError> {
+        let store = Self::with(Arc::new(SystemClock), retention);
+        *store.writer.lock() = Journaling::To(Journal::open(path, &store.index)?);
+        Ok(store)
     }
 
     fn write_now(&self, write: &Write) -> Result<Arc<Version>, StorageError> {
-        let _one_at_a_time = self.writer.lock();
+        // One at a time.
+        let mut journal = self.writer.lock();
         let now = self.clock.now();
         let mut stage = Stage::new(&self.index);
         let event = stage.judge(write, now)?;
+        match &mut *journal {
+            Journaling::None => {}
+            Journaling::To(journal) => journal.append(&event)?,
+            Journaling::Closed => return Err(StorageError::Closed),
+        }
         stage.publish();
+        if let Journaling::To(journal) = &mut *journal {
+            journal.settle(&self.index);
+        }
         if let Some(revision) = self.index.compaction_due(now) {
             self.index.forget(revision);
         }
@@ -53,6 +77,13 @@ impl Storage for MemoryStorage {
 
     fn index(&self) -> &Index {
         &self.index
+    }
+
+    fn close(&self) {
+        let mut journal = self.writer.lock();
+        if let Journaling::To(_) = *journal {
+            *journal = Journaling::Closed;
+        }
     }
 
     fn compact(&self, revision: u64) -> BoxFuture<'_, Result<(), StorageError>> {

@@ -5,6 +5,7 @@
 //! `index.rs` first, then `memory.rs`, then `sqlite/`.
 
 mod index;
+mod journal;
 mod memory;
 mod sqlite;
 mod stage;
@@ -143,6 +144,9 @@ pub trait Storage: Send + Sync + 'static {
         let (objects, history) = self.index().bytes();
         (objects + history) as u64
     }
+
+    /// Ends writes, where another store may open the same files next while a request to this one is still under way.
+    fn close(&self) {}
 
     /// Drops history up to and including `revision`, as if its time had come.
     fn compact(&self, revision: u64) -> BoxFuture<'_, Result<(), StorageError>>;

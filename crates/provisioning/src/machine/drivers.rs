@@ -1,7 +1,11 @@
 //! The controller of NodeDrivers: an active driver gets its schema and its kinds.
 
+use std::sync::Arc;
+
 use drover_api::management::v3::{self as management, NodeDriver};
+use drover_api::names::JOB_RUNNER;
 use drover_runtime::{Error, Next, ObjectKey, Reconciler};
+use kube::ResourceExt;
 use serde_json::{Value, json};
 
 use super::schema;
@@ -108,4 +112,32 @@ pub fn driver_name(driver: &NodeDriver) -> String {
     let shown = driver.spec.display_name.as_str();
     let name = if shown.is_empty() { driver.metadata.name.as_deref().unwrap_or_default() } else { shown };
     name.to_lowercase()
+}
+
+/// `managedBy` of the Jobs of a driver: what the NodeDriver's annotation says, or Drover's own runner.
+pub fn job_runner(drivers: &[Arc<NodeDriver>], name: &str) -> String {
+    let driver = drivers.iter().find(|driver| driver_name(driver) == name);
+    let annotation = driver.and_then(|driver| driver.annotations().get(annotations::JOB_MANAGED_BY));
+    annotation.filter(|value| !value.is_empty()).cloned().unwrap_or_else(|| JOB_RUNNER.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_annotation_of_a_driver_says_who_runs_its_jobs() {
+        let driver = |name: &str, runner: Option<&str>| {
+            let mut driver = NodeDriver::new(name, Default::default());
+            driver.metadata.annotations =
+                runner.map(|runner| [(annotations::JOB_MANAGED_BY.to_owned(), runner.to_owned())].into());
+            Arc::new(driver)
+        };
+        let drivers =
+            [driver("local", None), driver("Mine", Some("example.com/mine")), driver("odd", Some(""))];
+        assert_eq!(job_runner(&drivers, "mine"), "example.com/mine");
+        for name in ["local", "odd", "unknown"] {
+            assert_eq!(job_runner(&drivers, name), JOB_RUNNER, "{name}");
+        }
+    }
 }

@@ -20,6 +20,8 @@ use super::{events, namesake};
 use crate::context::Context;
 use crate::init::template::MACHINE_API_VERSION;
 use crate::keys::{annotations, labels};
+use crate::machine::args::driver_of;
+use crate::machine::drivers;
 use crate::owner::owner_name;
 use crate::store::{Writer, status_of};
 
@@ -216,6 +218,7 @@ impl MachineProvision {
                 data.into_iter().map(|(key, value)| (key, value.0)).collect()
             }
         };
+        let managed_by = drivers::job_runner(&store.drivers.list(), &driver_of(&self.kind));
         let input = objects::Input {
             infra,
             capi_machine: scope.capi_machine.as_deref().unwrap_or(&scope.machine.capi_machine),
@@ -224,6 +227,7 @@ impl MachineProvision {
             driver_hash: &scope.machine.progress.driver_hash,
             credential: &credential,
             settings: &scope.settings,
+            managed_by: &managed_by,
             attempt,
         };
         for object in objects::support(&input) {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use drover_api::names::{JOB_RUNNER, safe_concat_name};
+use drover_api::names::safe_concat_name;
 use serde_json::{Map, Value, json};
 
 use crate::controlplane::planner::node::base64_encode;
@@ -38,6 +38,8 @@ pub struct Input<'a> {
     pub driver_hash: &'a str,
     pub credential: &'a BTreeMap<String, Vec<u8>>,
     pub settings: &'a Settings,
+    /// Who runs the Job.
+    pub managed_by: &'a str,
     pub attempt: i64,
 }
 
@@ -167,7 +169,7 @@ pub fn job(input: &Input<'_>, remove: bool) -> Value {
             "annotations": {annotations::PROVISION_ATTEMPT: input.attempt.to_string()},
         },
         "spec": {
-            "managedBy": JOB_RUNNER,
+            "managedBy": input.managed_by,
             "backoffLimit": if remove { 3 } else { 0 },
             "activeDeadlineSeconds": input.settings.machine_job_deadline.as_secs(),
             "template": {"metadata": {"labels": marks}, "spec": pod},
@@ -195,6 +197,7 @@ mod tests {
             driver_hash: "",
             credential: &credential,
             settings: &settings,
+            managed_by: drover_api::names::JOB_RUNNER,
             attempt: 1,
         };
         let job = job(&input, false);

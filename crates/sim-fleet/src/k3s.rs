@@ -4,22 +4,25 @@
 use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use drover_agent::host::{Attr, BoxFuture, BoxIo, Exec, Exit, Host as _, MemoryHost, Program, Sink, Source};
 use drover_sim::config::Role;
 use drover_sim::node::{self, NodeOptions};
-use tokio::net::TcpStream;
-use tokio::sync::{Mutex, oneshot};
+use drover_sim::server::Datastore;
+use serde::{Deserialize, Serialize};
+use tokio::sync::Mutex;
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::wire::Wire;
+use crate::network::Network;
 
 /// `RestartSec` of the unit.
 const RESTART_PAUSE: Duration = Duration::from_secs(2);
-const DIAL_LIMIT: Duration = Duration::from_secs(10);
 const PRIVATE: Attr = Attr { mode: 0o600, owner: None };
+/// What systemd starts when the machine is switched on, below the machine's root.
+const UNIT_FILE: &str = "unit.json";
 
 /// The programs of one machine. Clones share it.
 #[derive(Clone)]
@@ -31,45 +34,37 @@ struct Inner {
     /// Where the machine's `/` is for programs that know only real files.
     root: PathBuf,
     hostname: String,
-    /// Loopback is a /8: every machine has an address of its own there, so that ports can be K3s' own.
     address: IpAddr,
-    /// The machine, for whose power its connections last.
-    host: OnceLock<Weak<MemoryHost>>,
+    network: Arc<Network>,
     unit: Mutex<Option<Unit>>,
-    /// What systemd starts when the machine is switched on: role and version.
-    enabled: parking_lot::Mutex<Option<(Role, String)>>,
+}
+
+/// The unit as it is installed.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct UnitFile {
+    agent: bool,
+    version: String,
 }
 
 /// A unit that systemd keeps running.
 struct Unit {
-    role: Role,
+    agent: bool,
     stop: CancellationToken,
-    ended: oneshot::Receiver<()>,
+    task: JoinHandle<()>,
 }
 
 impl K3s {
-    pub(crate) fn new(root: &Path, hostname: &str, address: IpAddr) -> Self {
-        let inner = Inner {
-            root: root.to_owned(),
-            hostname: hostname.into(),
-            address,
-            host: OnceLock::new(),
-            unit: Mutex::default(),
-            enabled: Default::default(),
-        };
-        Self { inner: Arc::new(inner) }
+    pub(crate) fn new(root: &Path, hostname: &str, address: IpAddr, network: Arc<Network>) -> Self {
+        let (root, hostname) = (root.to_owned(), hostname.to_owned());
+        Self { inner: Arc::new(Inner { root, hostname, address, network, unit: Mutex::default() }) }
     }
 
-    /// Says whose programs they are.
-    pub(crate) fn belongs_to(&self, host: &Arc<MemoryHost>) {
-        self.inner.host.set(Arc::downgrade(host)).unwrap();
-    }
-
-    /// Starts what is enabled.
+    /// Starts what is installed.
     pub(crate) async fn boot(&self) {
         let mut unit = self.inner.unit.lock().await;
-        if let Some((role, version)) = self.inner.enabled.lock().clone() {
-            *unit = Some(self.start(role, &version));
+        let installed = std::fs::read(self.inner.root.join(UNIT_FILE)).ok();
+        if let Some(file) = installed.and_then(|text| serde_json::from_slice(&text).ok()) {
+            *unit = Some(self.start(&file));
         }
     }
 
@@ -84,63 +79,58 @@ impl K3s {
             |name: &str| exec.env.iter().rev().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
         let script = String::from_utf8(host.read(&exec.dir.join("run.sh"))?).map_err(io::Error::other)?;
         let version = script.lines().find_map(|line| line.strip_prefix("version='")?.strip_suffix('\''));
-        let version = version.ok_or_else(|| io::Error::other("run.sh names no version"))?;
-        let role = if env("INSTALL_K3S_EXEC") == Some("agent") { Role::Agent } else { Role::Server };
+        let version = version.ok_or_else(|| io::Error::other("run.sh does not set version"))?;
+        let file = UnitFile { agent: env("INSTALL_K3S_EXEC") == Some("agent"), version: version.to_owned() };
         let data = PathBuf::from(env("K3S_DATA_DIR").unwrap_or("/var/lib/rancher/k3s"));
         let (stamp_file, stamp) = (data.join("restart_stamp"), env("RESTART_STAMP").unwrap_or_default());
 
         let mut unit = self.inner.unit.lock().await;
         let unchanged = host.read(&stamp_file).is_ok_and(|known| known == stamp.as_bytes());
-        if unchanged && unit.as_ref().is_some_and(|unit| unit.role == role) {
+        if unchanged && unit.as_ref().is_some_and(|unit| unit.agent == file.agent) {
             return Ok(());
         }
-        *self.inner.enabled.lock() = Some((role, version.to_owned()));
         stop(&mut unit).await;
-        *unit = Some(self.start(role, version));
+        std::fs::write(self.inner.root.join(UNIT_FILE), serde_json::to_vec(&file)?)?;
+        *unit = Some(self.start(&file));
         host.make_dirs(&data, 0o755)?;
         host.replace(&stamp_file, stamp.as_bytes(), PRIVATE)
     }
 
-    /// A node is a program of its own, so it gets a thread and a runtime of its own.
-    fn start(&self, role: Role, version: &str) -> Unit {
+    fn start(&self, file: &UnitFile) -> Unit {
         let options = NodeOptions {
-            role,
-            version: version.into(),
+            role: if file.agent { Role::Agent } else { Role::Server },
+            version: file.version.clone(),
             flags: vec![],
             root: self.inner.root.clone(),
             hostname: self.inner.hostname.clone(),
             address: Some(self.inner.address),
             only_address: true,
+            datastore: Datastore::Journal,
         };
         let stop = CancellationToken::new();
-        let (ending, ended) = oneshot::channel();
-        let stopped = stop.clone();
-        std::thread::spawn(move || {
-            let runtime =
-                tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-            runtime.block_on(async {
-                while !stopped.is_cancelled() {
-                    if let Err(error) = node::run(options.clone(), || {}, stopped.clone()).await {
-                        tracing::warn!(node = options.hostname, %error, "k3s ended");
-                        tokio::select! {
-                            () = stopped.cancelled() => {}
-                            () = tokio::time::sleep(RESTART_PAUSE) => {}
-                        }
-                    }
-                }
-            });
-            drop(runtime);
-            let _ = ending.send(());
-        });
-        Unit { role, stop, ended }
+        let task = tokio::spawn(keep_running(options, stop.clone()));
+        Unit { agent: file.agent, stop, task }
+    }
+}
+
+async fn keep_running(options: NodeOptions, stop: CancellationToken) {
+    while !stop.is_cancelled() {
+        if let Err(error) = node::run(options.clone(), || {}, stop.clone()).await {
+            tracing::warn!(node = options.hostname, %error, "k3s ended");
+            tokio::select! {
+                () = stop.clone().cancelled_owned() => {}
+                () = tokio::time::sleep(RESTART_PAUSE) => {}
+            }
+        }
     }
 }
 
 async fn stop(unit: &mut Option<Unit>) {
-    if let Some(Unit { stop, ended, .. }) = unit.take() {
+    if let Some(Unit { stop, task, .. }) = unit.take() {
         stop.cancel();
-        // A thread that broke off has ended too.
-        let _ = ended.await;
+        if let Err(error) = task.await {
+            tracing::error!(%error, "k3s broke off");
+        }
     }
 }
 
@@ -168,15 +158,8 @@ impl Program for K3s {
 
     fn dial<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, io::Result<BoxIo>> {
         Box::pin(async move {
-            // Each machine has a loopback of its own.
-            let host = match host {
-                "localhost" | "127.0.0.1" | "[::1]" => self.inner.address.to_string(),
-                other => other.to_owned(),
-            };
-            let stream = tokio::time::timeout(DIAL_LIMIT, TcpStream::connect((host.as_str(), port))).await;
-            let stream = stream.map_err(|_| io::ErrorKind::TimedOut)??;
-            let host = self.inner.host.get().cloned().unwrap_or_default();
-            Ok(Box::new(Wire::new(stream, host)) as BoxIo)
+            let stream = self.inner.network.dial(self.inner.address, host, port).await?;
+            Ok(Box::new(stream) as BoxIo)
         })
     }
 }

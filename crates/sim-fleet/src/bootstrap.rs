@@ -1,0 +1,157 @@
+//! The effect of the install script: the machine registers and finds its agent configured.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use drover_agent::host::{Attr, Host, MemoryHost};
+use drover_agent::http::{Client, Url, read_body, tls};
+use http::Request;
+use http_body_util::Full;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+/// The agent's configuration. Where it is, the script has done its work.
+pub(crate) const CONFIG: &str = "/etc/rancher/agent/config.yaml";
+const CONNECTION: &str = "/var/lib/rancher/agent/rancher2_connection_info.json";
+const RETRY: Duration = Duration::from_millis(200);
+const LONGEST_RETRY: Duration = Duration::from_secs(5);
+const LIMIT: usize = 1 << 20;
+const ANSWER_LIMIT: Duration = Duration::from_secs(30);
+const PRIVATE: Attr = Attr { mode: 0o600, owner: None };
+const AGENT_CONFIG: &str = "workDirectory: /var/lib/rancher/agent/work\n\
+    appliedPlanDirectory: /var/lib/rancher/agent/applied\n\
+    interlockDirectory: /var/lib/rancher/agent/interlock\n\
+    imagesDirectory: /var/lib/rancher/agent/images\nremoteEnabled: true\n\
+    connectionInfoFile: /var/lib/rancher/agent/rancher2_connection_info.json\n";
+
+/// What the script is given.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Order {
+    server: String,
+    token: String,
+    ca_checksum: String,
+    worker: bool,
+    labels: String,
+}
+
+impl Order {
+    /// From the variables at the head of a machine's own script. An error names the one that is missing.
+    pub fn of_script(script: &str) -> Result<Self, String> {
+        let variable = |name: &str| {
+            let found = script
+                .lines()
+                .find_map(|line| line.strip_prefix(name)?.strip_prefix("=\"")?.strip_suffix('"'));
+            found.map(str::to_owned).ok_or_else(|| format!("the install script does not set {name}"))
+        };
+        Ok(Self {
+            server: variable("CATTLE_SERVER")?,
+            token: variable("CATTLE_TOKEN")?,
+            ca_checksum: variable("CATTLE_CA_CHECKSUM")?,
+            worker: false,
+            labels: String::new(),
+        })
+    }
+
+    /// From the arguments of the command that a person runs on a server of their own.
+    pub fn of_command(command: &str) -> Result<Self, String> {
+        let words: Vec<&str> = command.split_whitespace().collect();
+        let argument = |flag: &str| {
+            let at = words.iter().position(|word| *word == flag);
+            let value = at.and_then(|at| words.get(at + 1)).map(|word| (*word).to_owned());
+            value.ok_or_else(|| format!("the registration command has no {flag}"))
+        };
+        Ok(Self {
+            server: argument("--server")?,
+            token: argument("--token")?,
+            ca_checksum: argument("--ca-checksum")?,
+            worker: words.contains(&"--worker"),
+            labels: argument("--label")?.trim_matches('\'').to_owned(),
+        })
+    }
+}
+
+/// Runs the script; like the script, it tries again until the manager answers.
+pub(crate) async fn run(host: &Arc<MemoryHost>, order: &Order) {
+    let mut pause = RETRY;
+    while let Err(error) = attempt(host, order).await {
+        tracing::debug!(error, "not registered yet");
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_RETRY);
+    }
+}
+
+async fn attempt(host: &Arc<MemoryHost>, order: &Order) -> Result<(), String> {
+    let cacerts = get(host, order, "/cacerts", tls::Trust::Anything, &[]).await?;
+    let found = hex::encode(Sha256::digest(&cacerts));
+    if order.ca_checksum != found {
+        return Err(format!("the CA of {} has checksum {found}, not {}", order.server, order.ca_checksum));
+    }
+    let headers = [
+        ("authorization", format!("Bearer {}", order.token)),
+        ("x-cattle-id", machine_id(host)?),
+        ("x-cattle-role-worker", order.worker.to_string()),
+        ("x-cattle-labels", order.labels.clone()),
+    ];
+    let connection = get(host, order, "/v3/connect/agent", tls::Trust::Only(&cacerts), &headers).await?;
+    // The configuration last.
+    for (path, content) in [(CONNECTION, connection.as_ref()), (CONFIG, AGENT_CONFIG.as_bytes())] {
+        write(host, Path::new(path), content)?;
+    }
+    Ok(())
+}
+
+fn write(host: &MemoryHost, path: &Path, content: &[u8]) -> Result<(), String> {
+    let parent = path.parent().unwrap_or(Path::new("/"));
+    host.make_dirs(parent, 0o700).map_err(|error| error.to_string())?;
+    host.replace(path, content, PRIVATE).map_err(|error| error.to_string())
+}
+
+async fn get(
+    host: &Arc<MemoryHost>,
+    order: &Order,
+    path: &str,
+    trust: tls::Trust<'_>,
+    headers: &[(&str, String)],
+) -> Result<Bytes, String> {
+    let text = |error: &dyn std::error::Error| error.to_string();
+    let url = Url::parse(&order.server).map_err(|e| text(&e))?;
+    let tls = tls::client_config(trust, None).map_err(|e| text(&e))?;
+    let client = Client::new(host.clone(), url, None, Some(tls)).map_err(|e| text(&e))?;
+    let mut request = Request::get(path);
+    for (name, value) in headers {
+        request = request.header(*name, value);
+    }
+    let request = request.body(Full::default()).map_err(|e| text(&e))?;
+    let answer = client.send(request).await.map_err(|e| text(&e))?;
+    let status = answer.status();
+    let body = read_body(answer.into_body(), LIMIT, ANSWER_LIMIT).await.map_err(|e| text(&e))?;
+    if status.is_success() { Ok(body) } else { Err(format!("{path}: {status} {body:?}")) }
+}
+
+/// Made once and kept before the manager hears of it, so that a second run is the same machine.
+fn machine_id(host: &MemoryHost) -> Result<String, String> {
+    let path = Path::new("/etc/rancher/agent/cattle-id");
+    if let Ok(known) = host.read(path) {
+        return String::from_utf8(known).map_err(|error| error.to_string());
+    }
+    let id = hex::encode(rand::random::<[u8; 31]>());
+    write(host, path, id.as_bytes())?;
+    Ok(id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_script_without_a_variable_is_refused_by_its_name() {
+        let script = "CATTLE_SERVER=\"https://s\"\nCATTLE_TOKEN=\"t\"\nCATTLE_CA_CHECKSUM=\"c\"\n";
+        assert_eq!(Order::of_script(script).unwrap().server, "https://s");
+        let error = Order::of_script("CATTLE_SERVER=\"https://s\"\n").unwrap_err();
+        assert!(error.contains("CATTLE_TOKEN"), "{error}");
+        let error = Order::of_command("curl | sh -s - --server https://s --token").unwrap_err();
+        assert!(error.contains("--token"), "{error}");
+    }
+}
