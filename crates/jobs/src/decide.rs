@@ -7,6 +7,10 @@ use k8s_openapi::api::batch::v1::{Job, JobCondition, JobStatus};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
+/// Condition of a Job that waits because as many run as may.
+pub const QUEUED: &str = "Queued";
+const LIMIT_REACHED: &str = "LimitReached";
+
 /// An exit that says nothing of the Job: the runner was interrupted.
 pub const REASON_INTERRUPTED: &str = "Interrupted";
 
@@ -113,6 +117,33 @@ pub fn decide(job: &Job, attempts: Attempts, message: &str, now: Timestamp) -> A
     if job.status.as_ref() == Some(&desired) { Action::None } else { Action::Status(Box::new(desired)) }
 }
 
+/// The status of a Job that may not start yet because others run; `None` if it says so already. Its time does not begin.
+pub fn queued(job: &Job, attempts: Attempts, now: Timestamp) -> Option<JobStatus> {
+    let status = job.status.as_ref();
+    let is_told = |condition: &JobCondition| condition.type_ == QUEUED && condition.status == "True";
+    if status.is_some_and(|status| status.conditions.iter().flatten().any(is_told)) {
+        return None;
+    }
+    let text = "waiting for other Jobs to finish: the maximum number of Jobs is running; \
+                it is the value of the Setting machine-job-concurrency";
+    let condition = JobCondition {
+        type_: QUEUED.into(),
+        status: "True".into(),
+        reason: Some(LIMIT_REACHED.into()),
+        message: Some(text.into()),
+        last_probe_time: None,
+        last_transition_time: Some(Time(whole(now))),
+    };
+    Some(JobStatus {
+        start_time: status.and_then(|status| status.start_time.clone()),
+        failed: (attempts.failed > 0).then_some(attempts.failed),
+        ready: Some(0),
+        terminating: Some(0),
+        conditions: Some(vec![condition]),
+        ..JobStatus::default()
+    })
+}
+
 /// How long to wait before another attempt: 10 s, doubling, as the Job controller does, up to 6 minutes.
 pub fn backoff(failed: i32) -> Duration {
     match u32::try_from(failed) {
@@ -205,6 +236,21 @@ mod tests {
         assert_eq!(status.start_time.as_ref().unwrap().0, at(5));
         job.status = Some(*status);
         assert_eq!(decide(&job, running(0), "", at(9)), Action::None);
+    }
+
+    #[test]
+    fn a_queued_job_says_so_once_and_its_time_begins_when_it_starts() {
+        let mut job = job(0);
+        let status = queued(&job, Attempts::default(), at(5)).unwrap();
+        let condition = &status.conditions.as_ref().unwrap()[0];
+        assert_eq!((condition.type_.as_str(), condition.status.as_str()), ("Queued", "True"));
+        assert!(condition.message.as_ref().unwrap().contains("machine-job-concurrency"));
+        assert_eq!(status.start_time, None);
+        job.status = Some(status);
+        assert_eq!(queued(&job, Attempts::default(), at(9)), None);
+        assert_eq!(decide(&job, Attempts::default(), "", at(500)), Action::Start, "no deadline has passed");
+        let Action::Status(status) = decide(&job, running(0), "", at(500)) else { panic!() };
+        assert_eq!((status.conditions, status.start_time), (None, Some(Time(at(500)))));
     }
 
     #[test]

@@ -6,7 +6,8 @@
 //!
 //! * [`decide`]: what a Job needs next, pure.
 //! * [`attempt`]: one child process and everything it is given.
-//! * [`runner`]: the controller around both.
+//! * `slots`: how many run at once, and who is next.
+//! * [`runner`]: the controller around all of them.
 //!
 //! Children outlive a killed runner. A lock file per Job key, inherited by the child, makes a successor wait until
 //! an orphan is gone: two never act together. The programs run must therefore be repeatable.
@@ -15,6 +16,9 @@
 
 pub mod attempt;
 pub mod decide;
+mod metrics;
 pub mod runner;
+mod slots;
 
+pub use metrics::Metrics;
 pub use runner::{Runner, RunnerOptions};

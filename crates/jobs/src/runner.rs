@@ -1,6 +1,5 @@
 //! The controller: keeps one child per unfinished Job, and writes down what became of each.
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,11 +18,14 @@ use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt};
 use parking_lot::Mutex;
 use serde_json::json;
+use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::attempt::{self, InheritedLock, Outcome};
 use crate::decide::{self, Action, Attempts, REASON_INTERRUPTED};
+use crate::metrics::Metrics;
+use crate::slots::Slots;
 
 const JOB_NAME: &str = "batch.kubernetes.io/job-name";
 const CONTROLLER_UID: &str = "batch.kubernetes.io/controller-uid";
@@ -46,6 +48,9 @@ pub struct RunnerOptions {
     /// Where a child reaches the API, and whom it trusts there.
     pub api_url: String,
     pub ca_pem: String,
+    /// How many children may run at once; it may change at any time.
+    pub limit: watch::Receiver<usize>,
+    pub metrics: Metrics,
 }
 
 impl RunnerOptions {
@@ -66,14 +71,14 @@ pub struct Runner {
     pods: Cache<Pod>,
     secrets: Cache<Secret>,
     clock: Arc<dyn Clock>,
-    children: Arc<Mutex<HashMap<ObjectKey, Child>>>,
+    slots: Arc<Mutex<Slots<Child>>>,
     /// Records that the cache may not show yet: without them an attempt that succeeded would be made again.
     recorded: Arc<Expectations>,
     tasks: TaskTracker,
     /// The server ends, and with it the API that children need.
     stopping: CancellationToken,
-    /// Wakes the controller when a child ended.
-    ended: tokio::sync::mpsc::UnboundedSender<ObjectKey>,
+    /// Wakes the controller when a child ended, or when a Job may start that had to wait.
+    wake: mpsc::UnboundedSender<ObjectKey>,
 }
 
 struct Child {
@@ -90,7 +95,11 @@ impl Runner {
         clock: Arc<dyn Clock>,
         stop: CancellationToken,
     ) {
-        let (ended, mut endings) = tokio::sync::mpsc::unbounded_channel();
+        let (wake, mut woken) = mpsc::unbounded_channel();
+        let (mut limit, metrics) = (options.limit.clone(), options.metrics.clone());
+        let slots = Slots::new(*limit.borrow_and_update());
+        metrics.set_counts((0, 0), slots.limit());
+        let slots = Arc::new(Mutex::new(slots));
         let (jobs, pods) = (caches.all::<Job>(), caches.all::<Pod>());
         pods.index_by_label(JOB_NAME);
         let runner = Self {
@@ -100,11 +109,11 @@ impl Runner {
             pods: pods.clone(),
             secrets,
             clock,
-            children: Arc::default(),
+            slots: slots.clone(),
             recorded: Arc::default(),
             tasks: TaskTracker::new(),
             stopping: stop.clone(),
-            ended,
+            wake,
         };
         pods.synced().await;
         let controller = Controller::new(runner).reconciles(&jobs).watches(&pods, |change| {
@@ -113,13 +122,25 @@ impl Runner {
         });
         let queue = controller.queue();
         let wake = async {
-            while let Some(key) = endings.recv().await {
+            while let Some(key) = woken.recv().await {
                 queue.add(key);
             }
+        };
+        let raised = controller.queue();
+        let follow = async {
+            while limit.changed().await.is_ok() {
+                let mut slots = slots.lock();
+                slots.set_limit(*limit.borrow_and_update());
+                metrics.set_counts(slots.count(), slots.limit());
+                slots.due().into_iter().for_each(|key| raised.add(key));
+            }
+            // The limit stays as it is.
+            std::future::pending::<()>().await;
         };
         tokio::select! {
             () = controller.run(stop) => {}
             () = wake => {}
+            () = follow => {}
         }
     }
 
@@ -129,24 +150,32 @@ impl Runner {
     }
 
     fn running(&self, key: &ObjectKey) -> bool {
-        self.children.lock().contains_key(key)
+        self.slots.lock().running(key).is_some()
     }
 
+    /// The Job must not run, or not any more.
     fn stop_child(&self, key: &ObjectKey) {
-        if let Some(child) = self.children.lock().get(key) {
+        self.leave_queue(key);
+        let slots = self.slots.lock();
+        if let Some(child) = slots.running(key) {
             child.stop.cancel();
         }
     }
 
-    async fn start_child(&self, key: &ObjectKey, job: &Arc<Job>) -> Result<(), Error> {
+    /// `false`: as many run as may, and the Job is woken when its turn comes.
+    fn start_child(&self, key: &ObjectKey, job: &Arc<Job>) -> bool {
         let uid = job.uid().unwrap_or_default();
         let stop = CancellationToken::new();
         {
-            let mut children = self.children.lock();
-            if children.contains_key(key) {
-                return Ok(());
+            let mut slots = self.slots.lock();
+            if slots.running(key).is_some() {
+                return true;
             }
-            children.insert(key.clone(), Child { job_uid: uid, stop: stop.clone() });
+            let started = slots.start(key, Child { job_uid: uid, stop: stop.clone() });
+            self.options.metrics.set_counts(slots.count(), slots.limit());
+            if !started {
+                return false;
+            }
         }
         let run = AttemptRun {
             options: self.options.clone(),
@@ -158,18 +187,31 @@ impl Runner {
             recorded: self.recorded.clone(),
             stopping: self.stopping.clone(),
         };
-        let (children, ended, key) = (self.children.clone(), self.ended.clone(), key.clone());
+        let (slots, wake, metrics) = (self.slots.clone(), self.wake.clone(), self.options.metrics.clone());
+        let key = key.clone();
         self.tasks.spawn(async move {
             if let Err(error) = run.run(stop).await {
                 tracing::warn!(job = %key, error = error.chain(), "attempt not made");
                 // Not to spin when, say, the disk is full.
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
-            children.lock().remove(&key);
+            let mut slots = slots.lock();
+            slots.end(&key);
+            metrics.set_counts(slots.count(), slots.limit());
+            wake_due(&slots, &wake);
             // The controller may be gone already.
-            let _ = ended.send(key);
+            let _ = wake.send(key);
         });
-        Ok(())
+        true
+    }
+
+    /// A Job that is over or suspended waits for nothing.
+    fn leave_queue(&self, key: &ObjectKey) {
+        let mut slots = self.slots.lock();
+        if slots.leave(key) {
+            self.options.metrics.set_counts(slots.count(), slots.limit());
+            wake_due(&slots, &self.wake);
+        }
     }
 
     async fn write_status(&self, key: &ObjectKey, job: &Job, status: &JobStatus) -> Result<(), Error> {
@@ -178,6 +220,9 @@ impl Runner {
         if status.active.is_none() {
             // A merge patch keeps what it does not name.
             patch["status"]["active"] = serde_json::Value::Null;
+        }
+        if status.conditions.is_none() {
+            patch["status"]["conditions"] = serde_json::Value::Null;
         }
         let patched = api.patch_status(&key.name, &PatchParams::default(), &Patch::Merge(patch)).await;
         match patched {
@@ -201,7 +246,7 @@ impl Reconciler for Runner {
             return Ok(Next::EVENT);
         };
         let stale =
-            self.children.lock().get(&key).is_some_and(|child| Some(&child.job_uid) != job.uid().as_ref());
+            self.slots.lock().running(&key).is_some_and(|child| Some(&child.job_uid) != job.uid().as_ref());
         if stale {
             // A namesake of the Job we run: its predecessor's child must end first.
             self.stop_child(&key);
@@ -219,21 +264,34 @@ impl Reconciler for Runner {
         let now = self.clock.now();
         let attempts = Attempts::of(&pods, self.running(&key));
         match decide::decide(&job, attempts, &last_words(&pods), now) {
-            Action::None => {}
+            Action::None => self.leave_queue(&key),
             Action::Start => {
                 let wait = last_failure(&pods)
                     .map_or(Duration::ZERO, |at| remaining(decide::backoff(attempts.failed), at, now));
                 if !wait.is_zero() {
                     return Ok(Next::after(wait));
                 }
-                self.start_child(&key, &job).await?;
+                if !self.start_child(&key, &job)
+                    && let Some(status) = decide::queued(&job, attempts, now)
+                {
+                    self.write_status(&key, &job, &status).await?;
+                }
             }
             Action::Stop => self.stop_child(&key),
-            Action::Finish(status) | Action::Status(status) => self.write_status(&key, &job, &status).await?,
+            Action::Finish(status) | Action::Status(status) => {
+                self.leave_queue(&key);
+                self.write_status(&key, &job, &status).await?;
+            }
         }
         let left = decide::time_left(&job, now).filter(|_| !decide::is_finished(&job));
         Ok(left.map_or(Next::EVENT, |left| Next::after(left.max(Duration::from_millis(200)))))
     }
+}
+
+/// Those whose turn has come look again.
+fn wake_due(slots: &Slots<Child>, wake: &mpsc::UnboundedSender<ObjectKey>) {
+    // The controller may be gone already.
+    slots.due().into_iter().for_each(|key| _ = wake.send(key));
 }
 
 fn remaining(wait: Duration, since: Timestamp, now: Timestamp) -> Duration {
@@ -293,8 +351,16 @@ impl AttemptRun {
             return Ok(());
         }
         match outcome {
-            Ok(outcome) => self.record_end(&pod, &outcome).await,
+            Ok(outcome) => {
+                self.options.metrics.ended(match (outcome.stopped, outcome.exit_code) {
+                    (true, _) => "stopped",
+                    (false, 0) => "succeeded",
+                    (false, _) => "failed",
+                });
+                self.record_end(&pod, &outcome).await
+            }
             Err(error) => {
+                self.options.metrics.ended("failed");
                 let outcome = Outcome { exit_code: 128, message: error.chain(), stopped: false };
                 self.record_end(&pod, &outcome).await?;
                 Err(error)

@@ -11,7 +11,7 @@ use drover_apiserver::auth::pki::Pki;
 use drover_apiserver::embedded::{Embedded, EmbeddedOptions};
 use drover_apiserver::http::ApiService;
 use drover_apiserver::identity::UserInfo;
-use drover_jobs::{Runner, RunnerOptions};
+use drover_jobs::{Metrics, Runner, RunnerOptions};
 use drover_runtime::{Caches, SystemClock, in_process_client};
 use futures::StreamExt;
 use http::{Request, Response};
@@ -23,6 +23,7 @@ use kube::api::{Api, ListParams, PostParams};
 use kube::client::Body;
 use kube::{Client, ResourceExt};
 use serde_json::json;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tower::{Service, ServiceExt};
 
@@ -118,6 +119,41 @@ async fn an_attempt_that_fails_while_the_server_stops_is_made_again() {
     drop(first);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn jobs_beyond_the_limit_say_that_they_wait_and_run_later() {
+    let world = World::start().await;
+    world.limit.send_replace(2);
+    let _runner = world.runner();
+    let file = |name: &str| world.dir.path().join(name);
+    let names: Vec<String> = (0..5).map(|number| format!("job-{number}")).collect();
+    for name in &names {
+        let (begun, go) = (file(&format!("begun-{name}")), file("go"));
+        let wait = format!("touch {}; until [ -e {} ]; do sleep 0.05; done", begun.display(), go.display());
+        world.job(name, &wait, 0).await;
+    }
+    let begun = || names.iter().filter(|name| file(&format!("begun-{name}")).exists()).count();
+    let api: Api<Job> = Api::namespaced(world.client.clone(), NAMESPACE);
+    let queued = async || {
+        let says = |job: &&Job| {
+            let mut conditions = job.status.iter().flat_map(|status| status.conditions.iter().flatten());
+            conditions.any(|condition| condition.type_ == "Queued" && condition.status == "True")
+        };
+        api.list(&ListParams::default()).await.unwrap().items.iter().filter(says).count()
+    };
+    eventually("two run and three wait", async || begun() == 2 && queued().await == 3).await;
+    // One that waits is deleted, and one more may run.
+    let waiting = names.iter().find(|name| !file(&format!("begun-{name}")).exists()).unwrap();
+    api.delete(waiting, &Default::default()).await.unwrap();
+    world.limit.send_replace(3);
+    eventually("three run and one waits", async || begun() == 3 && queued().await == 1).await;
+    std::fs::write(file("go"), "").unwrap();
+    for name in names.iter().filter(|name| *name != waiting) {
+        let job = world.finished(name, "Complete").await;
+        let conditions = job.status.unwrap().conditions.unwrap();
+        assert!(conditions.iter().all(|condition| condition.type_ != "Queued"), "{conditions:?}");
+    }
+}
+
 /// The API, with watches that bring everything late.
 fn late(
     service: ApiService,
@@ -160,6 +196,7 @@ struct World {
     dir: tempfile::TempDir,
     server: Embedded,
     client: Client,
+    limit: watch::Sender<usize>,
 }
 
 impl World {
@@ -170,7 +207,7 @@ impl World {
         .await
         .unwrap();
         let client = in_process_client(server.service(), UserInfo::system_masters("test"));
-        Self { dir: tempfile::tempdir().unwrap(), server, client }
+        Self { dir: tempfile::tempdir().unwrap(), server, client, limit: watch::Sender::new(16) }
     }
 
     fn runner(&self) -> Running {
@@ -187,6 +224,8 @@ impl World {
             dir: self.dir.path().join("jobs"),
             api_url: String::new(),
             ca_pem: String::new(),
+            limit: self.limit.subscribe(),
+            metrics: Metrics::default(),
         };
         let service = self.server.service();
         let runtime =

@@ -14,9 +14,11 @@ use drover_apiserver::auth::pki::{Credential, Pki, ServingCertificate, kubeconfi
 use drover_apiserver::storage::{SqliteStorage, StorageError};
 use drover_jobs::{Runner, RunnerOptions};
 use drover_machine::local::Local;
+use drover_provisioning::settings::{CurrentSettings, Settings};
 use jiff::Timestamp;
 use kube::Client;
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 
 use crate::backend::Backing;
 use crate::certificate;
@@ -112,7 +114,10 @@ impl Manager {
             dir: data_dir.jobs(),
             api_url: url.clone(),
             ca_pem: pki.ca_pem().to_owned(),
+            limit: job_limit(plane.settings()),
+            metrics: drover_jobs::Metrics::default(),
         };
+        plane.metrics.register(|registry| jobs.metrics.register(registry));
         plane.join(|parts| async move {
             Runner::run(jobs, &parts.caches, parts.secrets, parts.clock, parts.stop).await;
         });
@@ -241,6 +246,19 @@ fn with_remedy(error: StorageError, data_dir: &DataDir) -> anyhow::Error {
         data_dir.database().display(),
         quoted(&dir.to_string()),
     )
+}
+
+/// How many Jobs may run at once; follows the Setting. They mostly wait for other machines.
+fn job_limit(settings: &CurrentSettings) -> watch::Receiver<usize> {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let limit = move |settings: &Settings| match settings.machine_job_concurrency {
+        Some(limit) => limit as usize,
+        None => (4 * cores).max(8),
+    };
+    let current = settings.clone();
+    let (sender, receiver) = watch::channel(limit(&current.now()));
+    settings.on_change(move || _ = sender.send_replace(limit(&current.now())));
+    receiver
 }
 
 /// One listening socket, for two that accept one after the other.

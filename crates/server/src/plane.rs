@@ -255,6 +255,11 @@ impl Plane {
         })
     }
 
+    /// What people may set.
+    pub fn settings(&self) -> &CurrentSettings {
+        &self.settings
+    }
+
     /// Answers on a listener until the plane stops.
     pub fn serve(&self, listener: TcpListener) {
         self.tasks.spawn(self.port.clone().serve(listener, self.port.stop.clone()));

@@ -47,6 +47,8 @@ pub struct Settings {
     pub proxy_env: Vec<(String, String)>,
     /// Limits of connections to the server's port.
     pub connections: Connections,
+    /// How many Jobs that create or delete machines run at once; without one, it depends on the number of cores.
+    pub machine_job_concurrency: Option<u32>,
 }
 
 /// Limits of connections to the server's port; where one is not set, the port has its own.
@@ -86,6 +88,7 @@ impl Default for Settings {
             tunnel_registration_token: false,
             proxy_env: Vec::new(),
             connections: Connections::default(),
+            machine_job_concurrency: None,
         }
     }
 }
@@ -124,6 +127,7 @@ impl Settings {
             "registration-unscoped-tokens" => {
                 self.registration_unscoped_tokens = one_of(value, &["true", "false"])? == "true";
             }
+            "machine-job-concurrency" => self.machine_job_concurrency = Some(jobs(value)?),
             "connections-per-address" => self.connections.per_address = Some(count(value)?),
             "connections-total" => self.connections.total = Some(count(value)?),
             "connection-handshake-timeout" => self.connections.handshake = Some(timeout(value)?),
@@ -195,6 +199,13 @@ fn count(value: &str) -> Result<u32, Refused> {
     }
 }
 
+fn jobs(value: &str) -> Result<u32, Refused> {
+    match value.parse() {
+        Ok(count @ 1..=10_000) => Ok(count),
+        _ => senseless(value, "a number from 1 to 10000"),
+    }
+}
+
 fn timeout(value: &str) -> Result<SignedDuration, Refused> {
     let (least, most) = (SignedDuration::from_secs(1), SignedDuration::from_hours(24));
     let parsed = parse_duration(value).filter(|timeout| (least..=most).contains(timeout));
@@ -223,6 +234,7 @@ mod tests {
             ("system-agent-installer-token-long-ttl", "2h", "2"),
             ("registration-unscoped-tokens", "false", "off"),
             ("connections-per-address", "64", "0"),
+            ("machine-job-concurrency", "12", "0"),
             ("connections-total", "5000", "many"),
             ("connection-handshake-timeout", "5s", "0s"),
             ("connection-header-timeout", "1m", "soon"),

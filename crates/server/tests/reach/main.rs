@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod connections;
+mod dashboard;
 mod metrics;
 mod registration;
 mod security;
