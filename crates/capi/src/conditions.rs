@@ -7,6 +7,10 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use crate::external::External;
+use crate::waits::{Hold, Shown, Subject};
+
+/// Reason of a failure that only a person can correct.
+pub const INVALID_CONFIGURATION: &str = "InvalidConfiguration";
 
 /// How bad a False of the older family is.
 #[derive(Clone, Copy, Debug)]
@@ -190,11 +194,8 @@ pub fn aggregate<'a>(
     let lines: Vec<String> = groups
         .iter()
         .map(|(message, names)| {
-            let shown = names.iter().take(3).copied().collect::<Vec<_>>().join(", ");
-            let rest = names.len().saturating_sub(3);
-            let more = if rest > 0 { format!(", ... ({rest} more)") } else { String::new() };
             let kind = if names.len() == 1 { kind.0 } else { kind.1 };
-            bullet(&format!("{kind} {shown}{more}"), message)
+            bullet(&format!("{kind} {}", Shown { items: names, most: 3 }), message)
         })
         .collect();
     from_verdict(type_, reasons, worst, lines.join("\n"))
@@ -231,32 +232,35 @@ pub fn external_condition(
     source: &str,
     [good, _, bad]: [&str; 3],
     external: &External,
-    subject: &str,
+    subject: &Subject,
     done: bool,
-    waiting: String,
+    waiting: Hold,
 ) -> Condition {
     match external {
-        External::Unset => new(type_, FALSE, bad, format!("{subject} is not referred to")),
-        External::Unresolvable(error) => new(type_, UNKNOWN, reasons::INTERNAL_ERROR, error.to_string()),
-        External::NotFound(_) if done => {
-            new(type_, FALSE, reasons::OBJECT_DELETED, format!("{subject} has been deleted"))
+        External::Unresolvable(error) => {
+            new(type_, UNKNOWN, reasons::INTERNAL_ERROR, Hold::Unresolvable(error.clone()).to_string())
         }
-        External::NotFound(_) => {
-            new(type_, FALSE, reasons::OBJECT_DOES_NOT_EXIST, format!("{subject} does not exist"))
+        External::NotFound(_) if done => {
+            new(type_, FALSE, reasons::OBJECT_DELETED, Hold::Deleted(subject.clone()).to_string())
+        }
+        External::NotFound(_) | External::Unset => {
+            new(type_, FALSE, reasons::OBJECT_DOES_NOT_EXIST, Hold::Missing(subject.clone()).to_string())
         }
         External::Found { .. } => match external.provided().and_then(|object| object.condition(source)) {
             Some((status, reason, message)) if [TRUE, FALSE, UNKNOWN].contains(&status.as_str()) => {
                 let fallback = if status == TRUE { good } else { bad };
                 let reason = if is_reason(&reason) { reason } else { fallback.to_owned() };
-                let message = if message.is_empty() && status != TRUE { waiting } else { message };
+                let silent = message.is_empty() && status != TRUE;
+                let message = if silent { waiting.to_string() } else { message };
                 new(type_, &status, &reason, message)
             }
             Some((status, ..)) => {
-                let odd = format!("{subject} reports {source} with the invalid status {status:?}");
-                new(type_, UNKNOWN, reasons::INVALID_CONDITION_REPORTED, odd)
+                let (subject, condition) = (subject.clone(), source.to_owned());
+                let invalid = Hold::InvalidStatus { subject, condition, status };
+                new(type_, UNKNOWN, reasons::INVALID_CONDITION_REPORTED, invalid.to_string())
             }
             None if done => new(type_, TRUE, good, ""),
-            None => new(type_, FALSE, bad, waiting),
+            None => new(type_, FALSE, bad, waiting.to_string()),
         },
     }
 }

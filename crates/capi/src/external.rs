@@ -11,6 +11,7 @@ use kube::api::{Api, ApiResource, DynamicObject};
 use parking_lot::Mutex;
 
 use crate::contract::{Contract, Provided, ResolveError, resolve};
+use crate::waits::Hold;
 
 /// How long a pass waits for the first list of a kind that was not watched before, until it gives way to others.
 const FIRST_LIST: Duration = Duration::from_secs(2);
@@ -58,6 +59,15 @@ impl External {
         match self {
             Self::Unresolvable(ResolveError::NotListed { plural }) => Err(Error::Stale(plural.clone())),
             _ => Ok(()),
+        }
+    }
+
+    /// Why the object behind `reference` cannot be used.
+    pub fn hold(&self, reference: &ContractVersionedObjectReference) -> Option<Hold> {
+        match self {
+            Self::Unresolvable(error) => Some(Hold::Unresolvable(error.clone())),
+            Self::NotFound(_) => Some(Hold::Missing(reference.into())),
+            Self::Unset | Self::Found { .. } => None,
         }
     }
 

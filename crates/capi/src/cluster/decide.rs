@@ -8,6 +8,7 @@ use super::scope::{Scope, is_control_plane};
 use crate::contract::ResolveError;
 use crate::external::External;
 use crate::meta;
+use crate::waits::Hold;
 
 /// Which of a Cluster's two objects.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -61,7 +62,7 @@ pub enum Stage {
     /// The infra cluster goes.
     Infrastructure,
     /// A provider's object cannot be followed.
-    Blocked(String),
+    Blocked(Hold),
     /// Nothing is left.
     Done,
 }
@@ -93,7 +94,7 @@ pub struct Decision {
     /// Failure domains of the infrastructure.
     pub failure_domains: Vec<FailureDomain>,
     /// Something that only a person can put right.
-    pub failure: Option<String>,
+    pub failure: Option<Hold>,
     /// Where a deletion stands.
     pub stage: Option<Stage>,
 }
@@ -142,8 +143,7 @@ fn copy_from_providers(scope: &Scope) -> Decision {
             }
         }
         External::NotFound(_) if scope.was_provisioned() && !scope.is_deleting() => {
-            decision.failure =
-                Some("the infrastructure object is gone although it was provisioned".to_owned());
+            decision.failure = spec.infrastructure_ref.as_ref().map(|infra| Hold::Lost(infra.into()));
         }
         _ => {}
     }
@@ -232,7 +232,7 @@ fn provider_stage(scope: &Scope, decision: &mut Decision) -> Stage {
             External::Unset | External::NotFound(_) => {}
             // Without its CRD there is no object either.
             External::Unresolvable(ResolveError::CrdMissing { .. }) => {}
-            External::Unresolvable(error) => return Stage::Blocked(error.to_string()),
+            External::Unresolvable(error) => return Stage::Blocked(Hold::Unresolvable(error.clone())),
             External::Found { object, .. } => {
                 if !meta::is_deleting(&object.metadata) {
                     decision.actions.push(Action::Delete(part));

@@ -29,7 +29,7 @@ pub fn events(scope: &Scope, decision: &Decision, next: &ClusterStatus) -> Vec<N
         notes.push(Note::normal(reason, message));
     }
     if let Some(failure) = &decision.failure {
-        notes.push(Note::warning("InfrastructureLost", failure.clone()).standing());
+        notes.push(Note::warning("InfrastructureLost", failure.to_string()).standing());
     }
     if let Some(stage) = &decision.stage {
         deletion(&live, next, stage, &mut notes);
@@ -51,7 +51,7 @@ fn deletion(live: &ClusterStatus, next: &ClusterStatus, stage: &Stage, notes: &m
     let message = get(&next.conditions, types::DELETING).map(|c| c.message.clone()).unwrap_or_default();
     match stage {
         Stage::Done => {}
-        Stage::Blocked(why) => notes.push(Note::warning("FailedDelete", why.clone()).standing()),
+        Stage::Blocked(why) => notes.push(Note::warning("FailedDelete", why.to_string()).standing()),
         _ => notes.push(Note::normal(stage.reason(), message)),
     }
 }

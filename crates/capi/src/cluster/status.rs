@@ -12,14 +12,14 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 
-use super::decide::{Decision, Stage};
+use super::decide::Decision;
 use super::scope::Scope;
-use crate::admission::NO_TOPOLOGY;
 use crate::conditions::{
-    self, AVAILABLE, Part, READY, Severity, UP_TO_DATE, aggregate, external_condition, merge_old, old_false,
-    old_summary, old_true,
+    self, AVAILABLE, INVALID_CONFIGURATION, Part, READY, Severity, UP_TO_DATE, aggregate, external_condition,
+    merge_old, old_false, old_summary, old_true,
 };
 use crate::machineset::status::{count, machines_condition};
+use crate::waits::{Hold, Subject};
 
 /// The status to apply; `error` is what stopped the pass, if anything did.
 pub fn status(scope: &Scope, decision: &Decision, error: Option<&str>, now: Timestamp) -> ClusterStatus {
@@ -72,8 +72,8 @@ pub fn status(scope: &Scope, decision: &Decision, error: Option<&str>, now: Time
         deprecated: Some(MachineDeprecatedStatus {
             v1beta1: Some(MachineV1Beta1DeprecatedStatus {
                 conditions: merge_old(old, older(decision), now),
-                failure_reason: decision.failure.as_ref().map(|_| "InvalidConfiguration".to_owned()),
-                failure_message: decision.failure.clone(),
+                failure_reason: decision.failure.as_ref().map(|_| INVALID_CONFIGURATION.to_owned()),
+                failure_message: decision.failure.as_ref().map(Hold::to_string),
             }),
         }),
         observed_generation: if error.is_none() {
@@ -104,7 +104,9 @@ fn remote_connection(scope: &Scope) -> Condition {
     match (&scope.disconnected, live) {
         (None, _) => new(type_, TRUE, reasons::PROBE_SUCCEEDED, ""),
         (Some(lost), Some(known)) if lost.expected => known.clone(),
-        (Some(lost), _) => new(type_, FALSE, reasons::PROBE_FAILED, lost.why.clone()),
+        (Some(lost), _) => {
+            new(type_, FALSE, reasons::PROBE_FAILED, Hold::Disconnected(lost.why.clone()).to_string())
+        }
     }
 }
 
@@ -113,11 +115,11 @@ fn infrastructure_ready(scope: &Scope, decision: &Decision) -> Condition {
     let Some(reference) = &scope.cluster.spec.infrastructure_ref else {
         return match &scope.cluster.spec.topology {
             None => new(type_, TRUE, reasons::READY, ""),
-            Some(_) => new(type_, FALSE, reasons::OBJECT_DOES_NOT_EXIST, NO_TOPOLOGY),
+            Some(_) => new(type_, FALSE, reasons::OBJECT_DOES_NOT_EXIST, Hold::NoTopology.to_string()),
         };
     };
-    let subject = format!("{} {}", reference.kind, reference.name);
-    let waiting = format!("waiting for {subject} to report itself as provisioned");
+    let subject = Subject::from(reference);
+    let waiting = Hold::NotProvisioned(subject.clone());
     external_condition(
         type_,
         types::READY,
@@ -135,13 +137,10 @@ fn control_plane_initialized(scope: &Scope, decision: &Decision) -> Condition {
         return new(type_, TRUE, reasons::INITIALIZED, "");
     }
     let waiting = match &scope.cluster.spec.control_plane_ref {
-        Some(reference) => format!(
-            "waiting for {} {} to report its control plane as initialized",
-            reference.kind, reference.name
-        ),
-        None => "waiting for the first control-plane Machine to have a Node".to_owned(),
+        Some(reference) => Hold::NotInitialized(reference.into()),
+        None => Hold::NoControlPlaneNode,
     };
-    new(type_, FALSE, reasons::NOT_INITIALIZED, waiting)
+    new(type_, FALSE, reasons::NOT_INITIALIZED, waiting.to_string())
 }
 
 fn control_plane_available(scope: &Scope, decision: &Decision) -> Condition {
@@ -149,13 +148,11 @@ fn control_plane_available(scope: &Scope, decision: &Decision) -> Condition {
     let Some(reference) = &scope.cluster.spec.control_plane_ref else {
         return match decision.control_plane_initialized {
             true => new(type_, TRUE, reasons::AVAILABLE, ""),
-            false => {
-                new(type_, FALSE, reasons::NOT_AVAILABLE, "waiting for the control plane to be initialized")
-            }
+            false => new(type_, FALSE, reasons::NOT_AVAILABLE, Hold::ControlPlaneNotInitialized.to_string()),
         };
     };
-    let subject = format!("{} {}", reference.kind, reference.name);
-    let waiting = format!("waiting for {subject} to report its control plane as initialized");
+    let subject = Subject::from(reference);
+    let waiting = Hold::NotInitialized(subject.clone());
     let done = decision.control_plane_initialized;
     external_condition(type_, types::AVAILABLE, AVAILABLE, &scope.control_plane, &subject, done, waiting)
 }
@@ -207,19 +204,7 @@ fn deleting(decision: &Decision, error: Option<&str>) -> Condition {
     if let Some(error) = error {
         return new(types::DELETING, TRUE, reasons::INTERNAL_ERROR, error);
     }
-    let message = match stage {
-        Stage::Workers(left) => {
-            let shown = left.iter().take(5).cloned().collect::<Vec<_>>().join(", ");
-            let more = left.len().saturating_sub(5);
-            let more = if more > 0 { format!(", ... ({more} more)") } else { String::new() };
-            format!("waiting for {shown}{more} to be gone")
-        }
-        Stage::ControlPlane => "waiting for the control plane to be gone".to_owned(),
-        Stage::Infrastructure => "waiting for the infrastructure to be gone".to_owned(),
-        Stage::Blocked(why) => why.clone(),
-        Stage::Done => "Deletion completed".to_owned(),
-    };
-    new(types::DELETING, TRUE, stage.reason(), message)
+    new(types::DELETING, TRUE, stage.reason(), stage.to_string())
 }
 
 fn available(scope: &Scope, known: &[Condition]) -> Condition {

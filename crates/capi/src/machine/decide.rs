@@ -13,6 +13,7 @@ use super::node;
 use super::scope::{NodeView, Scope};
 use crate::external::External;
 use crate::meta;
+use crate::waits::Hold;
 
 /// Which of a Machine's two objects.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -80,7 +81,7 @@ pub struct Decision {
     /// Its Node.
     pub node_name: Option<String>,
     /// Something that only a person can put right.
-    pub failure: Option<(&'static str, String)>,
+    pub failure: Option<Hold>,
     /// Where a deletion stands.
     pub stage: Option<Stage>,
 }
@@ -160,16 +161,8 @@ fn copy_from_providers(scope: &Scope) -> Decision {
                 decision.data_secret_created = true;
             }
             None => {
-                let kind = machine
-                    .spec
-                    .bootstrap
-                    .config_ref
-                    .as_ref()
-                    .map_or("bootstrap config", |r| r.kind.as_str());
-                decision.failure = Some((
-                    "InvalidConfiguration",
-                    format!("{kind} reports its data as created but names no dataSecretName"),
-                ));
+                let config = machine.spec.bootstrap.config_ref.as_ref();
+                decision.failure = config.map(|config| Hold::NoDataSecret(config.into()));
             }
         }
     }
@@ -185,10 +178,7 @@ fn copy_from_providers(scope: &Scope) -> Decision {
             }
         }
         External::NotFound(_) if scope.was_provisioned() && !scope.is_deleting() => {
-            let reference = &machine.spec.infrastructure_ref;
-            let gone =
-                format!("{} {} is gone although the Machine was provisioned", reference.kind, reference.name);
-            decision.failure = Some(("InvalidConfiguration", gone));
+            decision.failure = Some(Hold::Lost((&machine.spec.infrastructure_ref).into()));
         }
         _ => {}
     }

@@ -10,6 +10,7 @@ use super::scope::{DrainView, NodeView, Scope};
 use crate::contract::ResolveError;
 use crate::external::External;
 use crate::meta;
+use crate::waits::Hold;
 
 /// Node deletion is given up after this long unless the Machine says otherwise.
 const NODE_DELETION_TIMEOUT: i32 = 10;
@@ -29,7 +30,7 @@ pub enum Stage {
         plan: DrainPlan,
     },
     /// The drain cannot go on.
-    DrainBlocked(String),
+    DrainBlocked(Hold),
     /// Volumes are still attached.
     VolumeDetach(Vec<String>),
     /// Someone asked to be waited for before the server goes.
@@ -40,18 +41,18 @@ pub enum Stage {
         delete: bool,
     },
     /// The infra machine cannot be deleted.
-    InfrastructureBlocked(String),
+    InfrastructureBlocked(Hold),
     /// The bootstrap config goes.
     Bootstrap {
         /// It has not been told yet.
         delete: bool,
     },
     /// The bootstrap config cannot be deleted.
-    BootstrapBlocked(String),
+    BootstrapBlocked(Hold),
     /// The Node goes.
     Node(String),
     /// The Node cannot be deleted yet.
-    NodeBlocked(String),
+    NodeBlocked(Hold),
     /// Nothing is left.
     Done,
 }
@@ -77,9 +78,7 @@ impl Stage {
 pub fn stage(scope: &Scope, now: Timestamp) -> (Stage, Option<SignedDuration>) {
     let node_allowed = node_deletion_allowed(scope);
     if !server_is_going(scope) {
-        if node_allowed.is_ok()
-            && let Some(held) = before_terminate(scope, now)
-        {
+        if node_allowed && let Some(held) = before_terminate(scope, now) {
             return held;
         }
         let hooks =
@@ -98,36 +97,29 @@ pub fn stage(scope: &Scope, now: Timestamp) -> (Stage, Option<SignedDuration>) {
     {
         return (stage, None);
     }
-    if node_allowed.is_ok()
-        && let Some(held) = node_stage(scope, now)
-    {
+    if node_allowed && let Some(held) = node_stage(scope, now) {
         return held;
     }
     (Stage::Done, None)
 }
 
-/// Whether the Node may be drained and deleted; otherwise why it is left alone.
-pub fn node_deletion_allowed(scope: &Scope) -> Result<(), &'static str> {
-    if scope.is_cluster_deleting() {
-        return Err("the Cluster is being deleted");
-    }
+/// Whether the Node may be drained and deleted.
+fn node_deletion_allowed(scope: &Scope) -> bool {
     let node_known = scope.node_name().is_some() || matches!(scope.node, NodeView::Found(_));
-    if !node_known {
-        return Err("the Machine has no Node");
+    if scope.is_cluster_deleting() || !node_known {
+        return false;
     }
     if let Some(control_plane) = scope.control_plane.object() {
         if meta::is_deleting(&control_plane.metadata) {
-            return Err("the control plane is being deleted");
+            return false;
         }
         if scope.control_plane.provided().is_some_and(|cp| cp.boolean("/status/externalManagedControlPlane"))
         {
-            return Ok(());
+            return true;
         }
     }
-    if scope.control_plane_machines == 0 {
-        return Err("no control-plane Machine would be left to ask");
-    }
-    Ok(())
+    // Without a control-plane Machine there is no API left to ask.
+    scope.control_plane_machines > 0
 }
 
 /// Once the server has been told to go there is nothing left to drain.
@@ -181,18 +173,11 @@ fn before_terminate(scope: &Scope, now: Timestamp) -> Option<(Stage, Option<Sign
 }
 
 fn drain_stage(scope: &Scope, now: Timestamp) -> Option<Stage> {
-    let stuck = |why: &str| {
-        Stage::DrainBlocked(format!(
-            "{why}; to go on without draining, set spec.deletion.nodeDrainTimeoutSeconds or the annotation {}",
-            annotations::EXCLUDE_NODE_DRAINING
-        ))
-    };
+    let stuck = |why: Hold| Stage::DrainBlocked(Hold::DrainBlocked(Box::new(why)));
     let node = match &scope.node {
         NodeView::Found(node) => node,
-        NodeView::Disconnected(lost) => return Some(stuck(&lost.why)),
-        NodeView::Several(names) => {
-            return Some(stuck(&format!("Nodes {} have the same provider id", names.join(", "))));
-        }
+        NodeView::Disconnected(lost) => return Some(stuck(Hold::Disconnected(lost.why.clone()))),
+        NodeView::Several(names) => return Some(stuck(Hold::SeveralNodes(names.clone()))),
         NodeView::Absent | NodeView::NotSought => return None,
     };
     let empty = DrainView::default();
@@ -200,7 +185,7 @@ fn drain_stage(scope: &Scope, now: Timestamp) -> Option<Stage> {
     let plan = drain::plan(view, node, now);
     let cordon = node.spec.as_ref().and_then(|spec| spec.unschedulable) != Some(true);
     match &view.error {
-        Some(error) => Some(stuck(error)),
+        Some(error) => Some(stuck(Hold::Unreadable(error.clone()))),
         None if plan.is_done() && !cordon => None,
         None => Some(Stage::Draining { node: node.name_any(), cordon, plan }),
     }
@@ -222,13 +207,13 @@ fn attached_volumes(scope: &Scope) -> Vec<String> {
 fn external_stage(
     external: &External,
     going: impl Fn(bool) -> Stage,
-    blocked: impl Fn(String) -> Stage,
+    blocked: impl Fn(Hold) -> Stage,
 ) -> Option<Stage> {
     match external {
         External::Unset | External::NotFound(_) => None,
         // Without its CRD there is no object either.
         External::Unresolvable(ResolveError::CrdMissing { .. }) => None,
-        External::Unresolvable(error) => Some(blocked(error.to_string())),
+        External::Unresolvable(error) => Some(blocked(Hold::Unresolvable(error.clone()))),
         External::Found { object, .. } => Some(going(!meta::is_deleting(&object.metadata))),
     }
 }
@@ -249,7 +234,7 @@ fn node_stage(scope: &Scope, now: Timestamp) -> Option<(Stage, Option<SignedDura
             (!gone).then(|| (Stage::Node(node.name_any()), remaining))
         }
         NodeView::Disconnected(lost) if remaining != Some(SignedDuration::ZERO) => {
-            Some((Stage::NodeBlocked(lost.why.clone()), remaining))
+            Some((Stage::NodeBlocked(Hold::Disconnected(lost.why.clone())), remaining))
         }
         _ => None,
     }

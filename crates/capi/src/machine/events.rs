@@ -9,6 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::decide::{Action, Decision};
 use super::deletion::Stage;
 use super::scope::Scope;
+use crate::conditions::INVALID_CONFIGURATION;
 
 /// What a pass has to tell; `next` is the status that it writes.
 pub fn events(scope: &Scope, decision: &Decision, next: &MachineStatus, now: Timestamp) -> Vec<Note> {
@@ -33,8 +34,8 @@ pub fn events(scope: &Scope, decision: &Decision, next: &MachineStatus, now: Tim
     if let (None, Some(node)) = (scope.node_name(), &decision.node_name) {
         notes.push(Note::normal("SuccessfulSetNodeRef", node.clone()));
     }
-    if let Some((reason, message)) = &decision.failure {
-        notes.push(Note::warning(reason, message.clone()).standing());
+    if let Some(failure) = &decision.failure {
+        notes.push(Note::warning(INVALID_CONFIGURATION, failure.to_string()).standing());
     }
     readiness(scope, &live, next, &mut notes);
     if let Some(stage) = &decision.stage {
@@ -68,10 +69,10 @@ fn deletion(
     let before = before.map(|condition| condition.reason.as_str()).unwrap_or_default();
     let message = get(&next.conditions, types::DELETING).map(|c| c.message.clone()).unwrap_or_default();
     if let Stage::DrainBlocked(why) = stage {
-        notes.push(Note::warning("FailedDrainNode", why.clone()).standing());
+        notes.push(Note::warning("FailedDrainNode", why.to_string()).standing());
     }
     if let Stage::InfrastructureBlocked(why) | Stage::BootstrapBlocked(why) = stage {
-        notes.push(Note::warning("FailedDelete", why.clone()).standing());
+        notes.push(Note::warning("FailedDelete", why.to_string()).standing());
     }
     if before == stage.reason() {
         return;

@@ -15,9 +15,11 @@ use super::decide::Decision;
 use super::deletion::Stage;
 use super::scope::{NodeView, Scope};
 use crate::conditions::{
-    self, Part, READY, Severity, external_condition, merge_old, old, old_false, old_summary, old_true,
+    self, INVALID_CONFIGURATION, Part, READY, Severity, external_condition, merge_old, old, old_false,
+    old_summary, old_true,
 };
 use crate::machinedeployment::template_differences;
+use crate::waits::{Hold, Subject};
 
 /// The status to apply; `error` is what stopped the pass, if anything did.
 pub fn status(scope: &Scope, decision: &Decision, error: Option<&str>, now: Timestamp) -> MachineStatus {
@@ -57,8 +59,8 @@ pub fn status(scope: &Scope, decision: &Decision, error: Option<&str>, now: Time
         deprecated: Some(MachineDeprecatedStatus {
             v1beta1: Some(MachineV1Beta1DeprecatedStatus {
                 conditions: merge_old(old_conditions(&live), older(scope, decision), now),
-                failure_reason: decision.failure.as_ref().map(|(reason, _)| (*reason).to_owned()),
-                failure_message: decision.failure.as_ref().map(|(_, message)| message.clone()),
+                failure_reason: decision.failure.as_ref().map(|_| INVALID_CONFIGURATION.to_owned()),
+                failure_message: decision.failure.as_ref().map(Hold::to_string),
             }),
         }),
         failure_domain: decision.failure_domain.clone(),
@@ -139,16 +141,11 @@ fn bootstrap_ready(scope: &Scope, decision: &Decision) -> Condition {
     let Some(reference) = &scope.machine.spec.bootstrap.config_ref else {
         return match &decision.data_secret_name {
             Some(_) => new(type_, TRUE, reasons::DATA_SECRET_PROVIDED, ""),
-            None => new(
-                type_,
-                FALSE,
-                reasons::NOT_READY,
-                "spec.bootstrap has neither configRef nor dataSecretName",
-            ),
+            None => new(type_, FALSE, reasons::NOT_READY, Hold::NoBootstrap.to_string()),
         };
     };
-    let subject = format!("{} {}", reference.kind, reference.name);
-    let waiting = format!("waiting for {subject} to report its data as created");
+    let subject = Subject::from(reference);
+    let waiting = Hold::NoData(subject.clone());
     external_condition(
         type_,
         types::READY,
@@ -162,10 +159,10 @@ fn bootstrap_ready(scope: &Scope, decision: &Decision) -> Condition {
 
 fn infrastructure_ready(scope: &Scope, decision: &Decision) -> Condition {
     let reference = &scope.machine.spec.infrastructure_ref;
-    let subject = format!("{} {}", reference.kind, reference.name);
+    let subject = Subject::from(reference);
     let waiting = match scope.infra.provided() {
-        Some(infra) if infra.provisioned() => format!("waiting for {subject} to set spec.providerID"),
-        _ => format!("waiting for {subject} to report itself as provisioned"),
+        Some(infra) if infra.provisioned() => Hold::NoProviderId(subject.clone()),
+        _ => Hold::NotProvisioned(subject.clone()),
     };
     let done = decision.infrastructure_provisioned;
     external_condition(
@@ -186,35 +183,25 @@ fn node_condition<'a>(node: &'a Node, type_: &str) -> Option<(&'a str, &'a str)>
 }
 
 /// `None` when the Node itself answers; otherwise what to say instead: (status, reason, message).
-fn node_trouble(scope: &Scope, decision: &Decision) -> Option<(&'static str, &'static str, String)> {
-    match &scope.node {
-        NodeView::Found(_) => None,
-        NodeView::Disconnected(lost) => Some((UNKNOWN, reasons::CONNECTION_DOWN, lost.why.clone())),
-        NodeView::Several(names) => Some((
-            UNKNOWN,
-            reasons::INTERNAL_ERROR,
-            format!("Nodes {} all have the Machine's provider id", names.join(", ")),
-        )),
-        NodeView::Absent => Some(match &decision.node_name {
-            Some(name) => (FALSE, reasons::NODE_DELETED, format!("Node {name} has been deleted")),
-            None => {
-                let id = decision.provider_id.as_deref().unwrap_or_default();
-                (
-                    UNKNOWN,
-                    reasons::NODE_DOES_NOT_EXIST,
-                    format!("waiting for a Node with spec.providerID {id} to exist"),
-                )
-            }
-        }),
-        NodeView::NotSought => {
-            let kind = &scope.machine.spec.infrastructure_ref.kind;
-            Some((
-                UNKNOWN,
-                reasons::INSPECTION_FAILED,
-                format!("waiting for {kind} to report spec.providerID"),
-            ))
+fn node_trouble(scope: &Scope, decision: &Decision) -> Option<(&'static str, &'static str, Hold)> {
+    Some(match &scope.node {
+        NodeView::Found(_) => return None,
+        NodeView::Disconnected(lost) => {
+            (UNKNOWN, reasons::CONNECTION_DOWN, Hold::Disconnected(lost.why.clone()))
         }
-    }
+        NodeView::Several(names) => (UNKNOWN, reasons::INTERNAL_ERROR, Hold::SeveralNodes(names.clone())),
+        NodeView::Absent => match &decision.node_name {
+            Some(name) => (FALSE, reasons::NODE_DELETED, Hold::NodeDeleted(name.clone())),
+            None => {
+                let provider_id = decision.provider_id.clone().unwrap_or_default();
+                (UNKNOWN, reasons::NODE_DOES_NOT_EXIST, Hold::NoNode { provider_id })
+            }
+        },
+        NodeView::NotSought => {
+            let kind = scope.machine.spec.infrastructure_ref.kind.clone();
+            (UNKNOWN, reasons::INSPECTION_FAILED, Hold::NodeNotSought { kind })
+        }
+    })
 }
 
 /// Whether the Node counts as it was seen last.
@@ -234,7 +221,7 @@ fn node_ready(scope: &Scope, decision: &Decision) -> Condition {
         return known;
     }
     if let Some((status, reason, message)) = node_trouble(scope, decision) {
-        return new(type_, status, reason, message);
+        return new(type_, status, reason, message.to_string());
     }
     let NodeView::Found(node) = &scope.node else {
         return new(type_, UNKNOWN, reasons::NODE_READY_UNKNOWN, "");
@@ -257,7 +244,7 @@ fn node_healthy(scope: &Scope, decision: &Decision) -> Condition {
         return known;
     }
     if let Some((status, reason, message)) = node_trouble(scope, decision) {
-        return new(type_, status, reason, message);
+        return new(type_, status, reason, message.to_string());
     }
     let NodeView::Found(node) = &scope.node else {
         return new(type_, UNKNOWN, reasons::NODE_HEALTHY_UNKNOWN, "");
@@ -297,39 +284,7 @@ fn deleting(decision: &Decision, error: Option<&str>) -> Condition {
     if let Some(error) = error {
         return new(types::DELETING, TRUE, reasons::INTERNAL_ERROR, error);
     }
-    let message = match stage {
-        Stage::PreDrainHook(hooks) | Stage::PreTerminateHook(hooks) => {
-            format!("waiting for whoever set the annotations {} to remove them", hooks.join(", "))
-        }
-        Stage::Draining { node, plan, .. } => {
-            let pods = |pods: &[super::drain::PodKey]| {
-                let shown: Vec<String> = pods.iter().take(3).map(ToString::to_string).collect();
-                let more = pods.len().saturating_sub(3);
-                if more > 0 { format!("{}, ... ({more} more)", shown.join(", ")) } else { shown.join(", ") }
-            };
-            let mut lines = vec![format!("Drain of Node {node} not completed yet")];
-            for (what, list) in [
-                ("being evicted", &plan.evict),
-                ("leaving", &plan.leaving),
-                ("waited for until completed", &plan.completing),
-            ] {
-                if !list.is_empty() {
-                    lines.push(format!("* {}: {}", what, pods(list)));
-                }
-            }
-            lines.join("\n")
-        }
-        Stage::DrainBlocked(why)
-        | Stage::InfrastructureBlocked(why)
-        | Stage::BootstrapBlocked(why)
-        | Stage::NodeBlocked(why) => why.clone(),
-        Stage::VolumeDetach(volumes) => format!("waiting for volumes to be detached: {}", volumes.join(", ")),
-        Stage::Infrastructure { .. } => "waiting for the infra machine to be gone".to_owned(),
-        Stage::Bootstrap { .. } => "waiting for the bootstrap config to be gone".to_owned(),
-        Stage::Node(name) => format!("deleting Node {name}"),
-        Stage::Done => "Deletion completed".to_owned(),
-    };
-    new(types::DELETING, TRUE, stage.reason(), message)
+    new(types::DELETING, TRUE, stage.reason(), stage.to_string())
 }
 
 /// Only Machines of a deployment can be out of date.

@@ -12,6 +12,7 @@ use super::{drain, node as node_sync};
 use crate::contract::ResolveError;
 use crate::external::External;
 use crate::fixtures::{at, cluster, condition, found, machine, merged, node, not_found};
+use crate::waits::Hold;
 use crate::workload::Disconnected;
 
 fn scope(over: serde_json::Value) -> Scope {
@@ -333,6 +334,7 @@ fn an_unreachable_cluster_holds_a_drain_and_says_what_to_do() {
     scope.node = NodeView::Disconnected("no tunnel".into());
     let decision = decide(&scope, at(2));
     let Stage::DrainBlocked(why) = stage(&decision) else { panic!("{:?}", decision.stage) };
+    let why = why.to_string();
     assert!(why.contains("no tunnel") && why.contains("nodeDrainTimeoutSeconds"), "{why}");
 }
 
@@ -371,7 +373,7 @@ fn capi_check_22_node_deletion_is_given_up_after_its_timeout() {
     let decision = decide(&scope, at(4));
     assert_eq!(
         (stage(&decision), decision.next.unwrap().as_secs()),
-        (&Stage::NodeBlocked("no tunnel".into()), 6)
+        (&Stage::NodeBlocked(Hold::Disconnected("no tunnel".into())), 6)
     );
     assert_eq!(decide(&scope, at(10)).actions.last(), Some(&Action::RemoveFinalizer));
     scope.machine.spec.deletion = serde_json::from_value(json!({ "nodeDeletionTimeoutSeconds": 0 })).unwrap();

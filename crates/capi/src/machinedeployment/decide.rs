@@ -10,8 +10,8 @@ use super::rollout::{self, Counts};
 use super::scope::{Scope, Strategy};
 use super::template::{SetPlan, revision, template_differences};
 use crate::admission::{complaints, validate_machine_deployment};
-use crate::external::External;
 use crate::meta;
+use crate::waits::Hold;
 
 /// One write.
 #[derive(Clone, Debug, PartialEq)]
@@ -52,7 +52,7 @@ pub struct Decision {
     /// Name of the newest set.
     pub newest: Option<String>,
     /// Why no new set can be made, or nothing done at all.
-    pub blocked: Option<String>,
+    pub blocked: Option<Hold>,
 }
 
 /// Decides one pass. `random` gives a fresh suffix at each call.
@@ -77,7 +77,7 @@ pub fn decide(scope: &Scope, now: Timestamp, random: &mut dyn FnMut() -> String)
         return decision;
     }
     if let Some(why) = complaints(&validate_machine_deployment(&scope.deployment, None)) {
-        decision.blocked = Some(why);
+        decision.blocked = Some(Hold::Invalid(why));
         return decision;
     }
     let orphans = scope.sets.iter().filter(|set| meta::controller_of(&set.metadata).is_none());
@@ -220,19 +220,13 @@ fn proportional_plans(scope: &Scope) -> Vec<SetPlan> {
     sets.iter().zip(replicas).map(plan).map(|plan| SetPlan { disable_create: false, ..plan }).collect()
 }
 
-fn templates_missing(scope: &Scope) -> Option<String> {
+fn templates_missing(scope: &Scope) -> Option<Hold> {
     let template = &scope.deployment.spec.template.spec;
     let parts = [
         (&scope.bootstrap_template, template.bootstrap.config_ref.as_ref()),
         (&scope.infra_template, Some(&template.infrastructure_ref)),
     ];
-    parts.into_iter().find_map(|(external, reference)| match (external, reference) {
-        (External::Unresolvable(error), Some(_)) => Some(error.to_string()),
-        (External::NotFound(_), Some(reference)) => {
-            Some(format!("{} {} does not exist", reference.kind, reference.name))
-        }
-        _ => None,
-    })
+    parts.into_iter().find_map(|(external, reference)| external.hold(reference?))
 }
 
 /// Every Machine is of the newest set and available.

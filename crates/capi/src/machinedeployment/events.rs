@@ -64,6 +64,6 @@ pub fn events(decision: &Decision) -> Vec<Note> {
     let blocked = decision
         .blocked
         .as_ref()
-        .map(|why| Note::warning("FailedCreate", format!("No MachineSet can be made: {why}")).standing());
+        .map(|why| Note::warning("FailedCreate", format!("Cannot create a MachineSet: {why}")).standing());
     blocked.into_iter().collect()
 }

@@ -15,6 +15,7 @@ use super::scope::{Scope, Strategy};
 use crate::conditions::{self, READY, Severity, UP_TO_DATE, merge_old, old_false, old_summary, old_true};
 use crate::machineset::status::machines_condition;
 use crate::meta;
+use crate::waits::{DELETION_COMPLETED, Hold};
 
 /// The status to apply; `error` is what stopped the pass, if anything did.
 pub fn status(
@@ -129,7 +130,8 @@ fn scaling_up(scope: &Scope, decision: &Decision, total: i32, error: Option<&str
         return new(types::SCALING_UP, FALSE, reasons::NOT_SCALING_UP, "");
     }
     let mut message = format!("Scaling up from {total} to {wanted} replicas");
-    if let Some(why) = decision.blocked.as_deref().or(error) {
+    let blocked = decision.blocked.as_ref().map(Hold::to_string);
+    if let Some(why) = blocked.as_deref().or(error) {
         message.push_str(&format!(" is blocked because:\n* {why}"));
     }
     new(types::SCALING_UP, TRUE, reasons::SCALING_UP, message)
@@ -162,14 +164,14 @@ fn deleting(scope: &Scope, error: Option<&str>) -> Condition {
         return new(types::DELETING, TRUE, reasons::INTERNAL_ERROR, error);
     }
     if scope.sets.is_empty() {
-        return new(types::DELETING, TRUE, reasons::DELETION_COMPLETED, "Deletion completed");
+        return new(types::DELETING, TRUE, reasons::DELETION_COMPLETED, DELETION_COMPLETED);
     }
     let names: Vec<String> = scope.sets.iter().map(|set| set.name_any()).collect();
     new(
         types::DELETING,
         TRUE,
         reasons::DELETING,
-        format!("waiting for MachineSets {} to be gone", names.join(", ")),
+        format!("waiting for MachineSets {} to be deleted", names.join(", ")),
     )
 }
 

@@ -79,7 +79,7 @@ fn without_its_templates_no_set_is_made() {
     scope.infra_template = not_found("LocalMachineTemplate");
     let decision = run(&scope, 1);
     assert!(plans(&decision).is_empty());
-    assert!(decision.blocked.unwrap().contains("infra-1"));
+    assert!(decision.blocked.unwrap().to_string().contains("infra-1"));
 }
 
 #[test]
@@ -367,7 +367,10 @@ fn capi_check_34_without_a_webhook_bad_input_stops_the_controller_and_is_told() 
     let decision = run(&scope, 1);
     assert!(plans(&decision).is_empty(), "{:?}", decision.actions);
     assert!(
-        decision.blocked.as_deref().is_some_and(|why| why.contains("spec.template.metadata.labels")),
+        decision
+            .blocked
+            .as_ref()
+            .is_some_and(|why| why.to_string().contains("spec.template.metadata.labels")),
         "{:?}",
         decision.blocked
     );

@@ -55,7 +55,7 @@ impl MachineSetController {
             Action::Update(name) => self.update(scope, name, &namespace).await,
             Action::Create(name) => self.create(scope, name, &namespace).await,
             Action::Delete { name, uid, reason } => {
-                tracing::info!(machine = %name, set = %set.name_any(), reason, "deleting Machine");
+                tracing::info!(machine = %name, set = %set.name_any(), %reason, "deleting Machine");
                 let api: Api<Machine> = Api::namespaced(self.client.clone(), &namespace);
                 let preconditions = Some(Preconditions { uid: uid.clone(), resource_version: None });
                 let params = DeleteParams { preconditions, ..DeleteParams::background() };

@@ -16,8 +16,8 @@ use super::naming;
 use super::preflight;
 use super::scope::Scope;
 use crate::admission::{complaints, validate_machine_set};
-use crate::external::External;
 use crate::meta;
+use crate::waits::{DeleteReason, Hold};
 
 /// One write.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,7 +41,7 @@ pub enum Action {
         /// Its uid.
         uid: Option<String>,
         /// Why.
-        reason: &'static str,
+        reason: DeleteReason,
     },
     /// Delete the clones of an interrupted creation.
     DeleteClones(String),
@@ -59,7 +59,7 @@ pub struct Decision {
     /// Nothing is done because someone paused it.
     pub paused: bool,
     /// Why Machines that should be made are not.
-    pub blocked: Option<String>,
+    pub blocked: Option<Hold>,
     /// Machines that are being replaced for being unhealthy.
     pub remediating: Vec<String>,
 }
@@ -82,7 +82,7 @@ pub fn decide(scope: &Scope, now: Timestamp, random: &mut dyn FnMut() -> String)
         return decision;
     }
     if let Some(why) = complaints(&validate_machine_set(&scope.set, None)) {
-        decision.blocked = Some(why);
+        decision.blocked = Some(Hold::Invalid(why));
         return decision;
     }
     decision.actions.extend([Action::Label, Action::OwnTemplates]);
@@ -98,7 +98,7 @@ pub fn decide(scope: &Scope, now: Timestamp, random: &mut dyn FnMut() -> String)
 
 fn decide_deletion(scope: &Scope, decision: &mut Decision) {
     let staying = scope.machines.iter().filter(|machine| !meta::is_deleting(&machine.metadata));
-    decision.actions.extend(staying.map(|machine| delete(machine, "the MachineSet is being deleted")));
+    decision.actions.extend(staying.map(|machine| delete(machine, DeleteReason::SetDeleted)));
     decision.actions.extend(scope.unfinished.iter().cloned().map(Action::DeleteClones));
     if scope.machines.is_empty() {
         decision.actions.push(Action::RemoveFinalizer);
@@ -133,7 +133,7 @@ fn scale(scope: &Scope, now: Timestamp, random: &mut dyn FnMut() -> String, deci
     let surplus = present.saturating_sub(wanted);
     for machine in to_delete(&scope.set, &scope.machines, surplus, now) {
         if !meta::is_deleting(&machine.metadata) {
-            decision.actions.push(delete(machine, "the MachineSet has too many Machines"));
+            decision.actions.push(delete(machine, DeleteReason::Surplus));
         }
     }
 }
@@ -160,26 +160,17 @@ fn fresh_name(
 }
 
 /// Why no Machine may be made now.
-fn blocked(scope: &Scope) -> Option<String> {
+fn blocked(scope: &Scope) -> Option<Hold> {
     if meta::annotation(&scope.set.metadata, annotations::DISABLE_MACHINE_CREATE) == Some("true") {
-        return Some(format!("the annotation {} is set", annotations::DISABLE_MACHINE_CREATE));
+        return Some(Hold::CreateDisabled);
     }
     let template = &scope.set.spec.template.spec;
     let parts = [
         (&scope.bootstrap_template, template.bootstrap.config_ref.as_ref()),
         (&scope.infra_template, Some(&template.infrastructure_ref)),
     ];
-    for (external, reference) in parts {
-        let Some(reference) = reference else { continue };
-        match external {
-            External::Unresolvable(error) => return Some(error.to_string()),
-            External::NotFound(_) => {
-                return Some(format!("{} {} does not exist", reference.kind, reference.name));
-            }
-            _ => {}
-        }
-    }
-    preflight::failure(scope)
+    let missing = parts.into_iter().find_map(|(external, reference)| external.hold(reference?));
+    missing.or_else(|| preflight::failure(scope))
 }
 
 /// The Machines that go first when `surplus` are too many; those already going count.
@@ -245,7 +236,7 @@ fn remediate(scope: &Scope, decision: &mut Decision) {
     decision.remediating = going.iter().chain(&waiting).map(|machine| machine.name_any()).collect();
     decision
         .actions
-        .extend(waiting.into_iter().take(budget).map(|machine| delete(machine, "the Machine is unhealthy")));
+        .extend(waiting.into_iter().take(budget).map(|machine| delete(machine, DeleteReason::Unhealthy)));
 }
 
 fn remediation_budget(scope: &Scope) -> usize {
@@ -270,7 +261,7 @@ pub fn scaled(value: &IntOrString, total: i32, up: bool) -> i32 {
     }
 }
 
-fn delete(machine: &Machine, reason: &'static str) -> Action {
+fn delete(machine: &Machine, reason: DeleteReason) -> Action {
     Action::Delete { name: machine.name_any(), uid: machine.uid(), reason }
 }
 

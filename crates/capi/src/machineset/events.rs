@@ -45,7 +45,8 @@ pub fn failed(action: &Action, error: &str) -> Option<Note> {
 /// What else a pass has to tell.
 pub fn events(decision: &Decision) -> Vec<Note> {
     let blocked = decision.blocked.as_ref().map(|why| {
-        Note::normal("ScalingUpBlocked", format!("Machines are missing, but none is made: {why}")).standing()
+        Note::normal("ScalingUpBlocked", format!("Machines are missing, but none is created: {why}"))
+            .standing()
     });
     blocked.into_iter().collect()
 }

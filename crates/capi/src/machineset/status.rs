@@ -17,6 +17,7 @@ use crate::conditions::{
     self, READY, Severity, UP_TO_DATE, aggregate, merge_old, old_false, old_summary, old_true,
 };
 use crate::meta;
+use crate::waits::{DELETION_COMPLETED, Hold};
 
 /// How many Machines have a condition.
 pub fn count(machines: &[Arc<Machine>], type_: &str) -> i32 {
@@ -98,7 +99,8 @@ fn scaling_up(scope: &Scope, decision: &Decision, error: Option<&str>) -> Condit
     }
     let mut message = format!("Scaling up from {present} to {wanted} replicas");
     let creating = decision.actions.iter().any(|action| matches!(action, Action::Create(_)));
-    let trouble = decision.blocked.as_deref().or(if creating { error } else { None });
+    let blocked = decision.blocked.as_ref().map(Hold::to_string);
+    let trouble = blocked.as_deref().or(if creating { error } else { None });
     if let Some(why) = trouble {
         message.push_str(&format!(" is blocked because:\n* {why}"));
     }
@@ -149,14 +151,14 @@ fn deleting(scope: &Scope, error: Option<&str>) -> Condition {
     }
     match (error, scope.machines.len()) {
         (Some(error), _) => new(types::DELETING, TRUE, reasons::INTERNAL_ERROR, error),
-        (None, 0) => new(types::DELETING, TRUE, reasons::DELETION_COMPLETED, "Deletion completed"),
+        (None, 0) => new(types::DELETING, TRUE, reasons::DELETION_COMPLETED, DELETION_COMPLETED),
         (None, _) => {
             let names: Vec<String> = scope.machines.iter().map(|machine| machine.name_any()).collect();
             new(
                 types::DELETING,
                 TRUE,
                 reasons::DELETING,
-                format!("waiting for Machines {} to be gone", names.join(", ")),
+                format!("waiting for Machines {} to be deleted", names.join(", ")),
             )
         }
     }
@@ -182,7 +184,7 @@ fn older(
             v1beta1_types::MACHINES_CREATED,
             Severity::Error,
             v1beta1_reasons::PREFLIGHT_CHECK_FAILED,
-            why,
+            &why.to_string(),
         ),
         _ => old_true(v1beta1_types::MACHINES_CREATED),
     });

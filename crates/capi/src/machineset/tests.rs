@@ -210,7 +210,7 @@ fn nothing_is_made_while_it_must_not_be() {
     ] {
         let decision = run(&scope);
         assert!(created(&decision).is_empty());
-        assert!(decision.blocked.as_ref().unwrap().contains(why), "{:?}", decision.blocked);
+        assert!(decision.blocked.as_ref().unwrap().to_string().contains(why), "{:?}", decision.blocked);
         let shown = status(&scope, &decision, None, at(1));
         assert!(get(&shown.conditions, types::SCALING_UP).unwrap().message.contains(why));
     }
