@@ -4,6 +4,8 @@
 mod architecture;
 mod checks;
 mod crds;
+#[cfg(test)]
+mod prose;
 mod test;
 
 use std::process::ExitCode;

@@ -3,44 +3,7 @@
 //! A wait is written once and shown three times: as the message of a condition, as the message of an event, and by
 //! `drover why`. All three come from one enum per folder of controllers. The enum's `Display` is the only place with
 //! the text, and `From<&Enum> for Wait` adds what the text alone does not say. Code dispatches on variants, never on
-//! text (`xtask/src/prose.rs` checks that).
-//!
-//! ```
-//! use std::fmt;
-//! use drover_api::wait::{Wait, WaitObject};
-//!
-//! /// What the control plane can wait for.
-//! enum Hold {
-//!     JoinUrl { machine: WaitObject },
-//!     Members { left: u32 },
-//! }
-//!
-//! impl fmt::Display for Hold {
-//!     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-//!         match self {
-//!             Self::JoinUrl { .. } => f.write_str("waiting for join url to be available on bootstrap node"),
-//!             Self::Members { left } => write!(f, "waiting for {left} etcd members to be removed"),
-//!         }
-//!     }
-//! }
-//!
-//! impl From<&Hold> for Wait {
-//!     fn from(hold: &Hold) -> Self {
-//!         match hold {
-//!             Hold::JoinUrl { machine } => Wait::new("WaitingForJoinURL", machine.clone(), hold)
-//!                 .expected("the first server reports the URL that the others join")
-//!                 .observed("it has not reported one")
-//!                 .remedy("look at the log of the agent on that machine"),
-//!             Hold::Members { left } => Wait::new("WaitingForEtcd", WaitObject::new("Cluster", "default", "demo"), hold)
-//!                 .expected("no etcd member is left")
-//!                 .observed(format!("{left} are left")),
-//!         }
-//!     }
-//! }
-//!
-//! let hold = Hold::JoinUrl { machine: WaitObject::new("Machine", "default", "a") };
-//! assert_eq!(Wait::from(&hold).message, hold.to_string());
-//! ```
+//! text (`xtask/src/prose.rs` checks that). The example is `an_enum_is_the_only_place_with_the_text` in the tests of this file.
 //!
 //! Kinds whose CRD is Drover's keep the waits in `status.waits`, written together with the conditions. Kinds of others
 //! (Cluster API, Jobs) have only conditions, from which [`Wait`]s are read back by their reasons.
@@ -160,6 +123,44 @@ mod tests {
 
     fn wait(reason: &'static str, name: &str) -> Wait {
         Wait::new(reason, WaitObject::new("Machine", "default", name), format!("waiting for {name}"))
+    }
+
+    /// What the control plane can wait for.
+    enum Hold {
+        JoinUrl { machine: WaitObject },
+        Members { left: u32 },
+    }
+
+    impl fmt::Display for Hold {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            match self {
+                Self::JoinUrl { .. } => f.write_str("waiting for join url to be available on bootstrap node"),
+                Self::Members { left } => write!(f, "waiting for {left} etcd members to be removed"),
+            }
+        }
+    }
+
+    impl From<&Hold> for Wait {
+        fn from(hold: &Hold) -> Self {
+            match hold {
+                Hold::JoinUrl { machine } => Wait::new("WaitingForJoinURL", machine.clone(), hold)
+                    .expected("the first server reports the URL that the others join")
+                    .observed("it has not reported one")
+                    .remedy("look at the log of the agent on that machine"),
+                Hold::Members { left } => {
+                    Wait::new("WaitingForEtcd", WaitObject::new("Cluster", "default", "demo"), hold)
+                        .expected("no etcd member is left")
+                        .observed(format!("{left} are left"))
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_enum_is_the_only_place_with_the_text() {
+        let hold = Hold::JoinUrl { machine: WaitObject::new("Machine", "default", "a") };
+        assert_eq!(Wait::from(&hold).message, hold.to_string());
+        assert_eq!(Wait::from(&Hold::Members { left: 2 }).observed, "2 are left");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What a Job needs next. Pure: time comes in, nothing goes out.
 
+use std::fmt;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -71,7 +72,39 @@ pub fn time_left(job: &Job, now: Timestamp) -> Option<Duration> {
     Some(Duration::from_secs(u64::try_from(left).unwrap_or(0)))
 }
 
-/// The next step for `job`. `message` is the last failed attempt's last words.
+/// How a Job ended, with the Job controller's reasons and messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending<'a> {
+    Completed,
+    DeadlineExceeded,
+    BackoffLimitExceeded {
+        /// The end of what the last attempt printed; it says more than the controller's sentence.
+        output: &'a str,
+    },
+}
+
+impl Ending<'_> {
+    fn reason(&self) -> &'static str {
+        match self {
+            Self::Completed => "CompletionsReached",
+            Self::DeadlineExceeded => "DeadlineExceeded",
+            Self::BackoffLimitExceeded { .. } => "BackoffLimitExceeded",
+        }
+    }
+}
+
+impl fmt::Display for Ending<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Completed => "",
+            Self::DeadlineExceeded => "Job was active longer than specified deadline",
+            Self::BackoffLimitExceeded { output: "" } => "Job has reached the specified backoff limit",
+            Self::BackoffLimitExceeded { output } => output,
+        })
+    }
+}
+
+/// The next step for `job`. `message` is the end of the last failed attempt's output.
 pub fn decide(job: &Job, attempts: Attempts, message: &str, now: Timestamp) -> Action {
     if is_finished(job) {
         return Action::None;
@@ -83,32 +116,16 @@ pub fn decide(job: &Job, attempts: Attempts, message: &str, now: Timestamp) -> A
     }
     let limit = spec.and_then(|s| s.backoff_limit).unwrap_or(6);
     if attempts.succeeded > 0 {
-        return Action::Finish(Box::new(finished(
-            job,
-            attempts,
-            now,
-            "Complete",
-            "CompletionsReached",
-            message,
-        )));
+        return finish(job, attempts, now, &Ending::Completed);
     }
     if time_left(job, now).is_some_and(|left| left.is_zero()) {
         if attempts.running {
             return Action::Stop;
         }
-        let text = "Job was active longer than specified deadline";
-        return Action::Finish(Box::new(finished(job, attempts, now, "Failed", "DeadlineExceeded", text)));
+        return finish(job, attempts, now, &Ending::DeadlineExceeded);
     }
     if attempts.failed > limit {
-        let text = if message.is_empty() { "Job has reached the specified backoff limit" } else { message };
-        return Action::Finish(Box::new(finished(
-            job,
-            attempts,
-            now,
-            "Failed",
-            "BackoffLimitExceeded",
-            text,
-        )));
+        return finish(job, attempts, now, &Ending::BackoffLimitExceeded { output: message });
     }
     if !attempts.running {
         return Action::Start;
@@ -166,34 +183,28 @@ fn active(job: &Job, attempts: Attempts, now: Timestamp) -> JobStatus {
     }
 }
 
-fn finished(
-    job: &Job,
-    attempts: Attempts,
-    now: Timestamp,
-    type_: &str,
-    reason: &str,
-    message: &str,
-) -> JobStatus {
+fn finish(job: &Job, attempts: Attempts, now: Timestamp, ending: &Ending<'_>) -> Action {
     let now = Time(whole(now));
-    let succeeded = type_ == "Complete";
+    let succeeded = *ending == Ending::Completed;
     let condition = |type_: &str| JobCondition {
         type_: type_.into(),
         status: "True".into(),
-        reason: Some(reason.into()),
-        message: (!succeeded).then(|| message.to_owned()),
+        reason: Some(ending.reason().into()),
+        message: (!succeeded).then(|| ending.to_string()),
         last_probe_time: Some(now.clone()),
         last_transition_time: Some(now.clone()),
     };
     // kube-apiserver takes the end of a Job only together with the reason for it.
-    let cause = if succeeded { "SuccessCriteriaMet" } else { "FailureTarget" };
-    JobStatus {
+    let (cause, end) =
+        if succeeded { ("SuccessCriteriaMet", "Complete") } else { ("FailureTarget", "Failed") };
+    Action::Finish(Box::new(JobStatus {
         active: None,
         ready: Some(0),
         succeeded: (attempts.succeeded > 0).then_some(attempts.succeeded),
         completion_time: succeeded.then(|| now.clone()),
-        conditions: Some(vec![condition(cause), condition(type_)]),
+        conditions: Some(vec![condition(cause), condition(end)]),
         ..active(job, Attempts { running: false, ..attempts }, now.0)
-    }
+    }))
 }
 
 fn whole(time: Timestamp) -> Timestamp {
