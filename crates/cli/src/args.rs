@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Parser, Subcommand};
 
-use crate::{describe, get, machine, quickstart, server, sim};
+use crate::{describe, get, machine, quickstart, server, sim, why};
 
 /// What every command has comes after what is its own.
 const LAST: usize = 1000;
@@ -38,6 +38,8 @@ enum Command {
     Get(get::Get),
     /// Show a cluster as a tree with its conditions.
     Describe(describe::Describe),
+    /// Explain what a cluster, pool, machine, control plane or Job waits for, down to the cause.
+    Why(why::Why),
     /// Create and remove machines, look after them, and get into them.
     Machine(machine::Machine),
     /// A K3s-shaped Kubernetes without pods, for demos, tests and scale.
@@ -96,6 +98,7 @@ impl Args {
             Command::Server(command) => command.run(verbose).await,
             Command::Get(command) => command.run().await,
             Command::Describe(command) => command.run().await,
+            Command::Why(command) => command.run().await,
             Command::Machine(command) => command.run().await,
             Command::Sim(command) => command.run(verbose).await,
         }
@@ -143,6 +146,7 @@ mod tests {
             refused(&["get", "kubeconfig", name], "a name is not empty");
             refused(&["get", "registration-command", name], "a name is not empty");
             refused(&["describe", "cluster", name], "a name is not empty");
+            refused(&["why", &format!("machine/{name}")], "a name is not empty");
         }
         refused(&["machine", "ls", "-q", "-o", "json"], "cannot be used with");
         for words in [

@@ -5,29 +5,18 @@ use std::collections::HashMap;
 use anyhow::Context;
 use clap::{Args, Subcommand};
 use drover_api::capi::v1beta2::{Cluster as CapiCluster, Machine, MachineDeployment};
-use drover_api::labels::capi::{CLUSTER_NAME, DEPLOYMENT_NAME};
+use drover_api::labels::capi::DEPLOYMENT_NAME;
 use drover_api::provisioning::v1::Cluster;
 use drover_api::rke::v1::RKEControlPlane;
-use kube::ResourceExt;
-use kube::api::{Api, ListParams};
+use drover_capi::waits::is_negative;
+use drover_runtime::conditions::{FALSE, TRUE};
 use serde::Serialize;
 
 use crate::args::path_name;
 use crate::cluster::Plane;
+use crate::family::{Condition, Family, Fetch, Item, Key};
+use crate::get::no_cluster;
 use crate::output::{Format, age, answer, columns};
-
-/// Conditions of which False is the good state.
-const NEGATIVE: [&str; 9] = [
-    "Deleting",
-    "Paused",
-    "Reconciling",
-    "Remediating",
-    "RollingOut",
-    "ScalingDown",
-    "ScalingUp",
-    "Stalled",
-    "Updating",
-];
 
 #[derive(Args)]
 pub(crate) struct Describe {
@@ -57,7 +46,8 @@ impl Describe {
     pub(crate) async fn run(self) -> anyhow::Result<i32> {
         let What::Cluster { name, show_conditions, output, plane } = self.what;
         let client = plane.client().await?;
-        let tree = gather(&client, &plane.namespace, &name).await?;
+        let family = Fetch::new(&client, &plane.namespace).family(&name).await?;
+        let tree = tree(&family, &name).with_context(|| no_cluster(&name, &plane.namespace))?;
         let now = jiff::Timestamp::now();
         answer(&output.render(&tree, || draw(&tree, show_conditions, now))?)?;
         Ok(0)
@@ -83,23 +73,8 @@ struct Branch {
     children: Vec<Branch>,
 }
 
-#[derive(Clone, Debug, Serialize)]
-struct Condition {
-    #[serde(rename = "type")]
-    type_: String,
-    status: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    reason: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    message: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    since: Option<jiff::Timestamp>,
-}
-
-impl Condition {
-    fn is_good(&self) -> bool {
-        self.status == if NEGATIVE.contains(&self.type_.as_str()) { "False" } else { "True" }
-    }
+fn is_good(condition: &Condition) -> bool {
+    condition.status == if is_negative(&condition.type_) { FALSE } else { TRUE }
 }
 
 impl Branch {
@@ -112,75 +87,31 @@ impl Branch {
     }
 }
 
-fn rancher(conditions: &[drover_api::rke::v1::GenericCondition]) -> Vec<Condition> {
-    let convert = |c: &drover_api::rke::v1::GenericCondition| Condition {
-        type_: c.type_.clone(),
-        status: c.status.clone(),
-        reason: c.reason.clone(),
-        message: c.message.clone(),
-        since: c.last_transition_time.parse().ok(),
-    };
-    conditions.iter().map(convert).collect()
-}
-
-fn kubernetes(conditions: &[k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition]) -> Vec<Condition> {
-    let convert = |c: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition| Condition {
-        type_: c.type_.clone(),
-        status: c.status.clone(),
-        reason: c.reason.clone(),
-        message: c.message.clone(),
-        since: Some(c.last_transition_time.0),
-    };
-    conditions.iter().map(convert).collect()
-}
-
-async fn gather(client: &kube::Client, namespace: &str, name: &str) -> anyhow::Result<Branch> {
-    let clusters: Api<Cluster> = Api::namespaced(client.clone(), namespace);
-    let cluster = clusters.get_opt(name).await?.with_context(|| {
-        format!("there is no cluster {name} in namespace {namespace}; `drover get clusters -A` lists all")
-    })?;
-    let status = cluster.status.as_ref();
-    let mut root =
-        Branch::new("Cluster", cluster.name_any(), rancher(status.map_or(&[], |s| &s.conditions)), "Ready");
-    let capi: Api<CapiCluster> = Api::namespaced(client.clone(), namespace);
-    if let Some(capi) = capi.get_opt(name).await? {
-        let conditions = kubernetes(capi.status.as_ref().map_or(&[], |s| &s.conditions));
-        root.children.push(Branch::new("CAPI Cluster", capi.name_any(), conditions, "Available"));
-    }
-    let planes: Api<RKEControlPlane> = Api::namespaced(client.clone(), namespace);
-    if let Some(plane) = planes.get_opt(name).await? {
-        let conditions = rancher(plane.status.as_ref().map_or(&[], |s| &s.conditions));
-        root.children.push(Branch::new("RKEControlPlane", plane.name_any(), conditions, "Ready"));
-    }
-    let of_cluster = ListParams::default().labels(&format!("{CLUSTER_NAME}={name}"));
-    let machines: Api<Machine> = Api::namespaced(client.clone(), namespace);
-    let mut machines = machines.list(&of_cluster).await?.items;
-    let deployments: Api<MachineDeployment> = Api::namespaced(client.clone(), namespace);
-    for deployment in deployments.list(&of_cluster).await?.items {
-        let conditions = kubernetes(deployment.status.as_ref().map_or(&[], |s| &s.conditions));
-        let mut pool = Branch::new("MachineDeployment", deployment.name_any(), conditions, "Available");
-        let (mine, rest) = machines
-            .into_iter()
-            .partition(|machine| machine.labels().get(DEPLOYMENT_NAME) == Some(&deployment.name_any()));
-        machines = rest;
-        pool.children = Vec::from_iter(mine).iter().map(machine_branch).collect();
+fn tree(family: &Family, name: &str) -> Option<Branch> {
+    let branch =
+        |kind, item: &Item, summary| Branch::new(kind, item.key.name.clone(), item.conditions(), summary);
+    let mut root = branch("Cluster", family.get(&Key::of::<Cluster>(name))?, "Ready");
+    let capi = family.get(&Key::of::<CapiCluster>(name));
+    root.children.extend(capi.map(|capi| branch("CAPI Cluster", capi, "Available")));
+    let plane = family.get(&Key::of::<RKEControlPlane>(name));
+    root.children.extend(plane.map(|plane| branch("RKEControlPlane", plane, "Ready")));
+    let mut machines: Vec<&Item> = family.all::<Machine>().collect();
+    for deployment in family.all::<MachineDeployment>() {
+        let mut pool = branch("MachineDeployment", deployment, "Available");
+        let mine = |machine: &Item| machine.label(DEPLOYMENT_NAME) == Some(deployment.key.name.as_str());
+        pool.children = machines.extract_if(.., |machine| mine(machine)).map(machine_branch).collect();
         root.children.push(pool);
     }
-    root.children.extend(machines.iter().map(machine_branch));
-    Ok(root)
+    root.children.extend(machines.into_iter().map(machine_branch));
+    Some(root)
 }
 
-fn machine_branch(machine: &Machine) -> Branch {
-    let status = machine.status.as_ref();
-    let conditions = kubernetes(status.map_or(&[], |s| &s.conditions));
-    let mut branch = Branch::new("Machine", machine.name_any(), conditions, "Ready");
-    let phase = status.and_then(|s| s.phase.clone()).unwrap_or_default();
-    branch.note = [phase.as_str(), &branch.note]
-        .into_iter()
-        .filter(|part| !part.is_empty())
-        .collect::<Vec<_>>()
-        .join(": ");
-    branch.phase = phase;
+fn machine_branch(machine: &Item) -> Branch {
+    let mut branch = Branch::new("Machine", machine.key.name.clone(), machine.conditions(), "Ready");
+    let phase = machine.text("/status/phase").unwrap_or_default();
+    branch.note =
+        [phase, &branch.note].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(": ");
+    branch.phase = phase.to_owned();
     branch
 }
 
@@ -212,7 +143,7 @@ impl<'a> Drawing<'a> {
         let why = self.why(branch, &branch.phase, sentence.strip_prefix(": ").unwrap_or(sentence));
         self.row([name, ready.to_owned(), self.age(branch.since)], why, &below);
         for condition in &branch.conditions {
-            if condition.type_.is_empty() || (!self.all && condition.is_good()) {
+            if condition.type_.is_empty() || (!self.all && is_good(condition)) {
                 continue;
             }
             let why = self.why(branch, &condition.reason, &condition.message);

@@ -80,9 +80,12 @@ impl Get {
 
 pub(crate) async fn find(client: &kube::Client, namespace: &str, name: &str) -> anyhow::Result<Cluster> {
     let api: Api<Cluster> = Api::namespaced(client.clone(), namespace);
-    api.get_opt(name).await?.with_context(|| {
-        format!("there is no cluster {name} in namespace {namespace}; `drover get clusters -A` lists all")
-    })
+    api.get_opt(name).await?.with_context(|| no_cluster(name, namespace))
+}
+
+/// What is said of a cluster that does not exist.
+pub(crate) fn no_cluster(name: &str, namespace: &str) -> String {
+    format!("there is no cluster {name} in namespace {namespace}; `drover get clusters -A` lists all")
 }
 
 async fn clusters(client: kube::Client, namespace: &str, all: bool) -> anyhow::Result<Vec<Cluster>> {

@@ -9,6 +9,7 @@
 mod args;
 mod cluster;
 mod describe;
+mod family;
 mod get;
 mod logging;
 mod machine;
@@ -17,6 +18,7 @@ mod quickstart;
 mod registration;
 mod server;
 mod sim;
+mod why;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;

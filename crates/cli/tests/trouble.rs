@@ -142,6 +142,8 @@ fn bad_clusters_are_refused_or_say_what_is_wrong() {
         });
         // The command line shows the same sentence.
         assert!(server.person.drover(&["get", "clusters"]).ok().contains(expected));
+        let why = server.person.drover(&["why", &name(document)]);
+        assert!(why.code == 1 && why.out.contains(expected), "{} {}{}", why.code, why.out, why.err);
     }
     for (document, expected) in &told {
         let mended = cluster(&name(document), GOOD, &[all(&name(document))]);
@@ -171,6 +173,7 @@ fn commands_fail_with_one_sentence() {
     one_sentence(person.drover(&["get", "clusters"]), &nobody);
     one_sentence(person.drover(&["get", "kubeconfig", "demo"]), &nobody);
     one_sentence(person.drover(&["describe", "cluster", "demo"]), &nobody);
+    one_sentence(person.drover(&["why", "demo"]), &nobody);
     // A kubeconfig that cannot be read is named, and what is in it is not shown.
     let broken = person.write("broken.yaml", "users: [{name: u, user: {token: sekret\n");
     let answer = person.drover(&["get", "clusters", "--kubeconfig", &broken]);
@@ -221,12 +224,14 @@ fn commands_fail_with_one_sentence() {
     let mut server = Server::start(person);
     let no_cluster = ["there is no cluster nosuch in namespace fleet-default"];
     let no_machine = ["machine \"nosuch\" not found"];
-    let cases: [(&[&str], &[&str]); 12] = [
+    let cases: [(&[&str], &[&str]); 14] = [
         (&["get", "cluster", "nosuch", "-o", "yaml"], &no_cluster),
         (&["get", "kubeconfig", "nosuch"], &no_cluster),
         (&["get", "registration-command", "nosuch", "--worker"], &no_cluster),
         (&["get", "registration-command", "nosuch"], &no_cluster),
         (&["describe", "cluster", "nosuch"], &no_cluster),
+        (&["why", "nosuch"], &["cluster nosuch was not found in namespace fleet-default"]),
+        (&["why", "machine/nosuch"], &["Machine nosuch was not found in namespace fleet-default"]),
         (&["machine", "start", "nosuch"], &no_machine),
         (&["machine", "rm", "nosuch"], &["machine \"nosuch\" not found; nothing was removed"]),
         (&["machine", "stop", "nosuch"], &no_machine),

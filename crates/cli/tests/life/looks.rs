@@ -62,6 +62,11 @@ pub(crate) fn looks_around(person: &Person) {
         assert!(tree.contains(&name(&machine)), "{tree}");
     }
     assert!(tree.contains("RKEControlPlane demo") && tree.contains("NodeHealthy"), "{tree}");
+    let why = person.drover(&["why", "demo"]).ok();
+    assert_eq!(why, "Cluster fleet-default/demo is not waiting for anything.\n");
+    for object in ["controlplane/demo", "pool/worker", "pool/demo-worker"] {
+        assert!(person.drover(&["why", object]).ok().contains("is not waiting"), "{object}");
+    }
     let listed = person.drover(&["machine", "ls", "-o", "json"]).ok();
     let listed: Vec<Value> = serde_json::from_str(&listed).unwrap();
     assert_eq!(listed.len(), 3, "{listed:?}");

@@ -1,0 +1,232 @@
+//! What an object itself says that it waits for. Pure.
+
+use drover_api::capi::v1beta2::{Cluster as CapiCluster, Machine, MachineDeployment, MachineSet};
+use drover_api::conditions::{reasons, types};
+use drover_api::provisioning::v1::Cluster;
+use drover_api::rke::v1::RKEControlPlane;
+use drover_api::wait::Wait;
+use drover_capi::waits::of_condition;
+use drover_runtime::conditions::FALSE;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::ResourceExt;
+
+use super::walk::Step;
+use crate::family::{Condition, Item};
+
+/// Reasons of the originals' conditions that mean a failure.
+const FAILURES: [&str; 2] = ["Error", "InternalError"];
+
+/// Infra machines that `drover machine` manages.
+const LOCAL: &str = "LocalMachine";
+
+fn step(item: &Item, failed: bool, wait: Wait) -> Step {
+    Step { object: item.reference(), api_group: item.key.group.clone(), wait, failed }
+}
+
+/// The waits of an object, each with the type of the condition that it was read from, if it was.
+pub(super) fn steps(item: &Item) -> Vec<(Step, Option<String>)> {
+    if item.is::<Job>() {
+        return job(item).into_iter().map(|step| (step, None)).collect();
+    }
+    if item.is::<Pod>() {
+        return pod(item).into_iter().map(|step| (step, None)).collect();
+    }
+    let typed = item.waits();
+    if !typed.is_empty() {
+        let failed =
+            |wait: &Wait| wait.reason.ends_with("Failed") || FAILURES.contains(&wait.reason.as_str());
+        let step = |wait: Wait| step(item, failed(&wait), wait);
+        return typed.into_iter().map(|wait| (step(wait), None)).collect();
+    }
+    let said = condition_types(item).iter().find_map(|type_| {
+        let condition = item.condition(type_)?;
+        let step = of(item, &condition)?;
+        Some((step, Some(condition.type_)))
+    });
+    said.or_else(|| finalizers(item).map(|step| (step, None))).into_iter().collect()
+}
+
+const MACHINE: [&str; 9] = [
+    types::DELETING,
+    types::PAUSED,
+    types::BOOTSTRAP_CONFIG_READY,
+    types::INFRASTRUCTURE_READY,
+    "PlanSecretReadable",
+    "PlanApplied",
+    "Reconciled",
+    types::NODE_HEALTHY,
+    types::HEALTH_CHECK_SUCCEEDED,
+];
+const MACHINE_WITH_NODE: [&str; 9] = [
+    types::DELETING,
+    types::PAUSED,
+    types::BOOTSTRAP_CONFIG_READY,
+    types::INFRASTRUCTURE_READY,
+    "PlanSecretReadable",
+    "PlanApplied",
+    types::NODE_HEALTHY,
+    "Reconciled",
+    types::HEALTH_CHECK_SUCCEEDED,
+];
+
+/// The conditions that explain an object, the cause before its effects.
+fn condition_types(item: &Item) -> &'static [&'static str] {
+    if item.is::<Cluster>() {
+        return if item.is_deleting() {
+            &["Removed"]
+        } else {
+            &["RKECluster", types::READY, "Stalled", "Updated"]
+        };
+    }
+    if item.is::<RKEControlPlane>() {
+        return if item.is_deleting() { &["Removed"] } else { &[types::READY] };
+    }
+    if item.is::<CapiCluster>() {
+        return &[
+            types::DELETING,
+            types::PAUSED,
+            types::INFRASTRUCTURE_READY,
+            types::CONTROL_PLANE_INITIALIZED,
+            types::CONTROL_PLANE_AVAILABLE,
+            types::REMOTE_CONNECTION_PROBE,
+            types::WORKERS_AVAILABLE,
+        ];
+    }
+    if item.is::<MachineDeployment>() {
+        return &[
+            types::DELETING,
+            types::PAUSED,
+            types::SCALING_UP,
+            types::ROLLING_OUT,
+            types::SCALING_DOWN,
+            types::AVAILABLE,
+        ];
+    }
+    if item.is::<MachineSet>() {
+        return &[
+            types::DELETING,
+            types::PAUSED,
+            types::SCALING_UP,
+            types::SCALING_DOWN,
+            types::MACHINES_READY,
+        ];
+    }
+    if item.is::<Machine>() {
+        // A Node that exists explains its machine; one that does not exist yet is explained by it.
+        let node = item.condition(types::NODE_HEALTHY).map(|condition| condition.reason);
+        return match node.as_deref() {
+            Some(reasons::NODE_NOT_HEALTHY | reasons::NODE_HEALTHY_UNKNOWN | reasons::NODE_DELETED) => {
+                &MACHINE_WITH_NODE
+            }
+            _ => &MACHINE,
+        };
+    }
+    if item.is_deleting() { &["DeleteJob", types::DELETING] } else { &[types::READY, types::AVAILABLE] }
+}
+
+fn of(item: &Item, condition: &Condition) -> Option<Step> {
+    let read = k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition {
+        type_: condition.type_.clone(),
+        status: condition.status.clone(),
+        reason: condition.reason.clone(),
+        message: condition.message.clone(),
+        last_transition_time: Time(condition.since.unwrap_or_default()),
+        observed_generation: None,
+    };
+    let wait = of_condition(&item.reference(), &read)?;
+    let failed = condition.status == FALSE && FAILURES.contains(&condition.reason.as_str());
+    let wait = in_words(item, condition, Wait { since: condition.since.map(Time), ..wait });
+    Some(step(item, failed, wait))
+}
+
+/// The words for conditions that are Rancher's or Drover's, and what a person can do here.
+fn in_words(item: &Item, condition: &Condition, wait: Wait) -> Wait {
+    let name = &item.key.name;
+    match condition.type_.as_str() {
+        "RKECluster" | "Stalled" | "Updated" if item.is::<Cluster>() => wait
+            .expected("the specification of the cluster is valid, and everything that it names exists")
+            .remedy(format!(
+                "correct it as the message says: `kubectl edit clusters.provisioning.cattle.io {name}`"
+            )),
+        types::READY if item.is::<Cluster>() || item.is::<RKEControlPlane>() => {
+            wait.expected("every machine is configured as the specification says")
+        }
+        types::READY => wait.expected("the server exists"),
+        "Removed" => wait.expected("everything that belongs to it is deleted"),
+        "DeleteJob" => wait.expected("the server is deleted"),
+        "Reconciled" => wait.expected("the machine has applied its plan and is healthy").remedy(
+            "look at the agent on the machine: `rancher-system-agent status`, `journalctl -u rancher-system-agent`",
+        ),
+        "PlanApplied" => wait.expected("the agent applies the plan without an error").remedy(
+            "the message ends with the agent's error; `journalctl -u rancher-system-agent` on the machine has all of it",
+        ),
+        "PlanSecretReadable" => wait.expected("the plan secret of the machine can be read"),
+        types::NODE_HEALTHY if item.refers("/spec/infrastructureRef").is_some_and(|it| it.kind == LOCAL) => {
+            let advice = wait.remedy.as_deref().unwrap_or("look at the machine");
+            let advice = format!("{advice}; a stopped local machine is started with `drover machine start {name}`");
+            wait.remedy(advice)
+        }
+        _ => wait,
+    }
+}
+
+/// A deletion that no condition explains.
+fn finalizers(item: &Item) -> Option<Step> {
+    let since = item.object.metadata.deletion_timestamp.clone()?;
+    let left = item.object.finalizers().join(", ");
+    let wait = Wait::new("WaitingForFinalizers", item.reference(), format!("waiting for finalizers: {left}"))
+        .expected("the controllers that added the finalizers remove them")
+        .observed(format!("{left} left"));
+    Some(step(item, false, Wait { since: Some(since), ..wait }))
+}
+
+fn job(item: &Item) -> Option<Step> {
+    let object = item.reference();
+    let conditions = item.conditions();
+    let is = |type_: &str| conditions.iter().find(|c| c.type_ == type_ && c.status != FALSE);
+    let step = |wait: Wait, since, failed| {
+        step(item, failed, Wait { since, ..wait }.expected("the Job's program succeeds"))
+    };
+    if is("Complete").is_some() {
+        return None;
+    }
+    if let Some(failed) = is("Failed") {
+        let attempts = item.object.data["status"]["failed"].as_i64().unwrap_or(0);
+        let wait = Wait { reason: failed.reason.clone(), ..Wait::new("", object, &failed.message) }
+            .observed(format!("it failed, attempts: {attempts}"))
+            .remedy("correct what the message says; the Job is then tried again");
+        return Some(step(wait, failed.since.map(Time), true));
+    }
+    if let Some(held) = conditions.iter().find(|condition| condition.status != FALSE) {
+        let message = if held.message.is_empty() { &held.reason } else { &held.message };
+        let wait = Wait { reason: held.reason.clone(), ..Wait::new("", object, message) }
+            .observed(format!("{} is {}", held.type_, held.status));
+        return Some(step(wait, held.since.map(Time), false));
+    }
+    let started = item.text("/status/startTime").and_then(|time| time.parse().ok()).map(Time);
+    let wait = match &started {
+        Some(_) => Wait::new("JobRunning", object, "the Job is running").observed("it is running"),
+        None => Wait::new("JobNotStarted", object, "the Job has not started").observed("it has not started"),
+    };
+    let since = started.or_else(|| item.object.metadata.creation_timestamp.clone());
+    Some(step(wait, since, false))
+}
+
+/// An attempt of a Job that failed.
+fn pod(item: &Item) -> Option<Step> {
+    let ended = item.object.data.pointer("/status/containerStatuses/0/state/terminated")?;
+    let code = ended["exitCode"].as_i64().filter(|code| *code != 0)?;
+    let message = ended["message"].as_str().unwrap_or_default();
+    let output = if message.is_empty() { "the program printed nothing" } else { message };
+    let wait = Wait::new("AttemptFailed", item.reference(), output)
+        .expected("the program exits with 0")
+        .observed(format!("it exited with {code}"))
+        .remedy(format!(
+            "correct what it printed: `kubectl logs {}` has all of it where Pods are real",
+            item.key.name
+        ));
+    let since = ended["finishedAt"].as_str().and_then(|time| time.parse().ok()).map(Time);
+    Some(step(item, true, Wait { since, ..wait }))
+}
