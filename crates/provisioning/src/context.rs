@@ -12,6 +12,7 @@ use crate::downstream::Downstream;
 use crate::init::names;
 use crate::keys::conditions;
 use crate::machine::schema::Drivers;
+use crate::plansecret::Views;
 use crate::settings::{CurrentSettings, Settings};
 use crate::store::Store;
 
@@ -55,6 +56,8 @@ pub struct Context {
     pub drivers: Arc<dyn Drivers>,
     pub install_script: Arc<str>,
     pub events: Recorder,
+    /// Plan secrets, parsed.
+    pub plans: Arc<Views>,
 }
 
 impl Context {
@@ -62,6 +65,13 @@ impl Context {
         let events =
             Recorder::new(options.caches.client().clone(), options.clock.clone(), "drover-provisioning");
         let store = Store::new(&options.caches);
+        let plans = Arc::<Views>::default();
+        let forget = plans.clone();
+        store.secrets.subscribe(move |change| {
+            if let (Some(secret), None) = (change.old, change.new) {
+                forget.forget(secret);
+            }
+        });
         Self {
             settings: CurrentSettings::new(options.settings, store.settings.clone()),
             store,
@@ -72,6 +82,7 @@ impl Context {
             drivers: options.drivers,
             install_script: options.install_script.into(),
             events,
+            plans,
         }
     }
 

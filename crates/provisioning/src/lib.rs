@@ -12,7 +12,7 @@
 //! In each, `decide` is pure (no client, no clock, no randomness) and its controller is thin. This crate must
 //! not know how the API is served, how a tunnel works or what a driver does: downstream clusters are reached
 //! only through [`downstream::Downstream`], servers are made only by Jobs. Start reading at
-//! [`controlplane::planner::pass`], the heart; [`controllers`] wires everything together.
+//! [`controlplane::decide`], the core; [`controllers`] wires everything together.
 
 pub mod admission;
 pub mod bootstrap;
@@ -27,6 +27,7 @@ pub mod init;
 pub mod keys;
 pub mod machine;
 pub mod owner;
+pub mod plansecret;
 pub mod registration;
 pub mod settings;
 pub mod store;

@@ -1,7 +1,9 @@
 //! The objects of one machine: its plan secret with the one account that may touch it, and its bootstrap.
 
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use drover_api::names::safe_concat_name;
 use drover_api::rke::v1::RKEBootstrap;
+use k8s_openapi::api::core::v1::Secret;
 use serde_json::{Map, Value, json};
 
 use crate::keys::{annotations, labels};
@@ -86,15 +88,8 @@ pub fn plan_secret(bootstrap: &RKEBootstrap, owners: &Owners) -> Value {
     ] {
         marks.insert(key, json!(value));
     }
-    let notes: Map<String, Value> = bootstrap
-        .metadata
-        .annotations
-        .iter()
-        .flatten()
-        // kubectl's record of an apply is about the bootstrap, not about the secret.
-        .filter(|(key, _)| !key.starts_with("kubectl.kubernetes.io/"))
-        .map(|(key, value)| (key.clone(), json!(value)))
-        .collect();
+    let notes: Map<String, Value> =
+        plan_annotations(bootstrap).map(|(key, value)| (key.clone(), json!(value))).collect();
     json!({
         "apiVersion": "v1",
         "kind": "Secret",
@@ -107,6 +102,12 @@ pub fn plan_secret(bootstrap: &RKEBootstrap, owners: &Owners) -> Value {
         },
         "type": drover_api::secret_types::MACHINE_PLAN,
     })
+}
+
+/// The annotations of a bootstrap that its plan secret has too. kubectl's record of an apply is about the bootstrap itself.
+pub fn plan_annotations(bootstrap: &RKEBootstrap) -> impl Iterator<Item = (&String, &String)> {
+    let all = bootstrap.metadata.annotations.iter().flatten();
+    all.filter(|(key, _)| !key.starts_with("kubectl.kubernetes.io/"))
 }
 
 /// The bootstrap account: it may do nothing, its token only says which machine speaks.
@@ -128,10 +129,20 @@ pub fn bootstrap_account(bootstrap: &RKEBootstrap, owners: &Owners) -> Value {
     })
 }
 
-/// Token secret of an account; the API server fills in the token. Its name follows from the account's, so
-/// that a crash cannot make a second one.
-pub fn token_secret(namespace: &str, account: &str, account_uid: &str, bootstrap: bool) -> Value {
+/// Name of an account's token secret. It follows from the account, so that a crash cannot make a second one.
+pub fn token_secret_name(account: &str, account_uid: &str) -> String {
     let suffix = &crate::digest::sha256_hex([account_uid])[..5];
+    safe_concat_name(&[account, "token", suffix])
+}
+
+/// The token in a token secret, once it is there.
+pub fn service_account_token(secret: &Secret) -> Option<String> {
+    let token = secret.data.as_ref()?.get("token")?;
+    String::from_utf8(token.0.clone()).ok().filter(|token| !token.is_empty())
+}
+
+/// Token secret of an account; the API server fills in the token.
+pub fn token_secret(namespace: &str, account: &str, account_uid: &str, bootstrap: bool) -> Value {
     let mut notes = json!({"kubernetes.io/service-account.name": account});
     if bootstrap {
         notes[annotations::BOOTSTRAP_TOKEN] = json!("true");
@@ -141,7 +152,7 @@ pub fn token_secret(namespace: &str, account: &str, account_uid: &str, bootstrap
         "kind": "Secret",
         "metadata": {
             "namespace": namespace,
-            "name": safe_concat_name(&[account, "token", suffix]),
+            "name": token_secret_name(account, account_uid),
             "labels": {labels::SERVICE_ACCOUNT_NAME: account},
             "annotations": notes,
             "ownerReferences": [{
@@ -164,7 +175,7 @@ pub fn bootstrap_secret(bootstrap: &RKEBootstrap, owners: &Owners, script: &str)
             "ownerReferences": [owner_reference(bootstrap)],
         },
         "type": drover_api::secret_types::BOOTSTRAP,
-        "data": {"value": crate::controlplane::planner::node::base64_encode(script)},
+        "data": {"value": BASE64_STANDARD.encode(script)},
     })
 }
 

@@ -5,22 +5,20 @@ mod kinds;
 use std::sync::Arc;
 use std::time::Duration;
 
-use drover_api::capi::v1beta2 as capi;
 use drover_api::secret_types;
 use drover_runtime::cache::Cached;
-use drover_runtime::{Cache, Change, Controller, ObjectKey, Reconciler};
+use drover_runtime::{Cache, Controller, ObjectKey, Reconciler};
 use k8s_openapi::api::core::v1::Secret;
-use kube::ResourceExt;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::bootstrap::controller::Bootstraps;
+use crate::bootstrap::Bootstraps;
+use crate::bootstrap::hook::EtcdHook;
 use crate::cluster::controller::Clusters;
 use crate::context::{Context, Options};
-use crate::controlplane::controller::{PlanSecrets, Planner};
+use crate::controlplane::Planner;
 use crate::controlplane::machinedrain::MachineDrain;
-use crate::controlplane::observe::authorized_for;
 use crate::init::controller::Init;
 use crate::init::token::Tokens;
 use crate::init::twin;
@@ -30,10 +28,9 @@ use crate::machine::drivers::{LOCAL_DRIVER, NodeDrivers, local_driver};
 use crate::machine::lostnodes::LostNodes;
 use crate::machine::missing::MissingNodes;
 use crate::machine::nodes::Nodes;
-use crate::owner::owner_name;
 use crate::registration::connect::Connect;
 use crate::settings::current::{Reports, is_change};
-use crate::store::{Store, Writer};
+use crate::store::{BY_MANAGEMENT_CLUSTER, Store, Writer};
 use kinds::{Kinds, follow_kinds};
 
 /// All providers. CRDs of `drover_api::crds()` must be Established before it is made.
@@ -75,24 +72,10 @@ impl Provisioning {
         let tokens = Controller::new(Tokens::new(&context)).reconciles(&store.tokens);
         spawn(&tasks, &stop, with_settings(tokens, &store, &store.tokens));
         spawn(&tasks, &stop, feed_rke_clusters(Controller::new(Clusters::new(&context)), &store));
-        spawn(&tasks, &stop, feed_bootstraps(Controller::new(Bootstraps::new(&context)), &store));
-        spawn(&tasks, &stop, feed_planner(Controller::new(Planner::new(&context)), &store));
-        let plan_secrets = Controller::new(PlanSecrets::new(&context));
-        spawn(
-            &tasks,
-            &stop,
-            plan_secrets.watches(&store.secrets, |change| {
-                of_type(change.either(), change.key, secret_types::MACHINE_PLAN)
-            }),
-        );
-        let drains = Controller::new(MachineDrain::new(&context));
-        spawn(
-            &tasks,
-            &stop,
-            drains.watches(&store.secrets, |change| {
-                of_type(change.either(), change.key, secret_types::MACHINE_PLAN)
-            }),
-        );
+        spawn(&tasks, &stop, Bootstraps::controller(&context));
+        spawn(&tasks, &stop, EtcdHook::controller(&context));
+        spawn(&tasks, &stop, Planner::controller(&context));
+        spawn(&tasks, &stop, MachineDrain::controller(&context));
         let requests = Controller::new(Requests::new(&context));
         spawn(
             &tasks,
@@ -152,7 +135,7 @@ fn spawn<R: Reconciler>(tasks: &TaskTracker, stop: &CancellationToken, controlle
 }
 
 /// Every changed Setting is a reason to look at all objects of `cache` again.
-fn with_settings<R: Reconciler, K: Cached>(
+pub(crate) fn with_settings<R: Reconciler, K: Cached>(
     controller: Controller<R>,
     store: &Store,
     cache: &Cache<K>,
@@ -168,7 +151,8 @@ fn of_type(secret: Option<&Arc<Secret>>, key: &ObjectKey, wanted: &str) -> Optio
     secret.filter(|secret| secret.type_.as_deref() == Some(wanted)).map(|_| key.clone())
 }
 
-fn by_label<K: kube::Resource>(object: Option<&Arc<K>>, label: &str) -> Option<ObjectKey> {
+/// The object that a label names, in the same namespace.
+pub(crate) fn by_label<K: kube::Resource>(object: Option<&Arc<K>>, label: &str) -> Option<ObjectKey> {
     let meta = object?.meta();
     let name = meta.labels.as_ref()?.get(label)?;
     Some(ObjectKey::new(meta.namespace.clone().unwrap_or_default(), name))
@@ -218,101 +202,13 @@ fn feed_rke_clusters(controller: Controller<Clusters>, store: &Store) -> Control
     })
 }
 
-fn feed_bootstraps(controller: Controller<Bootstraps>, store: &Store) -> Controller<Bootstraps> {
-    let (machines, plans) = (store.machines.clone(), store.bootstraps.clone());
-    with_settings(controller, store, &store.bootstraps)
-        .reconciles(&store.bootstraps)
-        .watches(&store.machines, |change| {
-            let config = change.either()?.spec.bootstrap.config_ref.as_ref()?;
-            (config.kind == "RKEBootstrap").then(|| change.key.sibling(&config.name))
-        })
-        .watches(&store.capi_clusters, move |change| {
-            // A Cluster's status counts its machines and changes with each of them. Only those that go may wait for what it
-            // says.
-            let facts = |cluster: Option<&Arc<capi::Cluster>>| cluster.map(|cluster| cluster_facts(cluster));
-            let all = facts(change.old) != facts(change.new);
-            let machines =
-                machines.by_label(labels::capi::CLUSTER_NAME, &change.key.namespace, &change.key.name);
-            machines
-                .iter()
-                .filter(|m| all || m.metadata.deletion_timestamp.is_some())
-                .filter_map(|m| m.spec.bootstrap.config_ref.as_ref())
-                .map(|config| change.key.sibling(&config.name))
-                .collect::<Vec<_>>()
-        })
-        .watches(&store.accounts, |change| {
-            let account = change.either()?;
-            owner_name(&account.metadata, "rke.cattle.io", "RKEBootstrap")
-                .map(|name| change.key.sibling(name))
-        })
-        .watches(&store.secrets, move |change| {
-            let secret = change.either()?;
-            if let Some(name) = owner_name(&secret.metadata, "rke.cattle.io", "RKEBootstrap") {
-                return Some(change.key.sibling(name));
-            }
-            // The token of a bootstrap account was filled in.
-            let account = secret.labels().get(labels::SERVICE_ACCOUNT_NAME)?;
-            let bootstrap = change.key.sibling(account.strip_suffix("-machine-bootstrap")?);
-            plans.get(&bootstrap).map(|_| bootstrap)
-        })
-}
-
-/// What the bootstrap of a machine depends on.
-fn cluster_facts(cluster: &capi::Cluster) -> (bool, bool, bool) {
-    let initialization = cluster.status.as_ref().and_then(|status| status.initialization.as_ref());
-    (
-        cluster.metadata.deletion_timestamp.is_some(),
-        cluster.spec.paused.unwrap_or(false),
-        initialization.and_then(|done| done.infrastructure_provisioned).unwrap_or(false),
-    )
-}
-
-fn feed_planner(controller: Controller<Planner>, store: &Store) -> Controller<Planner> {
-    let (by_secret, by_twin) = (store.control_planes.clone(), store.control_planes.clone());
-    with_settings(controller, store, &store.control_planes)
-        .reconciles(&store.control_planes)
-        .reconciles(&store.capi_clusters)
-        .watches(&store.machines, |change| by_label(change.either(), labels::capi::CLUSTER_NAME))
-        .watches(&store.twins, move |change| planes_of_twin(&by_twin, &change.key.name))
-        .watches(&store.secrets, clusters_of_files)
-        .watches(&store.config_maps, clusters_of_files)
-        .watches(&store.secrets, move |change| {
-            let Some(secret) = change.either() else { return vec![] };
-            match secret.type_.as_deref() {
-                Some(secret_types::MACHINE_PLAN) => {
-                    by_label(Some(secret), labels::CLUSTER_NAME).into_iter().collect()
-                }
-                Some(secret_types::CLUSTER_STATE) => {
-                    by_label(Some(secret), labels::capi::CLUSTER_NAME).into_iter().collect()
-                }
-                // A driver saved a machine's addresses: few enough to ask every control plane beside it.
-                Some(secret_types::MACHINE_STATE) => {
-                    let planes = by_secret.list();
-                    let here =
-                        planes.iter().filter(|cp| cp.namespace().as_deref() == Some(&change.key.namespace));
-                    here.map(|cp| ObjectKey::of(cp.as_ref())).collect()
-                }
-                _ if change.key.name.starts_with("crt-token-") => {
-                    planes_of_twin(&by_secret, &change.key.namespace)
-                }
-                _ => vec![],
-            }
-        })
-}
-
-/// The clusters that may, or might until now, have files from an object.
-fn clusters_of_files<K: kube::Resource>(change: &Change<'_, K>) -> Vec<ObjectKey> {
-    let objects = change.old.into_iter().chain(change.new);
-    let names = objects.flat_map(|object| authorized_for(object.meta()));
-    names.map(|name| change.key.sibling(name)).collect()
-}
-
-fn planes_of_twin(planes: &Cache<drover_api::rke::v1::RKEControlPlane>, management: &str) -> Vec<ObjectKey> {
-    let all = planes.list();
-    all.iter()
-        .filter(|cp| cp.spec.management_cluster_name == management)
-        .map(|cp| ObjectKey::of(cp.as_ref()))
-        .collect()
+/// The control planes of a management cluster, by its id.
+pub(crate) fn planes_of_twin(
+    planes: &Cache<drover_api::rke::v1::RKEControlPlane>,
+    management: &str,
+) -> Vec<ObjectKey> {
+    let found = planes.by_index(BY_MANAGEMENT_CLUSTER, management);
+    found.iter().map(|cp| ObjectKey::of(cp.as_ref())).collect()
 }
 
 /// The Machines of a management cluster, by its id.

@@ -1,22 +1,24 @@
-//! The other side of a drain: cordon, hooks, evict, and afterwards uncordon. [`decide`] is pure, and so is
-//! [`super::drain`], which says who must leave.
+//! The other side of a drain: cordon, hooks, evict, and afterwards uncordon. Too small for rooms of its own: [`decide`] is
+//! pure, and so is [`super::drain`], which says which pods are evicted.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use drover_api::rke::v1::DrainOptions;
-use drover_runtime::{Error, Next, ObjectKey, Reconciler};
+use drover_api::secret_types;
+use drover_runtime::{Controller, Error, Next, ObjectKey, Reconciler};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
+use kube::ResourceExt;
 use parking_lot::Mutex;
 use serde_json::json;
 
 use super::drain;
 use super::observe::machine_of;
 use crate::context::Context;
-use crate::controlplane::planner::write::with_annotation;
 use crate::downstream::Removal;
 use crate::keys::{annotations, labels};
+use crate::plansecret::edit::with_annotation;
 use crate::store::Writer;
 
 /// The next step of a machine's drain.
@@ -87,6 +89,12 @@ pub fn decide(notes: &BTreeMap<String, String>, cordoned: bool) -> Step {
     }
 }
 
+/// Whether a drain is asked for on a plan secret.
+fn is_asked(secret: &Secret) -> bool {
+    secret.type_.as_deref() == Some(secret_types::MACHINE_PLAN)
+        && secret.annotations().get(annotations::DRAIN_OPTIONS).is_some_and(|options| !options.is_empty())
+}
+
 /// Reconciles the drain of one plan secret's machine.
 pub struct MachineDrain {
     context: Context,
@@ -102,12 +110,17 @@ const AGAIN: Duration = Duration::from_secs(2);
 const LIMIT_SECONDS: i64 = 600;
 
 impl MachineDrain {
-    pub fn new(context: &Context) -> Self {
-        Self {
+    /// The controller with what wakes it: plan secrets of machines that are, or were, to be drained.
+    pub fn controller(context: &Context) -> Controller<Self> {
+        let controller = Controller::new(Self {
             context: context.clone(),
             writer: Writer::new(&context.store, "machinedrain", "secret"),
             begun: Mutex::default(),
-        }
+        });
+        controller.watches(&context.store.secrets, |change| {
+            let mut versions = change.old.into_iter().chain(change.new);
+            versions.any(|secret| is_asked(secret)).then(|| change.key.clone())
+        })
     }
 
     /// Makes pods leave; what is still there, in words, or nothing.
@@ -178,10 +191,11 @@ impl Reconciler for MachineDrain {
             self.begun.lock().remove(&key);
             return Ok(Next::EVENT);
         };
-        let notes = secret.metadata.annotations.clone().unwrap_or_default();
-        if notes.get(annotations::DRAIN_OPTIONS).is_none_or(String::is_empty) {
+        if !is_asked(&secret) {
+            self.begun.lock().remove(&key);
             return Ok(Next::EVENT);
         }
+        let notes = secret.annotations().clone();
         let Some((cluster, node)) = self.place(&key, &secret) else { return Ok(Next::EVENT) };
         let live = self.context.downstream.node(&cluster, &node).await;
         let live = live.map_err(Error::other(format!("look at node {node}")))?;

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::controlplane::planner::node::base64_encode;
 use crate::settings::Settings;
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 
 /// Documents of the manifest. No Deployment: the agent on control plane nodes carries the tunnel.
 pub fn cluster_agent(settings: &Settings, management_name: &str, token: &str) -> String {
@@ -39,9 +39,9 @@ pub fn cluster_agent(settings: &Settings, management_name: &str, token: &str) ->
             },
             "type": "Opaque",
             "data": {
-                "url": base64_encode(url),
-                "token": base64_encode(token),
-                "namespace": base64_encode(management_name),
+                "url": BASE64_STANDARD.encode(url),
+                "token": BASE64_STANDARD.encode(token),
+                "namespace": BASE64_STANDARD.encode(management_name),
             },
         }),
     ];

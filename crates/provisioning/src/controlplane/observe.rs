@@ -1,20 +1,26 @@
-//! Reads everything a planner pass looks at.
+//! Reads caches into a [`Scope`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use drover_api::capi::v1beta2 as capi;
+use drover_api::conditions::types;
+use drover_api::finalizers::cattle::RKE_CONTROL_PLANE;
 use drover_api::names::safe_concat_name;
 use drover_api::rke::v1::RKEControlPlane;
+use drover_api::secret_types;
 use drover_runtime::ObjectKey;
 use k8s_openapi::api::core::v1::Secret;
+use kube::ResourceExt;
 use kube::api::ObjectMeta;
 
+use super::machineconditions::{MachineCondition, MachineConditions, TYPES};
 use super::manifest;
-use super::planner::entry::{Entry, MachineView};
-use super::planner::pass::{CapiCluster, Scope, StateSecret};
+use super::planner::entry::{CUSTOM_MACHINE, Entry, MachineView};
 use super::planner::render::selector_files::{self, FileObject, FileObjects};
 use super::planner::render::{Tokens, addresses};
+use super::repairs::Repairs;
+use super::scope::{CapiCluster, Scope, StateSecret};
 use crate::bootstrap::objects::plan_name;
 use crate::conditions as generic;
 use crate::context::Context;
@@ -29,8 +35,16 @@ pub fn state_secret_name(cluster: &str) -> String {
     safe_concat_name(&[cluster, "rke", "state"])
 }
 
+/// Group of infra machines that a driver makes.
+pub const DRIVER_GROUP: &str = "rke-machine.cattle.io";
+
+/// Name of the secret in which the driver saves the addresses of an infra machine.
+pub fn address_secret_name(infra: &str) -> String {
+    safe_concat_name(&[infra, "machine", "state"])
+}
+
 /// The scope of one pass.
-pub fn scope(context: &Context, control_plane: &RKEControlPlane) -> Scope {
+pub fn scope(context: &Context, repairs: &Repairs, control_plane: &RKEControlPlane) -> Scope {
     let store = &context.store;
     let key = ObjectKey::of(control_plane);
     let cluster = owner_name(&control_plane.metadata, "cluster.x-k8s.io", "Cluster")
@@ -40,16 +54,26 @@ pub fn scope(context: &Context, control_plane: &RKEControlPlane) -> Scope {
     if let Some(cluster) = &cluster {
         let name = cluster.metadata.name.as_deref().unwrap_or_default();
         for machine in store.machines.by_label(labels::capi::CLUSTER_NAME, &key.namespace, name) {
-            let Some(view) = machine_view(&machine) else { continue };
-            let secret = store.secrets.get(&key.sibling(plan_name(&view.bootstrap_name)));
-            if view.infrastructure_group == "rke-machine.cattle.io" {
-                let state = safe_concat_name(&[&view.infrastructure_name, "machine", "state"]);
+            let Some(mut view) = machine_view(&machine) else { continue };
+            let is_set =
+                |notes: &BTreeMap<String, String>, key: &str| notes.get(key).is_some_and(|v| v == "true");
+            let bootstrap = store.bootstraps.get(&key.sibling(&view.bootstrap_name));
+            view.force_removal = is_set(machine.annotations(), annotations::capi::EXCLUDE_NODE_DRAINING)
+                && bootstrap.is_none_or(|b| is_set(b.annotations(), annotations::ETCD_FORCE_REMOVE));
+            let secret = store
+                .secrets
+                .get(&key.sibling(plan_name(&view.bootstrap_name)))
+                .filter(|secret| secret.type_.as_deref() == Some(secret_types::MACHINE_PLAN));
+            if view.infrastructure_group == DRIVER_GROUP {
+                let state = address_secret_name(&view.infrastructure_name);
                 let saved = store.secrets.get(&key.sibling(state));
                 if let Some(found) = saved.and_then(|secret| addresses::from_state_secret(&secret)) {
                     machine_addresses.insert(view.infrastructure_name.clone(), found);
                 }
             }
-            entries.push(Entry::new(view, secret));
+            let node = secret.as_ref().map(|secret| context.plans.of(secret));
+            let repair_after = secret.as_ref().and_then(|secret| repairs.pause(secret, context.now()));
+            entries.push(Entry { repair_after, ..Entry::new(view, secret, node) });
         }
         entries.sort_by(|a, b| a.name().cmp(b.name()));
     }
@@ -68,6 +92,7 @@ pub fn scope(context: &Context, control_plane: &RKEControlPlane) -> Scope {
     let label = |key: &str| control_plane.metadata.labels.as_ref().and_then(|l| l.get(key)).cloned();
     Scope {
         generation: control_plane.metadata.generation.unwrap_or_default(),
+        has_finalizer: control_plane.finalizers().iter().any(|name| name == RKE_CONTROL_PLANE),
         designated_init_node: label(labels::INIT_NODE_MACHINE_ID).unwrap_or_default(),
         cluster_spec_annotation: note(annotations::CLUSTER_SPEC).unwrap_or_default(),
         paused: note(annotations::capi::PAUSED).is_some(),
@@ -190,9 +215,26 @@ pub fn machine_view(machine: &capi::Machine) -> Option<MachineView> {
             .map(|message| one_line(&message)),
         not_ready,
         version: machine.spec.version.clone(),
-        up_to_date: condition("UpToDate").map(|c| c.status == "True"),
-        reconciled: condition(conditions::RECONCILED).map(|c| (c.status.clone(), c.message.clone())),
+        force_removal: false,
+        conditions: machine_conditions(machine),
     })
+}
+
+/// The conditions that the planner sets, as they are. Whether a Machine of a pool is up to date is Cluster API's to say.
+pub fn machine_conditions(machine: &capi::Machine) -> MachineConditions {
+    let custom = machine.spec.infrastructure_ref.kind == CUSTOM_MACHINE;
+    let all = machine.status.iter().flat_map(|status| &status.conditions);
+    let own = all.filter_map(|condition| {
+        let type_ = TYPES.into_iter().find(|type_| *type_ == condition.type_)?;
+        let live = MachineCondition {
+            status: condition.status.clone(),
+            reason: condition.reason.clone(),
+            message: condition.message.clone(),
+            since: condition.last_transition_time.0,
+        };
+        (custom || type_ != types::UP_TO_DATE).then_some((type_, live))
+    });
+    own.collect()
 }
 
 fn one_line(text: &str) -> String {

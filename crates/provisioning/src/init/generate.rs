@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use drover_api::names::safe_concat_name;
 use drover_api::provisioning::v1::{Cluster, RKEConfig, RKEMachinePool};
 use drover_api::rke::v1::DataDirectories;
@@ -201,7 +202,7 @@ fn recorded_spec(cluster: &Cluster) -> String {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
     // Writing to memory does not fail.
     let packed = encoder.write_all(&bytes).and_then(|()| encoder.finish()).unwrap_or_default();
-    crate::controlplane::planner::node::base64_encode(packed)
+    BASE64_STANDARD.encode(packed)
 }
 
 fn capi_cluster(cluster: &Cluster, config: &RKEConfig, namespace: &str, name: &str) -> Value {

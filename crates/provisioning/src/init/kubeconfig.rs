@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 
 use super::generate::owner_reference;
 use super::names::kubeconfig_user;
-use crate::controlplane::planner::node::base64_encode;
 use crate::keys::labels;
 use crate::settings::Settings;
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 
 /// Name of the secret.
 pub fn secret_name(cluster: &str) -> String {
@@ -36,7 +36,7 @@ pub fn render(settings: &Settings, management_name: &str, token: &str) -> String
     let authority = settings.internal_authority().trim();
     if !authority.is_empty() {
         let pem = format!("{authority}\n");
-        cluster["certificate-authority-data"] = json!(base64_encode(pem));
+        cluster["certificate-authority-data"] = json!(BASE64_STANDARD.encode(pem));
     }
     let config = json!({
         "apiVersion": "v1",
@@ -64,7 +64,7 @@ pub fn secret(cluster: &Cluster, value: &str, token: &str) -> Value {
             "ownerReferences": [owner],
         },
         "type": "Opaque",
-        "data": {"value": base64_encode(value), "token": base64_encode(token)},
+        "data": {"value": BASE64_STANDARD.encode(value), "token": BASE64_STANDARD.encode(token)},
     })
 }
 
@@ -84,7 +84,7 @@ mod tests {
         let read: Value = serde_saphyr::from_str(&text).unwrap();
         let cluster = &read["clusters"][0]["cluster"];
         assert_eq!(cluster["server"], "https://[::1]:8443/k8s/clusters/c-m-1");
-        assert_eq!(cluster["certificate-authority-data"], base64_encode(&settings.cacerts));
+        assert_eq!(cluster["certificate-authority-data"], BASE64_STANDARD.encode(&settings.cacerts));
         assert_eq!(read["users"][0]["user"]["token"], "kubeconfig-u: #1:key");
         assert_eq!((&read["kind"], &read["current-context"]), (&json!("Config"), &json!("default")));
     }

@@ -11,13 +11,13 @@ use serde_json::{Map, Value, json};
 
 use crate::context::Context;
 use crate::controlplane::observe::text;
-use crate::controlplane::planner::node::base64_encode;
-use crate::controlplane::planner::write::rfc3339;
 use crate::init::twin::DEFAULT_TOKEN;
 use crate::keys::annotations;
+use crate::plansecret::edit::rfc3339;
 use crate::registration::command;
 use crate::registration::terms::{self, EXPIRES_AT};
 use crate::store::{Writer, status_of};
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 
 /// An expired token is kept this long, so that a machine which comes late is told that it has expired, and not that it is
 /// unknown.
@@ -64,9 +64,9 @@ impl Reconciler for Tokens {
                     "apiVersion": management::API_VERSION, "kind": "ClusterRegistrationToken",
                     "name": key.name, "uid": token.metadata.uid, "controller": true, "blockOwnerDeletion": true,
                 });
-                let mut data = json!({"token": base64_encode(self.context.token())});
+                let mut data = json!({"token": BASE64_STANDARD.encode(self.context.token())});
                 if let Some(expires) = expires {
-                    data[EXPIRES_AT] = json!(base64_encode(rfc3339(expires)));
+                    data[EXPIRES_AT] = json!(BASE64_STANDARD.encode(rfc3339(expires)));
                 }
                 let desired = json!({
                     "apiVersion": "v1", "kind": "Secret",
@@ -132,7 +132,7 @@ fn correction(
     }
     let mut patch = json!({"metadata": {"uid": secret.metadata.uid, "annotations": wrong}});
     if late {
-        patch["data"] = json!({EXPIRES_AT: expires.map(base64_encode)});
+        patch["data"] = json!({EXPIRES_AT: expires.map(|text| BASE64_STANDARD.encode(text))});
     }
     Some(patch)
 }
@@ -145,7 +145,7 @@ mod tests {
     fn the_secret_follows_the_terms_of_its_token() {
         let secret: Secret = serde_json::from_value(json!({
             "metadata": {"uid": "u", "annotations": {"drover.io/registration-roles": "worker", "other": "stays"}},
-            "data": {"token": base64_encode("t"), "expiresAt": base64_encode("2026-01-01T00:00:00Z")},
+            "data": {"token": BASE64_STANDARD.encode("t"), "expiresAt": BASE64_STANDARD.encode("2026-01-01T00:00:00Z")},
         }))
         .unwrap();
         let roles = |list: &str| [("drover.io/registration-roles".to_owned(), list.to_owned())].into();

@@ -1,7 +1,6 @@
 //! The controller that finds the Nodes of Machines: provider id and addresses first, then the pool's labels
 //! and taints for as long as the Node lives.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use drover_api::capi::v1beta2 as capi;
@@ -13,10 +12,10 @@ use super::nodelookup::{self, GROUPS};
 use super::nodesync;
 use crate::bootstrap::objects::plan_name;
 use crate::context::Context;
-use crate::controlplane::planner::node::NodeState;
 use crate::controlplane::planner::render::config::string_list;
 use crate::controlplane::planner::runtime::Runtime;
 use crate::keys::{annotations, labels};
+use crate::plansecret::NodeState;
 use crate::store::{Writer, status_of};
 
 /// Nodes are not watched by everyone: look again this often while one is missing.
@@ -137,7 +136,7 @@ impl Nodes {
         if owner != machine.metadata.uid.as_ref() {
             return Ok(Next::EVENT);
         }
-        let delivered = delivered_labels(&secret, runtime);
+        let delivered = delivered_labels(&self.context.plans.of(&secret), runtime);
         if let Some(patch) = nodesync::patch(&live, &wanted, &delivered) {
             self.context
                 .downstream
@@ -150,9 +149,7 @@ impl Nodes {
 }
 
 /// Keys of labels that the node registered with.
-fn delivered_labels(secret: &k8s_openapi::api::core::v1::Secret, runtime: Runtime) -> Vec<String> {
-    let empty = BTreeMap::new();
-    let state = NodeState::from_data(secret.data.as_ref().unwrap_or(&empty));
+fn delivered_labels(state: &NodeState, runtime: Runtime) -> Vec<String> {
     let config: Option<Value> =
         state.delivered_file(&runtime.config_file()).and_then(|bytes| serde_json::from_slice(&bytes).ok());
     let list = config.map(|config| string_list(config.get("node-label"))).unwrap_or_default();

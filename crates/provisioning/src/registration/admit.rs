@@ -12,7 +12,6 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use crate::controlplane::observe::text;
-use crate::controlplane::planner::node::base64_encode;
 use crate::keys::{annotations, labels};
 use crate::machine::custom::registered;
 use crate::machine::unmanaged::{HEADERS, name_of};
@@ -22,6 +21,7 @@ use crate::registration::connect::{Call, Connect};
 use crate::registration::credential::is_repeat;
 use crate::registration::roles::Roles;
 use crate::registration::terms::{self, Claim, MACHINES, Refusal};
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 
 /// How often a limited token's list is written again after somebody else wrote it.
 const CLAIM_TRIES: usize = 50;
@@ -201,7 +201,7 @@ impl Connect {
                 "annotations": {annotations::REGISTRATION_TOKEN: registration.token},
             },
             "type": drover_api::secret_types::MACHINE_REQUEST,
-            "data": {"data": base64_encode(json!(headers).to_string())},
+            "data": {"data": BASE64_STANDARD.encode(json!(headers).to_string())},
         });
         self.writer.create(&request).await?;
         let look = || match store.secrets.get(&key) {

@@ -10,13 +10,13 @@ use kube::ResourceExt;
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::bootstrap::controller::service_account_token;
+use crate::bootstrap::objects::service_account_token;
 use crate::bootstrap::script::registration_token;
 use crate::bootstrap::token::{Times, is_valid};
 use crate::controlplane::observe::text;
-use crate::controlplane::planner::write::rfc3339;
 use crate::keys::{annotations, labels};
 use crate::owner::owner_name;
+use crate::plansecret::edit::rfc3339;
 use crate::registration::connect::{Connect, NOTE_LIMIT};
 use crate::registration::machines::machine_of_account;
 use crate::store::Store;

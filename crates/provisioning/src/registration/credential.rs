@@ -9,13 +9,13 @@ use kube::ResourceExt;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::bootstrap::controller::service_account_token;
 use crate::bootstrap::objects;
+use crate::bootstrap::objects::service_account_token;
 use crate::bootstrap::script::registration_token;
-use crate::controlplane::planner::node::base64_encode;
 use crate::keys::{annotations, labels};
 use crate::registration::connect::{Call, Connect};
 use crate::registration::machines::machine_of_account;
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 
 /// An answer that was lost can be asked for again this long after the Machine was made.
 const LOST_ANSWER: SignedDuration = SignedDuration::from_mins(2);
@@ -80,7 +80,7 @@ impl Connect {
         let mut cluster = json!({"server": server});
         if !settings.cacerts.trim().is_empty() {
             let pem = format!("{}\n", settings.cacerts.trim());
-            cluster["certificate-authority-data"] = json!(base64_encode(pem));
+            cluster["certificate-authority-data"] = json!(BASE64_STANDARD.encode(pem));
         }
         let config = json!({
             "apiVersion": "v1",

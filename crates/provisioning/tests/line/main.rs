@@ -16,3 +16,4 @@ mod removal;
 mod scoped;
 mod upkeep;
 mod world;
+mod writes;

@@ -24,11 +24,24 @@ impl Drop for Players {
 }
 
 pub(crate) fn play(world: &Arc<World>) -> Players {
+    play_with(world, Agents::AtOnce)
+}
+
+/// How agents report.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Agents {
+    /// A plan is applied and its probes pass with one write.
+    AtOnce,
+    /// As a real agent does: the plan is in progress, then applied with probes that fail, then they pass.
+    StepByStep,
+}
+
+pub(crate) fn play_with(world: &Arc<World>, agents: Agents) -> Players {
     let world = world.clone();
     Players(tokio::spawn(async move {
         loop {
             run_jobs(&world).await;
-            run_agents(&world).await;
+            run_agents(&world, agents).await;
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }))
@@ -90,30 +103,43 @@ fn store(number: u32) -> Vec<u8> {
     archive.into_inner().unwrap().finish().unwrap()
 }
 
-/// Every agent applies its plan at once; its node registers and, on a server, the tunnel opens.
-async fn run_agents(world: &World) {
+/// Every agent applies its plan; its node registers and, on a server, the tunnel opens.
+async fn run_agents(world: &World, agents: Agents) {
     let secrets: Api<Secret> = Api::all(world.objects.client());
     let params = ListParams::default().fields("type=rke.cattle.io/machine-plan");
     for mut secret in secrets.list(&params).await.unwrap().items {
         let data = secret.data.clone().unwrap_or_default();
         let Some(bytes) = data.get(keys::PLAN).map(|plan| plan.0.clone()) else { continue };
-        if data.get(keys::PLAN_STATE).is_none_or(|state| state.0 != b"pending") {
-            continue;
-        }
-        let plan: Plan = drover_plan::from_slice(&bytes).unwrap();
-        let probes: serde_json::Map<String, Value> = plan
-            .probes
-            .keys()
-            .map(|name| (name.clone(), json!({"healthy": true, "successCount": 1})))
-            .collect();
+        let text = |key: &str| data.get(key).map(|value| value.0.as_slice()).unwrap_or_default();
+        // A test may have overwritten it.
+        let Ok(plan) = drover_plan::from_slice::<Plan>(&bytes) else { continue };
+        let probes = |healthy: bool| {
+            let status = json!({"healthy": healthy, "successCount": 1});
+            let all: serde_json::Map<String, Value> =
+                plan.probes.keys().map(|name| (name.clone(), status.clone())).collect();
+            Value::Object(all).to_string()
+        };
+        let (slow, done) = (agents == Agents::StepByStep, (keys::APPLIED_CHECKSUM, checksum(&bytes)));
+        let report = match text(keys::PLAN_STATE) {
+            b"pending" if slow => vec![(keys::PLAN_STATE, "in-progress".to_owned())],
+            b"in-progress" if slow => {
+                vec![(keys::PLAN_STATE, "succeeded".into()), done, (keys::PROBE_STATUSES, probes(false))]
+            }
+            b"succeeded" if slow && text(keys::PROBE_STATUSES) == probes(false).as_bytes() => {
+                vec![(keys::PROBE_STATUSES, probes(true))]
+            }
+            b"pending" => {
+                vec![(keys::PLAN_STATE, "succeeded".into()), done, (keys::PROBE_STATUSES, probes(true))]
+            }
+            _ => continue,
+        };
+        let healthy = report.iter().any(|(_, value)| *value == probes(true));
         let written = secret.data.get_or_insert_default();
-        let mut put =
-            |key: &str, value: String| drop(written.insert(key.into(), ByteString(value.into_bytes())));
-        put(keys::PLAN_STATE, "succeeded".into());
-        put(keys::APPLIED_CHECKSUM, checksum(&bytes));
-        put(keys::PROBE_STATUSES, Value::Object(probes).to_string());
+        for (key, value) in report {
+            written.insert(key.to_owned(), ByteString(value.into_bytes()));
+        }
         let own: Api<Secret> = Api::namespaced(world.objects.client(), &secret.namespace().unwrap());
-        if own.replace(&secret.name_any(), &PostParams::default(), &secret).await.is_ok() {
+        if own.replace(&secret.name_any(), &PostParams::default(), &secret).await.is_ok() && healthy {
             register(world, &secret, &plan).await;
         }
     }

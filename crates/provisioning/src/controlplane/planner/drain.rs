@@ -7,19 +7,23 @@ use drover_plan::Plan;
 use serde_json::json;
 
 use super::entry::Entry;
-use super::failure::shorten;
 use super::render::instructions::{DRAIN_HASH, install_env};
+use crate::controlplane::waits::Detail;
+use crate::plansecret::failure::shorten;
 
 /// Whether a plan may be written now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Go on.
     Proceed,
-    /// Not yet; what keeps it, if there is more to say than the state itself.
-    Wait(Option<String>),
+    /// Not yet; and why, if there is more to say than the state itself.
+    Wait(Option<Detail>),
     /// Set this annotation of the plan secret first.
     Annotate(&'static str, String),
 }
+
+/// How a kube-apiserver says that it cannot reach a node. The drain goes on by itself when it can, so it is not shown.
+const UNREACHABLE: &str = "error trying to reach service";
 
 /// Before a changed plan: is this machine drained, or does it need no drain?
 pub fn before_plan(desired: &Plan, entry: &Entry, machines: usize, options: Option<&DrainOptions>) -> Step {
@@ -39,10 +43,10 @@ pub fn before_plan(desired: &Plan, entry: &Entry, machines: usize, options: Opti
     let error = entry.annotation(annotations::DRAIN_ERROR);
     if entry.annotation(annotations::DRAIN_DONE) == wanted {
         Step::Proceed
-    } else if error.is_empty() || error.contains("error trying to reach service") {
+    } else if error.is_empty() || error.contains(UNREACHABLE) {
         Step::Wait(None)
     } else {
-        Step::Wait(Some(format!("error draining machine {}: {}", entry.name(), shorten(error))))
+        Step::Wait(Some(Detail::Drain { machine: entry.name().to_owned(), error: shorten(error) }))
     }
 }
 
@@ -50,7 +54,7 @@ pub fn before_plan(desired: &Plan, entry: &Entry, machines: usize, options: Opti
 pub fn after_plan(entry: &Entry) -> Step {
     let options = entry.annotation(annotations::DRAIN_OPTIONS);
     let uncordon = entry.annotation(annotations::UNCORDON);
-    // Marks that no drain can come of would keep the machine, and its place, for ever.
+    // Marks that cannot be read would keep the machine in its drain for ever.
     let unreadable = serde_json::from_str::<DrainOptions>(options).is_err();
     if unreadable && let Some(key) = MARKS.into_iter().find(|key| !entry.annotation(key).is_empty()) {
         return Step::Annotate(key, String::new());

@@ -5,17 +5,25 @@ use std::sync::Arc;
 
 use crate::keys::{annotations, labels};
 use drover_plan::keys;
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 
-use super::node::NodeState;
+use crate::controlplane::machineconditions::MachineConditions;
+use crate::plansecret::NodeState;
 
-/// One machine. One without a plan secret has no role, so that no tier sees it. Otherwise roles are those of the Machine:
-/// its plan secret has the same, but whoever holds the machine may write that, and must not promote it.
+/// The kind of machines that people bring themselves.
+pub const CUSTOM_MACHINE: &str = "CustomMachine";
+
+/// One machine. A machine without a plan secret has no role, so that no tier includes it. Otherwise its roles are those of
+/// the Machine. The plan secret carries the same roles, but the machine itself can write it and must not gain a role.
 #[derive(Clone, Debug, Default)]
 pub struct Entry {
     pub machine: MachineView,
     pub secret: Option<Arc<Secret>>,
-    pub node: NodeState,
+    /// What the secret says.
+    pub node: Arc<NodeState>,
+    /// The secret was repaired a moment ago; not again before this.
+    pub repair_after: Option<Timestamp>,
 }
 
 /// The fields of a CAPI Machine that plans depend on.
@@ -45,20 +53,31 @@ pub struct MachineView {
     pub not_ready: Option<String>,
     /// `spec.version`.
     pub version: Option<String>,
-    /// Condition `UpToDate` as it stands.
-    pub up_to_date: Option<bool>,
-    /// Condition `Reconciled` as it stands: status and message.
-    pub reconciled: Option<(String, String)>,
+    /// Its deletion was told not to wait for etcd.
+    pub force_removal: bool,
+    /// The conditions that the planner sets, as they are.
+    pub conditions: MachineConditions,
 }
 
 impl Entry {
-    pub fn new(machine: MachineView, secret: Option<Arc<Secret>>) -> Self {
-        let node = secret
-            .as_ref()
-            .and_then(|secret| secret.data.as_ref())
-            .map(NodeState::from_data)
-            .unwrap_or(NodeState { healthy: true, ..NodeState::default() });
-        Self { machine, secret, node }
+    /// A machine whose secret says `node`.
+    pub fn new(machine: MachineView, secret: Option<Arc<Secret>>, node: Option<Arc<NodeState>>) -> Self {
+        let node = node.unwrap_or_else(|| Arc::new(NodeState { healthy: true, ..NodeState::default() }));
+        Self { machine, secret, node, repair_after: None }
+    }
+
+    /// Replaces the secret by an edited copy; parsed again only if the data differ.
+    pub fn replace(&mut self, secret: Secret) {
+        if self.secret.as_ref().is_none_or(|old| old.data != secret.data) {
+            self.node = Arc::new(NodeState::of(&secret));
+        }
+        self.secret = Some(Arc::new(secret));
+    }
+
+    /// `namespace/name` of the secret.
+    pub fn secret_name(&self) -> String {
+        let name = self.secret.as_ref().and_then(|secret| secret.metadata.name.as_deref());
+        format!("{}/{}", self.machine.namespace, name.unwrap_or_default())
     }
 
     pub fn name(&self) -> &str {
@@ -129,7 +148,7 @@ impl Entry {
         self.node.plan.as_ref().is_some_and(|plan| !plan.instructions.is_empty())
     }
 
-    /// The plan that was delivered is gone: somebody overwrote or removed it.
+    /// The plan that was delivered was overwritten or removed.
     pub fn lost_plan(&self) -> bool {
         let node = &self.node;
         !self.has_plan() && (node.applied_plan.is_some() || node.garbage_in(keys::PLAN).is_some())
@@ -137,9 +156,7 @@ impl Entry {
 
     /// What is unusable in the plan secret, in words, and of which keys.
     pub fn garbage(&self, keys: &[&str]) -> Option<String> {
-        let secret =
-            self.secret.as_ref().and_then(|secret| secret.metadata.name.as_deref()).unwrap_or_default();
-        let name = format!("{}/{secret}", self.machine.namespace);
+        let name = self.secret_name();
         let told: Vec<String> = self
             .node
             .garbage
@@ -161,7 +178,7 @@ impl Entry {
     }
 
     /// Since its probes passed, nothing changed but minor files: only such a plan keeps the stamp. Nothing restarts for
-    /// it, so nobody waits until it is applied and every probe has been asked anew.
+    /// it, so nothing waits until it is applied and every probe has been asked again.
     pub fn is_undisturbed(&self) -> bool {
         let node = &self.node;
         let untroubled = !node.failed && (node.healthy || node.unasked);

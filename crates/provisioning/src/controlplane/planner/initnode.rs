@@ -1,6 +1,7 @@
 //! Which etcd machine starts the cluster; every other machine joins it.
 
 use super::entry::Entry;
+use crate::controlplane::waits::Waiting;
 use crate::keys::labels;
 
 /// What the election says.
@@ -10,8 +11,8 @@ pub enum Election {
     Elected(usize),
     /// These marks have to change before anything else happens.
     Remark { clear: Vec<usize>, set: Option<usize> },
-    /// Nobody can be elected yet.
-    Waiting(String),
+    /// No machine can be elected yet.
+    Waiting(Waiting),
 }
 
 /// Elects the init node. `designated` is the machine id a person asked for, if any.
@@ -40,7 +41,7 @@ pub fn elect(entries: &[Entry], designated: Option<&str>) -> Election {
         .or(candidates.first().copied());
     match chosen {
         Some(index) => Election::Remark { clear: vec![], set: Some(index) },
-        None => Election::Waiting("waiting for viable init node".to_owned()),
+        None => Election::Waiting(Waiting::InitNode),
     }
 }
 
@@ -51,9 +52,7 @@ fn elect_designated(entries: &[Entry], marked: &[usize], machine_id: &str) -> El
                 || entry.machine.labels.get(labels::MACHINE_ID).is_some_and(|id| id == machine_id))
     });
     let Some(index) = found else {
-        return Election::Waiting(format!(
-            "unable to find designated init node matching machine ID {machine_id}"
-        ));
+        return Election::Waiting(Waiting::DesignatedInitNode { machine_id: machine_id.to_owned() });
     };
     if marked == [index] {
         return Election::Elected(index);

@@ -79,8 +79,9 @@ pub fn missing_url(entry: &Entry) -> String {
 }
 
 /// The URL a worker joins: the one it has while its server still stands, else one chosen by the Machine's
-/// UID, so that workers spread over the servers and the choice survives a restart of the manager.
-pub fn worker_url(entry: &Entry, entries: &[Entry]) -> Result<String, String> {
+/// UID, so that workers spread over the servers and the choice survives a restart of the manager. None while there is no
+/// server to join.
+pub fn worker_url(entry: &Entry, entries: &[Entry]) -> Option<String> {
     let current = entry.joined_to();
     let still_served = entries.iter().any(|other| {
         !other.is_deleting()
@@ -88,17 +89,17 @@ pub fn worker_url(entry: &Entry, entries: &[Entry]) -> Result<String, String> {
             && other.join_url() == current
     });
     if !current.is_empty() && still_served {
-        return Ok(current.to_owned());
+        return Some(current.to_owned());
     }
     let servers: Vec<&Entry> = entries
         .iter()
         .filter(|other| other.is_control_plane() && !other.is_deleting() && !other.join_url().is_empty())
         .collect();
     if servers.is_empty() {
-        return Err("no control plane node with a join url is available".to_owned());
+        return None;
     }
     let index = spread(entry.machine.uid.as_bytes(), servers.len());
-    Ok(servers[index].join_url().to_owned())
+    Some(servers[index].join_url().to_owned())
 }
 
 fn spread(key: &[u8], count: usize) -> usize {

@@ -1,22 +1,15 @@
-//! The planner: which machine gets which plan, and when. Pure; [`pass::decide`] is the entry.
+//! The parts of a pass: which machine starts the cluster, which plan each machine should have, and which of them may get it
+//! now. Pure; [`super::decide`] is the entry.
 
-pub mod change;
 pub mod concurrency;
 pub mod drain;
 pub mod entry;
-pub mod events;
-pub mod failure;
-pub mod garbage;
 pub mod initnode;
 pub mod join;
-pub mod node;
-pub mod pass;
 pub mod releases;
 pub mod render;
 pub mod runtime;
-pub mod status;
 pub mod tier;
-pub mod write;
 
 #[cfg(test)]
 mod tests;

@@ -13,7 +13,9 @@ use super::entry::Entry;
 use super::join;
 use super::releases::Release;
 use super::render::{ClusterInput, RenderError, Rendered, desired_plan};
-use super::write::{FailurePolicy, with_annotation, with_minor_plan, with_plan};
+use crate::controlplane::waits::{Activity, Detail, Group, MachineWait, Waiting};
+use crate::plansecret::edit::{with_annotation, with_minor_plan, with_plan};
+use crate::plansecret::{FailurePolicy, Reason};
 
 /// Which machines a tier is about, and how it treats them.
 pub struct Tier<'a> {
@@ -37,24 +39,26 @@ pub struct Context<'a> {
     pub now: Timestamp,
 }
 
-/// A plan secret to be written, and why.
+/// The plan secret of an entry, edited, and why.
 #[derive(Clone, Debug, PartialEq)]
-pub struct SecretWrite {
-    pub machine: String,
+pub struct Write {
+    pub index: usize,
     pub secret: Secret,
-    pub reason: String,
+    pub reason: Reason,
 }
 
 /// What came out of a tier.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    pub writes: Vec<SecretWrite>,
-    /// The pass ends here with this message.
-    pub waiting: Option<String>,
+    pub writes: Vec<Write>,
+    /// The pass ends here.
+    pub waiting: Option<Waiting>,
     /// Later tiers go on, but the pass does not end clean.
-    pub ignored: Option<String>,
-    /// Machines that cannot be judged, and why. Everything else goes on, and the pass may end clean.
-    pub unknown: Option<String>,
+    pub ignored: Option<Group>,
+    /// Machines that cannot be judged. Everything else goes on, and the pass may end clean.
+    pub unknown: Option<Group>,
+    /// Every group of machines but those that cannot be judged.
+    pub groups: Vec<Group>,
     /// Message per machine; none when it is as it should be.
     pub machines: BTreeMap<String, Option<String>>,
     /// Machines that have applied the plan that they should have.
@@ -62,256 +66,264 @@ pub struct Outcome {
     pub refused: BTreeSet<String>,
 }
 
+/// What happens to which machine, in the order in which it was found out, and what each is waited for.
 #[derive(Default)]
 struct Buckets {
-    uncordoning: Vec<String>,
-    draining: Vec<String>,
-    configuring: Vec<String>,
-    failing: Vec<String>,
-    non_ready: Vec<String>,
-    /// Machines that have their plan, but whose health cannot be read.
-    unknown: Vec<String>,
-    details: BTreeMap<String, Vec<String>>,
+    machines: Vec<(Activity, String)>,
+    details: BTreeMap<String, Vec<Detail>>,
 }
 
 impl Buckets {
-    fn note(&mut self, machine: &str, detail: impl Into<String>) {
-        let detail = detail.into();
-        let list = self.details.entry(machine.to_owned()).or_default();
-        if !detail.is_empty() && !list.contains(&detail) {
-            list.push(detail);
+    fn put(&mut self, activity: Activity, machine: &str, detail: impl Into<Option<Detail>>) {
+        self.machines.push((activity, machine.to_owned()));
+        if let Some(detail) = detail.into() {
+            let list = self.details.entry(machine.to_owned()).or_default();
+            if !list.contains(&detail) {
+                list.push(detail);
+            }
         }
+    }
+
+    /// The machines by what happens to them.
+    fn groups(&self, tier: &'static str) -> Vec<Group> {
+        let wait = |machine: &String| MachineWait {
+            machine: machine.clone(),
+            details: self.details.get(machine).cloned().unwrap_or_default(),
+        };
+        let mut groups: BTreeMap<Activity, Vec<MachineWait>> = BTreeMap::new();
+        for (activity, machine) in &self.machines {
+            groups.entry(*activity).or_default().push(wait(machine));
+        }
+        groups.into_iter().map(|(activity, machines)| Group { tier, activity, machines }).collect()
     }
 }
 
 /// Runs one tier.
 pub fn reconcile(context: &Context<'_>, tier: &Tier<'_>) -> Result<Outcome, String> {
-    let included: Vec<&Entry> = context.entries.iter().filter(|entry| (tier.include)(entry)).collect();
+    let all = context.entries.iter().enumerate();
+    let included: Vec<(usize, &Entry)> = all.filter(|(_, entry)| (tier.include)(entry)).collect();
     let mut outcome = Outcome::default();
     if included.is_empty() {
-        if tier.required {
-            outcome.waiting = Some(format!("waiting for at least one {} node", tier.name));
-        }
+        outcome.waiting = tier.required.then_some(Waiting::NoMachine { tier: tier.name });
         return Ok(outcome);
     }
     let mut buckets = Buckets::default();
-    let mut planned: Vec<(&Entry, Rendered)> = Vec::new();
-    for entry in included.into_iter().filter(|entry| !(tier.exclude)(entry)) {
+    let mut planned: Vec<Planned<'_>> = Vec::new();
+    for (index, entry) in included.into_iter().filter(|(_, entry)| !(tier.exclude)(entry)) {
         match render(context, tier, entry) {
             Ok(rendered) => {
                 outcome.refused.extend(rendered.refused.iter().cloned());
-                planned.push((entry, rendered));
+                planned.push(Planned { index, entry, rendered });
             }
-            Err(RenderError::Ignore(message)) => {
-                buckets.non_ready.push(entry.name().to_owned());
-                buckets.note(entry.name(), message);
+            Err(NoPlan::NoServer) => buckets.put(Activity::NonReady, entry.name(), Detail::NoServer),
+            Err(NoPlan::Render(RenderError::Ignore(message))) => {
+                buckets.put(Activity::NonReady, entry.name(), Detail::Render(message));
             }
-            Err(RenderError::Machine(message)) => {
-                buckets.failing.push(entry.name().to_owned());
-                buckets.note(entry.name(), message);
+            Err(NoPlan::Render(RenderError::Machine(message))) => {
+                buckets.put(Activity::Failing, entry.name(), Detail::Render(message));
             }
         }
     }
     // Machines that cannot be judged come last, so that the others do not wait for them.
-    planned.sort_by_key(|(entry, _)| entry.node.health_unknown());
-    let limit = concurrency::limit(tier.max_unavailable, planned.len())?;
-    let mut unavailable = planned.iter().filter(|(entry, rendered)| is_unavailable(entry, rendered)).count();
-    let is_current = |(entry, rendered): &&(&Entry, Rendered)| {
-        (!is_changed(entry, rendered) || is_minor(entry, rendered))
-            && (entry.node.in_sync || entry.is_undisturbed())
+    planned.sort_by_key(|planned| planned.entry.node.health_unknown());
+    let mut places = Places {
+        limit: concurrency::limit(tier.max_unavailable, planned.len())?,
+        taken: planned.iter().filter(|planned| planned.is_unavailable()).count(),
     };
-    outcome.current = planned.iter().filter(is_current).map(|(entry, _)| entry.name().to_owned()).collect();
-    for (entry, rendered) in &planned {
-        step(context, tier, entry, rendered, limit, &mut unavailable, &mut buckets, &mut outcome);
+    let current = planned.iter().filter(|planned| planned.is_current());
+    outcome.current = current.map(|planned| planned.entry.name().to_owned()).collect();
+    for planned in &planned {
+        outcome.writes.extend(step(context, tier, planned, &mut places, &mut buckets));
     }
-    report(tier.name, buckets, &planned, &mut outcome);
+    report(tier.name, &buckets, &planned, &mut outcome);
     Ok(outcome)
 }
 
-fn render(context: &Context<'_>, tier: &Tier<'_>, entry: &Entry) -> Result<Rendered, RenderError> {
+/// A machine and the plan that it should have.
+struct Planned<'a> {
+    index: usize,
+    entry: &'a Entry,
+    rendered: Rendered,
+}
+
+/// How many machines may be away at once, and how many are.
+struct Places {
+    limit: Option<usize>,
+    taken: usize,
+}
+
+/// Why a machine has no plan.
+enum NoPlan {
+    NoServer,
+    Render(RenderError),
+}
+
+fn render(context: &Context<'_>, tier: &Tier<'_>, entry: &Entry) -> Result<Rendered, NoPlan> {
     let join_url = if entry.is_only_worker() && !entry.is_init_node() {
-        join::worker_url(entry, context.entries).map_err(RenderError::Ignore)?
+        join::worker_url(entry, context.entries).ok_or(NoPlan::NoServer)?
     } else {
         tier.join_url.to_owned()
     };
-    desired_plan(context.input, context.release, entry, &join_url)
+    desired_plan(context.input, context.release, entry, &join_url).map_err(NoPlan::Render)
 }
 
-/// Whether a machine takes one of the places of those that may be away at once. A machine whose health cannot be read
-/// does so too, as one that does not report; but once its plan has proved itself a worker takes none, or its garbage
-/// would keep all others from theirs. An etcd machine always does, because of the quorum.
-fn is_unavailable(entry: &Entry, rendered: &Rendered) -> bool {
-    let unchanged = !is_changed(entry, rendered);
-    let away = unchanged && !entry.node.healthy && (!entry.is_unknown() || entry.is_etcd());
-    !entry.node.in_sync || entry.in_drain() || away
+impl Planned<'_> {
+    /// Whether the machine takes one of the places of those that may be away at once. A machine whose health cannot be read
+    /// does so too, as one that does not report; but once its plan has proved itself a worker takes none, or its garbage
+    /// would keep all others from theirs. An etcd machine always does, because of the quorum.
+    fn is_unavailable(&self) -> bool {
+        let entry = self.entry;
+        let away = !self.is_changed() && !entry.node.healthy && (!entry.is_unknown() || entry.is_etcd());
+        !entry.node.in_sync || entry.in_drain() || away
+    }
+
+    fn is_changed(&self) -> bool {
+        self.entry.node.plan.as_ref() != Some(&self.rendered.plan)
+            || self.entry.joined_to() != self.rendered.joined_to
+    }
+
+    /// The change is one that nothing waits for.
+    fn is_minor(&self) -> bool {
+        let plan = self.entry.node.plan.as_ref();
+        plan.is_some_and(|current| is_minor_change(current, &self.rendered.plan))
+            && self.entry.joined_to() == self.rendered.joined_to
+    }
+
+    /// The machine has applied the plan that it should have.
+    fn is_current(&self) -> bool {
+        (!self.is_changed() || self.is_minor()) && (self.entry.node.in_sync || self.entry.is_undisturbed())
+    }
+
+    fn write(&self, secret: Secret, reason: Reason) -> Option<Write> {
+        Some(Write { index: self.index, secret, reason })
+    }
 }
 
-fn is_changed(entry: &Entry, rendered: &Rendered) -> bool {
-    entry.node.plan.as_ref() != Some(&rendered.plan) || entry.joined_to() != rendered.joined_to
-}
-
-/// The change is one that nobody waits for.
-fn is_minor(entry: &Entry, rendered: &Rendered) -> bool {
-    entry.node.plan.as_ref().is_some_and(|current| is_minor_change(current, &rendered.plan))
-        && entry.joined_to() == rendered.joined_to
-}
-
-#[allow(clippy::too_many_arguments)]
+/// The next step of one machine.
 fn step(
     context: &Context<'_>,
     tier: &Tier<'_>,
-    entry: &Entry,
-    rendered: &Rendered,
-    limit: Option<usize>,
-    unavailable: &mut usize,
+    planned: &Planned<'_>,
+    places: &mut Places,
     buckets: &mut Buckets,
-    outcome: &mut Outcome,
-) {
-    let name = entry.name().to_owned();
-    let Some(secret) = &entry.secret else { return };
-    let mut write = |secret: Secret, reason: &str| {
-        outcome.writes.push(SecretWrite { machine: name.clone(), secret, reason: reason.to_owned() });
-    };
+) -> Option<Write> {
+    let Planned { entry, rendered, .. } = planned;
+    let (name, secret) = (entry.name(), entry.secret.as_ref()?);
     let policy = if entry.is_windows() { FailurePolicy::WINDOWS } else { tier.policy };
-    let planned = || with_plan(secret, &rendered.plan, &rendered.joined_to, policy, context.now);
+    let with_plan = || with_plan(secret, &rendered.plan, &rendered.joined_to, policy, context.now);
 
     if !entry.has_plan() && !entry.lost_plan() {
-        write(planned(), "initial plan");
-        buckets.configuring.push(name.clone());
-        buckets.note(&name, status_message(entry));
-    } else if is_changed(entry, rendered) {
-        if is_minor(entry, rendered) {
-            let (plan, joined_to) = (&rendered.plan, &rendered.joined_to);
-            write(with_minor_plan(secret, plan, joined_to, policy, context.now), "minor change");
-            // It goes out beside everything else: what the machine waits for, if anything, is as before.
-            settle(context, entry, secret, &name, &mut |_: Secret, _: &str| {}, buckets);
-            return;
+        buckets.put(Activity::Configuring, name, waiting_for(entry));
+        return planned.write(with_plan(), Reason::InitialPlan);
+    }
+    if !planned.is_changed() {
+        return settle(context, planned, secret, buckets);
+    }
+    if planned.is_minor() {
+        // It goes out beside everything else: what the machine waits for, if anything, is as before.
+        settle(context, planned, secret, buckets);
+        let next = with_minor_plan(secret, &rendered.plan, &rendered.joined_to, policy, context.now);
+        return planned.write(next, Reason::MinorChange);
+    }
+    // A machine without its plan takes a place already, and cannot give it back before it has one.
+    let has_place = entry.lost_plan() && places.limit.is_none_or(|limit| places.taken <= limit);
+    let allowed = entry.in_drain()
+        || entry.node.failed
+        || has_place
+        || places.limit.is_none_or(|limit| places.taken < limit)
+        || (entry.node.applied_but_unhealthy() && !entry.probes_usable());
+    if !allowed {
+        buckets.put(Activity::Configuring, name, entry.garbage(&[keys::PLAN]).map(Detail::Unreadable));
+        return None;
+    }
+    if !planned.is_unavailable() {
+        places.taken += 1;
+    }
+    match drain::before_plan(&rendered.plan, entry, context.entries.len(), tier.drain) {
+        Step::Proceed => {
+            buckets.put(Activity::Configuring, name, Detail::Plan);
+            let reason = if entry.lost_plan() { Reason::PlanRepaired } else { Reason::PlanChanged };
+            planned.write(with_plan(), reason)
         }
-        // A machine without its plan takes a place already, and cannot give it back before it has one.
-        let has_place = entry.lost_plan() && limit.is_none_or(|limit| *unavailable <= limit);
-        let allowed = entry.in_drain()
-            || entry.node.failed
-            || has_place
-            || limit.is_none_or(|limit| *unavailable < limit)
-            || (entry.node.applied_but_unhealthy() && !entry.probes_usable());
-        if !allowed {
-            buckets.note(&name, entry.garbage(&[keys::PLAN]).unwrap_or_default());
-            buckets.configuring.push(name);
-            return;
+        Step::Annotate(key, value) => {
+            buckets.put(Activity::Draining, name, None);
+            planned.write(with_annotation(secret, key, &value), Reason::DrainStarted)
         }
-        if !is_unavailable(entry, rendered) {
-            *unavailable += 1;
+        Step::Wait(detail) => {
+            buckets.put(Activity::Draining, name, detail);
+            None
         }
-        match drain::before_plan(&rendered.plan, entry, context.entries.len(), tier.drain) {
-            Step::Proceed => {
-                write(planned(), if entry.lost_plan() { "plan repaired" } else { "plan changed" });
-                buckets.configuring.push(name.clone());
-                buckets.note(&name, "waiting for plan to be applied");
-            }
-            Step::Annotate(key, value) => {
-                write(with_annotation(secret, key, &value), "start drain");
-                buckets.draining.push(name);
-            }
-            Step::Wait(detail) => {
-                buckets.draining.push(name.clone());
-                buckets.note(&name, detail.unwrap_or_default());
-            }
-        }
-    } else {
-        settle(context, entry, secret, &name, &mut write, buckets);
     }
 }
 
 /// A machine whose plan is the desired one: is it done?
 fn settle(
     context: &Context<'_>,
-    entry: &Entry,
+    planned: &Planned<'_>,
     secret: &Secret,
-    name: &str,
-    write: &mut impl FnMut(Secret, &str),
     buckets: &mut Buckets,
-) {
-    let message = status_message(entry);
+) -> Option<Write> {
+    let (entry, name) = (planned.entry, planned.entry.name());
     // It cannot be told whether the machine is done, and to wait for it might be for ever: the others go on. If its plan
     // has proved itself before, only the machine itself is in question.
     if let Some(garbage) = entry.garbage(&[keys::PROBE_STATUSES]).filter(|_| entry.node.in_sync) {
-        let group = if entry.is_unknown() { &mut buckets.unknown } else { &mut buckets.failing };
-        group.push(name.to_owned());
-        buckets.note(name, garbage);
-        return;
+        let activity = if entry.is_unknown() { Activity::Unknown } else { Activity::Failing };
+        buckets.put(activity, name, Detail::Unreadable(garbage));
+        return None;
     }
-    if !message.is_empty() && !entry.is_undisturbed() {
-        buckets.configuring.push(name.to_owned());
-        buckets.note(name, message);
-        return;
+    if let Some(detail) = waiting_for(entry).filter(|_| !entry.is_undisturbed()) {
+        buckets.put(Activity::Configuring, name, detail);
+        return None;
     }
     match drain::after_plan(entry) {
         Step::Proceed => {}
         Step::Annotate(key, value) => {
-            write(with_annotation(secret, key, &value), "end drain");
-            buckets.uncordoning.push(name.to_owned());
-            return;
+            buckets.put(Activity::Uncordoning, name, None);
+            return planned.write(with_annotation(secret, key, &value), Reason::DrainEnded);
         }
         Step::Wait(_) => {
-            buckets.uncordoning.push(name.to_owned());
-            return;
+            buckets.put(Activity::Uncordoning, name, None);
+            return None;
         }
     }
     if context.agent_connected && !kubelet_is_current(entry, &context.input.spec.kubernetes_version) {
-        buckets.configuring.push(name.to_owned());
-        buckets.note(name, "waiting for kubelet to update");
+        buckets.put(Activity::Configuring, name, Detail::Kubelet);
     } else if entry.is_control_plane() && !context.agent_connected {
-        buckets.configuring.push(name.to_owned());
-        buckets.note(name, "waiting for cluster agent to connect");
+        buckets.put(Activity::Configuring, name, Detail::ClusterAgent);
     } else if let Some(failure) = &entry.machine.failure {
-        buckets.failing.push(name.to_owned());
-        buckets.note(name, failure);
+        buckets.put(Activity::Failing, name, Detail::MachineFailed(failure.clone()));
     } else if let Some(reason) = &entry.machine.not_ready {
-        buckets.non_ready.push(name.to_owned());
-        buckets.note(name, reason);
+        buckets.put(Activity::NonReady, name, Detail::MachineNotReady(reason.clone()));
     }
+    None
 }
 
-/// What a machine's plan waits for; empty when it is in place and healthy.
-pub fn status_message(entry: &Entry) -> String {
+/// What a machine's plan waits for; none when it is in place and healthy.
+pub fn waiting_for(entry: &Entry) -> Option<Detail> {
     let node = &entry.node;
     if !entry.has_plan() {
-        return if entry.is_etcd() {
-            "waiting for bootstrap etcd to be available"
+        return Some(if entry.is_etcd() {
+            Detail::BootstrapEtcd
         } else if entry.is_control_plane() {
-            "waiting for etcd to be available"
+            Detail::Etcd
         } else {
-            "waiting for control plane to be available"
-        }
-        .to_owned();
+            Detail::ControlPlane
+        });
     }
     if node.applied_plan.is_none() {
-        return with_reason("waiting for agent to check in and apply initial plan", &node.failure);
+        return Some(Detail::FirstPlan { failure: node.failure.clone() });
     }
     if let Some(plan) = node.plan.as_ref().filter(|plan| !plan.error.is_empty()) {
-        return plan.error.clone();
+        return Some(Detail::PlanError(plan.error.clone()));
     }
-    // First the cause: while a plan fails, probes that do so too are its doing, and mending them mends nothing.
+    // First the cause: while a plan fails, probes that fail too are its doing, and mending them mends nothing.
     if node.failed && !node.in_sync {
-        return with_reason("failure while applying plan", &node.failure);
+        return Some(Detail::PlanFailed { failure: node.failure.clone() });
     }
     if !node.unhealthy.is_empty() {
-        return format!("waiting for probes: {}", probe_names(&node.unhealthy));
+        return Some(Detail::Probes(node.unhealthy.clone()));
     }
-    if node.in_sync { String::new() } else { "waiting for plan to be applied".to_owned() }
-}
-
-/// The machine chose the names, and their number.
-fn probe_names(names: &[String]) -> String {
-    const MOST: usize = 8;
-    let short = |name: &String| name.chars().take(63).collect::<String>();
-    let told = names.iter().take(MOST).map(short).collect::<Vec<_>>().join(", ");
-    if names.len() <= MOST { told } else { format!("{told} and {} more", names.len() - MOST) }
-}
-
-/// What happened in the fixed words, and why.
-pub fn with_reason(what: &str, why: &str) -> String {
-    if why.is_empty() { what.to_owned() } else { format!("{what}: {why}") }
+    (!node.in_sync).then_some(Detail::Plan)
 }
 
 /// Only files marked minor differ.
@@ -340,53 +352,22 @@ fn kubelet_is_current(entry: &Entry, wanted: &str) -> bool {
     core(kubelet) == core(wanted)
 }
 
-/// What a group of machines means for the pass.
-enum Slot {
-    Waiting,
-    Ignored,
-    Unknown,
-}
-
-fn report(tier: &str, buckets: Buckets, planned: &[(&Entry, Rendered)], outcome: &mut Outcome) {
-    let groups = [
-        ("uncordoning", "node(s)", &buckets.uncordoning, Slot::Waiting),
-        ("draining", "node(s)", &buckets.draining, Slot::Waiting),
-        ("configuring", "node(s)", &buckets.configuring, Slot::Waiting),
-        ("failing", "machine(s)", &buckets.failing, Slot::Ignored),
-        ("non-ready", "machine(s)", &buckets.non_ready, Slot::Ignored),
-        ("unknown", "machine(s)", &buckets.unknown, Slot::Unknown),
-    ];
-    for (entry, _) in planned {
-        outcome.machines.insert(entry.name().to_owned(), None);
+fn report(tier: &'static str, buckets: &Buckets, planned: &[Planned<'_>], outcome: &mut Outcome) {
+    for planned in planned {
+        outcome.machines.insert(planned.entry.name().to_owned(), None);
     }
-    for (verb, noun, names, slot) in groups {
-        if names.is_empty() {
+    for group in buckets.groups(tier) {
+        for wait in &group.machines {
+            outcome.machines.insert(wait.machine.clone(), Some(group.message(wait)));
+        }
+        if group.activity == Activity::Unknown {
+            outcome.unknown = Some(group);
             continue;
         }
-        let detail =
-            |name: &String| buckets.details.get(name).map(|list| list.join(", ")).unwrap_or_default();
-        let mut message = format!("{verb} {tier} {noun} {}", at_most_three(names));
-        if let [only] = &names[..]
-            && !detail(only).is_empty()
-        {
-            message = format!("{message}: {}", detail(only));
+        outcome.groups.push(group.clone());
+        match group.activity {
+            Activity::Failing | Activity::NonReady => drop(outcome.ignored.get_or_insert(group)),
+            _ => drop(outcome.waiting.get_or_insert(Waiting::Machines(group))),
         }
-        for name in names {
-            let text = Some(detail(name)).filter(|text| !text.is_empty()).unwrap_or_else(|| message.clone());
-            outcome.machines.insert(name.clone(), Some(text));
-        }
-        let slot = match slot {
-            Slot::Waiting => &mut outcome.waiting,
-            Slot::Ignored => &mut outcome.ignored,
-            Slot::Unknown => &mut outcome.unknown,
-        };
-        slot.get_or_insert(message);
     }
-}
-
-fn at_most_three(names: &[String]) -> String {
-    if names.len() <= 3 {
-        return names.join(",");
-    }
-    format!("{} and {} more", names[..3].join(","), names.len() - 3)
 }

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use drover_api::names::safe_concat_name;
 use serde_json::{Map, Value, json};
 
-use crate::controlplane::planner::node::base64_encode;
 use crate::keys::{annotations, labels};
 use crate::machine::args::{Command, driver_flags, driver_of, environment, hostname, instance_name};
 use crate::settings::Settings;
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 
 /// Names of everything that belongs to an infra machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,7 +78,7 @@ pub fn support(input: &Input<'_>) -> Vec<Value> {
     let data: Map<String, Value> =
         environment(&driver_of(input.kind()), &input.settings.proxy_env, input.credential)
             .into_iter()
-            .map(|(key, value)| (key, json!(base64_encode(value))))
+            .map(|(key, value)| (key, json!(BASE64_STANDARD.encode(value))))
             .collect();
     let backup = json!({labels::BACKUP: "true"});
     vec![

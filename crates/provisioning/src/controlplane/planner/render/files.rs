@@ -4,10 +4,10 @@ use drover_plan::File;
 use serde_json::{Value, json};
 
 use super::super::entry::Entry;
-use super::super::node::base64_encode;
 use super::super::runtime::Runtime;
 use super::config::{Config, to_bytes};
 use super::{ClusterInput, RenderError, selector_files};
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 
 /// Options whose value may be the content of a file.
 const FILE_PARAMS: [&str; 3] = ["audit-policy-file", "cloud-provider-config", "flannel-conf"];
@@ -19,13 +19,13 @@ pub fn files(input: &ClusterInput, entry: &Entry, config: &mut Config) -> Result
     let selected = selector_files::files(&input.spec, &input.file_objects, entry);
     files.extend(selected.map_err(RenderError::Machine)?);
     files.push(File {
-        content: base64_encode(to_bytes(config, &[])),
+        content: BASE64_STANDARD.encode(to_bytes(config, &[])),
         path: input.runtime.config_file(),
         ..File::default()
     });
     files.extend(manifests(input, entry));
     files.push(File {
-        content: base64_encode(super::instructions::IDEMPOTENT_SCRIPT),
+        content: BASE64_STANDARD.encode(super::instructions::IDEMPOTENT_SCRIPT),
         path: format!("{}/idempotence/idempotent.sh", provisioning_dir(input)),
         dynamic: true,
         minor: true,
@@ -65,13 +65,13 @@ fn registries(input: &ClusterInput, config: &mut Config) -> Vec<File> {
     let mut files = Vec::new();
     if spec.is_some() {
         files.push(File {
-            content: base64_encode(&bytes),
+            content: BASE64_STANDARD.encode(&bytes),
             path: "/etc/rancher/agent/registries.yaml".to_owned(),
             dynamic: true,
             ..File::default()
         });
     }
-    files.push(File { content: base64_encode(&bytes), path, ..File::default() });
+    files.push(File { content: BASE64_STANDARD.encode(&bytes), path, ..File::default() });
     files
 }
 
@@ -83,7 +83,7 @@ fn file_params(input: &ClusterInput, config: &mut Config) -> Vec<File> {
             continue;
         }
         let path = format!("{}/etc/config-files/{key}", input.data_dir);
-        files.push(File { content: base64_encode(content), path: path.clone(), ..File::default() });
+        files.push(File { content: BASE64_STANDARD.encode(content), path: path.clone(), ..File::default() });
         config.insert(key.to_owned(), json!(path));
     }
     files
@@ -94,21 +94,21 @@ fn manifests(input: &ClusterInput, entry: &Entry) -> Vec<File> {
     let mut files = Vec::new();
     if entry.is_control_plane() {
         files.push(File {
-            content: base64_encode(&input.cluster_agent_manifest),
+            content: BASE64_STANDARD.encode(&input.cluster_agent_manifest),
             path: format!("{directory}/cluster-agent.yaml"),
             dynamic: true,
             minor: true,
             ..File::default()
         });
         files.push(File {
-            content: base64_encode(snapshot_metadata(input)),
+            content: BASE64_STANDARD.encode(snapshot_metadata(input)),
             path: format!("{directory}/{}-etcd-snapshot-extra-metadata.yaml", input.runtime.name()),
             dynamic: true,
             minor: true,
             ..File::default()
         });
         files.push(File {
-            content: base64_encode(&input.spec.config.additional_manifest),
+            content: BASE64_STANDARD.encode(&input.spec.config.additional_manifest),
             path: format!("{directory}/addons.yaml"),
             dynamic: true,
             ..File::default()
@@ -116,7 +116,7 @@ fn manifests(input: &ClusterInput, entry: &Entry) -> Vec<File> {
     }
     if entry.is_server() && !input.spec.config.chart_values.is_empty() {
         files.push(File {
-            content: base64_encode(chart_config(input)),
+            content: BASE64_STANDARD.encode(chart_config(input)),
             path: format!("{directory}/managed-chart-config.yaml"),
             dynamic: true,
             ..File::default()

@@ -3,9 +3,9 @@
 use drover_plan::{File, OneTimeInstruction, PeriodicInstruction};
 
 use super::super::entry::Entry;
-use super::super::node::base64_encode;
 use super::ClusterInput;
 use crate::digest::sha256_hex;
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 
 /// Environment variable whose change restarts the distribution.
 pub const RESTART_STAMP: &str = "RESTART_STAMP";
@@ -90,8 +90,11 @@ fn stamp_for_drain(
     drain_config: &[u8],
 ) -> String {
     let contents = files.iter().map(|file| {
-        let content =
-            if file.path == config_path { base64_encode(drain_config) } else { file.content.clone() };
+        let content = if file.path == config_path {
+            BASE64_STANDARD.encode(drain_config)
+        } else {
+            file.content.clone()
+        };
         (file, content)
     });
     stamp(input, image, contents)

@@ -6,16 +6,14 @@
 
 use std::collections::BTreeMap;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use drover_api::rke::v1::{K8sObjectFileSource, ProvisioningFileSource, RKEControlPlaneSpec};
 use drover_plan::File;
 use sha2::{Digest, Sha256};
 
 use super::super::entry::Entry;
-use super::super::node::base64_encode;
 use super::selector::matches;
 use crate::keys::annotations::AUTHORIZED_FOR_CLUSTERS;
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 
 /// A Secret or ConfigMap.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -62,7 +60,7 @@ pub fn files(spec: &RKEControlPlaneSpec, objects: &FileObjects, entry: &Entry) -
             if !item.path.starts_with('/') {
                 return Err(format!("{named}: path {:?} of key {:?} is not absolute", item.path, item.key));
             }
-            let hash = STANDARD.encode(Sha256::digest(content));
+            let hash = BASE64_STANDARD.encode(Sha256::digest(content));
             if !item.hash.is_empty() && item.hash != hash {
                 return Err(format!(
                     "{named}: key {:?} has the hash {hash} instead of the expected {}",
@@ -72,7 +70,7 @@ pub fn files(spec: &RKEControlPlaneSpec, objects: &FileObjects, entry: &Entry) -
             let permissions =
                 if item.permissions.is_empty() { &source.default_permissions } else { &item.permissions };
             out.push(File {
-                content: base64_encode(content),
+                content: BASE64_STANDARD.encode(content),
                 path: item.path.clone(),
                 permissions: permissions.clone(),
                 dynamic: item.dynamic,

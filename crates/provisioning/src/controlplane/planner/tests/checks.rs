@@ -1,12 +1,15 @@
 //! Numbered checks of control-plane.md.
 
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use drover_plan::PlanState;
 use serde_json::json;
 
-use super::super::pass::{Action, End};
 use super::super::render::instructions::{DRAIN_HASH, RESTART_STAMP};
 use super::super::render::selector_files::FileObject;
-use super::super::status::is_initialized;
 use super::world::World;
+use crate::controlplane::decide::{Action, End};
+use crate::controlplane::scope::StateSecret;
+use crate::controlplane::status::is_initialized;
 use crate::keys::{annotations, labels};
 
 fn ready(machines: &[(&str, &str)]) -> World {
@@ -16,17 +19,13 @@ fn ready(machines: &[(&str, &str)]) -> World {
     world
 }
 
-fn written(world: &World) -> Vec<String> {
-    world.log.iter().filter_map(|line| line.strip_prefix("  write ")).map(str::to_owned).collect()
-}
-
 #[test]
 fn control_plane_check_1_a_bad_version_is_an_error_that_names_it() {
     let mut world = World::new(&[("cp", "ec"), ("w", "w")]);
     world.scope.spec.kubernetes_version = "abc".into();
     world.settle();
     assert!(world.message().starts_with("False kubernetesVersion \"abc\""), "{}", world.message());
-    assert!(written(&world).is_empty());
+    assert!(world.written().is_empty());
 }
 
 #[test]
@@ -90,7 +89,7 @@ fn control_plane_check_2_no_worker() {
         "Unknown waiting for at least one control plane, etcd, and worker node to be registered: no machine is worker \
          yet"
     );
-    assert!(written(&world).is_empty());
+    assert!(world.written().is_empty());
 }
 
 #[test]
@@ -214,7 +213,7 @@ fn control_plane_check_11_additional_manifest_restarts_nothing() {
         let files = world.entry("cp").node.plan.clone().unwrap().files;
         let file =
             files.into_iter().find(|file| file.path.ends_with("/manifests/rancher/addons.yaml")).unwrap();
-        super::super::node::base64_decode(&file.content).unwrap()
+        BASE64_STANDARD.decode(&file.content).unwrap()
     };
     let before = hashes(&world);
     assert_eq!(addons(&world), b"");
@@ -222,7 +221,7 @@ fn control_plane_check_11_additional_manifest_restarts_nothing() {
     assert_eq!(world.settle(), End::Ready);
     assert_eq!(addons(&world), b"kind: ConfigMap\n");
     assert_eq!(hashes(&world), before);
-    assert_eq!(written(&world), ["cp: plan changed"]);
+    assert_eq!(world.written(), ["cp: plan changed"]);
 }
 
 fn install_env(world: &World, name: &str, variable: &str) -> String {
@@ -235,7 +234,7 @@ fn control_plane_check_12_minor_files_go_out_at_once() {
     let mut world = ready(&[("a", "ecw"), ("b", "ecw"), ("c", "ecw")]);
     world.scope.cluster_agent_manifest = Some("kind: Other\n".into());
     assert_eq!(world.settle(), End::Ready);
-    assert_eq!(written(&world), ["a: minor change", "b: minor change", "c: minor change"]);
+    assert_eq!(world.written(), ["a: minor change", "b: minor change", "c: minor change"]);
     assert!(!world.log.iter().any(|line| line.starts_with("Waiting")), "nobody waits: {:#?}", world.log);
     let b = world.log.iter().position(|line| line == "  write b: minor change").unwrap();
     assert_eq!(world.log[b + 1], "  write c: minor change", "no wait between them");
@@ -247,7 +246,7 @@ fn control_plane_check_15_nothing_is_written_twice() {
     let before = world.entry("w1").node.plan_bytes.clone();
     world.now += jiff::SignedDuration::from_hours(24);
     assert_eq!(world.settle(), End::Ready);
-    assert!(written(&world).is_empty());
+    assert!(world.written().is_empty());
     assert!(world.decision.as_ref().unwrap().actions.is_empty());
     assert_eq!(world.entry("w1").node.plan_bytes, before);
 }
@@ -262,7 +261,7 @@ fn control_plane_check_16_concurrency_of_workers() {
         world.scope.spec.config.provision_generation = 1;
         world.dead = (1..=5).map(|n| format!("w{n}")).collect();
         world.settle();
-        let workers = written(&world).iter().filter(|line| line.starts_with('w')).count();
+        let workers = world.written().iter().filter(|line| line.starts_with('w')).count();
         assert_eq!(workers, at_once, "{concurrency:?}: {:?}", world.log);
     }
     let mut world = ready(&[("cp", "ec"), ("w1", "w")]);
@@ -284,14 +283,13 @@ fn control_plane_check_17_a_broken_config_can_be_fixed() {
     let pairs =
         [("plan-state", "succeeded"), ("applied-checksum", &sum), ("probe-statuses", r#"{"kubelet":{}}"#)];
     world.set_data("w1", &pairs);
-    world.plansecret("w1");
     world.settle();
     assert_eq!(world.message(), "Unknown configuring worker node(s) w1,w2");
     world.log.clear();
     world.scope.spec.config.provision_generation = 2;
     world.settle();
-    assert!(written(&world).contains(&"w1: plan changed".to_owned()), "{:?}", world.log);
-    assert!(!written(&world).contains(&"w2: plan changed".to_owned()), "{:?}", world.log);
+    assert!(world.written().contains(&"w1: plan changed".to_owned()), "{:?}", world.log);
+    assert!(!world.written().contains(&"w2: plan changed".to_owned()), "{:?}", world.log);
 }
 
 #[test]
@@ -307,7 +305,7 @@ fn control_plane_check_18_a_failed_plan_is_retried_and_recovers() {
         world.message(),
         "Unknown configuring worker node(s) w: waiting for agent to check in and apply initial plan"
     );
-    assert!(world.plansecret("w"), "armed again");
+    assert_eq!(world.entry("w").node.state, Some(PlanState::InProgress), "armed again");
     world.dead.clear();
     assert_eq!(world.settle(), End::Ready);
 }
@@ -317,7 +315,7 @@ fn control_plane_check_20_a_corrupt_secret_concerns_its_machine_only() {
     let mut world = ready(&[("cp", "ec"), ("w1", "w"), ("w2", "w")]);
     world.set_data("w1", &[("plan", "{not json")]);
     world.pass();
-    assert_eq!(written(&world), ["w1: plan repaired"], "and nothing is written to the others");
+    assert_eq!(world.written(), ["w1: plan repaired"], "and nothing is written to the others");
     assert!(
         world.told.iter().any(|told| told.starts_with("PlanRepaired: Wrote the plan of Machine w1 again"))
     );
@@ -331,7 +329,7 @@ fn control_plane_check_20_a_corrupt_secret_concerns_its_machine_only() {
     world.settle();
     world.set_data("w1", &[("plan", "{not json")]);
     world.settle();
-    let plans = |name: &str| written(&world).iter().filter(|line| line.starts_with(name)).count();
+    let plans = |name: &str| world.written().iter().filter(|line| line.starts_with(name)).count();
     assert_eq!((plans("w1"), plans("w2")), (2, 0), "{:?}", world.log);
 }
 
@@ -368,7 +366,7 @@ fn control_plane_check_24_an_etcd_machine_that_never_came_up_is_replaced() {
 #[test]
 fn control_plane_check_25_tokens_are_not_made_twice() {
     let mut world = ready(&[("cp", "ec"), ("w", "w")]);
-    world.scope.state_secret = super::super::pass::StateSecret::Missing;
+    world.scope.state_secret = StateSecret::Missing;
     world.pass();
     assert!(
         world.message().starts_with("False secret default/demo-rke-state is missing"),
@@ -384,7 +382,7 @@ fn control_plane_check_32_a_paused_cluster_gets_no_plan() {
     world.scope.paused = true;
     world.settle();
     assert_eq!(world.message(), "Unknown CAPI cluster or RKEControlPlane is paused");
-    assert!(written(&world).is_empty());
+    assert!(world.written().is_empty());
 }
 
 #[test]
@@ -397,7 +395,7 @@ fn control_plane_check_38_the_next_node_waits_for_the_kubelet() {
     }
     world.pass();
     assert_eq!(world.message(), "Unknown configuring bootstrap node(s) cp: waiting for kubelet to update");
-    assert!(!written(&world).iter().any(|line| line.starts_with('w')));
+    assert!(!world.written().iter().any(|line| line.starts_with('w')));
 }
 
 #[test]
@@ -428,7 +426,7 @@ fn pool_labels_and_taints_of_a_living_node_make_no_new_plan() {
     };
     annotate(&mut world);
     assert_eq!(world.settle(), End::Ready);
-    assert!(written(&world).is_empty(), "{:?}", world.log);
+    assert!(world.written().is_empty(), "{:?}", world.log);
     // The next plan that is made anyway carries them.
     world.scope.spec.config.provision_generation = 1;
     assert_eq!(world.settle(), End::Ready);

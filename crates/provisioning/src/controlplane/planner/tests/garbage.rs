@@ -6,13 +6,13 @@ use drover_plan::{PlanState, keys};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 
-use super::super::garbage::{Data, UNPACKED_LIMIT, unpack};
-use super::super::node::NodeState;
-use super::super::pass::End;
 use super::super::runtime::Runtime;
 use super::world::World;
-use crate::controlplane::plansecret::{self, gzip};
-use crate::keys::annotations;
+use crate::controlplane::decide::End;
+use crate::keys::{annotations, conditions};
+use crate::plansecret::NodeState;
+use crate::plansecret::garbage::{Data, UNPACKED_LIMIT, unpack};
+use crate::plansecret::upkeep::{gzip, upkeep};
 
 /// Keys whose right value Drover writes at once.
 const REPAIRED: [&str; 5] =
@@ -45,11 +45,7 @@ fn put(world: &mut World, name: &str, key: &str, value: &[u8]) {
     });
 }
 
-fn written(world: &World) -> Vec<String> {
-    world.log.iter().filter_map(|line| line.strip_prefix("  write ")).map(str::to_owned).collect()
-}
-
-/// Whatever somebody may write into a key.
+/// What a machine may write into a key.
 fn garbage() -> Vec<(&'static str, Vec<u8>)> {
     let nested = "[".repeat(100_000);
     vec![
@@ -78,19 +74,22 @@ fn whatever_is_in_a_key_of_drover_s_own_is_repaired_at_once_and_nothing_else_cha
             let before = world.entry("w1").secret.clone().unwrap();
             let (state, status) = (world.entry("w1").node.clone(), world.scope.status.clone());
             put(&mut world, "w1", key, value);
-            let seen = NodeState { garbage: vec![], ..world.entry("w1").node.clone() };
-            assert_eq!(seen, state, "{key} with {what}: read as it will be");
+            let seen = NodeState { garbage: vec![], ..(*world.entry("w1").node).clone() };
+            assert_eq!(seen, *state, "{key} with {what}: read as it will be");
             assert_eq!(world.pass(), End::Ready, "{key} with {what}");
             assert_eq!(world.scope.status, status, "{key} with {what}: the cluster does not notice");
-            assert!(world.plansecret("w1"), "{key} with {what}: repaired");
+            assert_eq!(world.log, ["  write w1: keys repaired", "Ready"], "{key} with {what}");
             let after = world.entry("w1").secret.clone().unwrap();
             let default = [keys::MAX_FAILURES, keys::FAILURE_THRESHOLD].contains(&key);
             let get = |secret: &Secret| secret.data.as_ref().unwrap().get(key).cloned();
             let wanted = if default { None } else { get(&before).or(Some(ByteString(b"0".to_vec()))) };
             assert_eq!(get(&after), wanted, "{key} with {what}");
-            assert!(!world.plansecret("w1"), "{key} with {what}: once");
+            let readable = world.machine_condition("w1", conditions::PLAN_SECRET_READABLE).unwrap();
+            assert!(readable.0 == "True" && readable.1.starts_with(&format!("repaired: key {key} ")));
+            world.log.clear();
             assert_eq!(world.settle(), End::Ready);
-            assert!(written(&world).is_empty(), "{key} with {what}: no plan is written: {:?}", world.log);
+            assert_eq!(world.log, ["Ready"], "{key} with {what}: once");
+            assert!(world.written().is_empty(), "{key} with {what}: no plan is written: {:?}", world.log);
         }
     }
 }
@@ -108,15 +107,15 @@ fn whatever_is_in_a_key_of_the_agent_is_named_and_the_others_get_their_new_plans
             assert!(message.starts_with(&format!("key {key} of Secret default/w1-machine-plan holds ")));
             assert!(message.contains("expected") && message.contains("rancher-system-agent"), "{message}");
             assert!(message.len() < 500 && message.lines().count() == 1, "{key} with {what}: {message}");
-            let decision =
-                plansecret::decide(world.entry("w1").secret.as_ref().unwrap(), Runtime::K3s, world.now);
-            assert_eq!(decision.secret, None, "{key} with {what}: it is not Drover's to write");
+            let (secret, offer) = (world.entry("w1").secret.as_ref().unwrap(), Default::default());
+            let upkeep = upkeep(secret, node, Runtime::K3s, &offer, world.now);
+            assert_eq!(upkeep.edit, None, "{key} with {what}: it is not Drover's to write");
 
             assert_eq!(world.pass(), End::Ready, "{key} with {what}");
             let unknown = key == keys::PROBE_STATUSES;
             let told = world.message();
             assert_eq!(told.contains(&format!("unknown worker machine(s) w1: key {key}")), unknown, "{told}");
-            let reconciled = world.entry("w1").machine.reconciled.clone().unwrap();
+            let reconciled = world.machine_condition("w1", conditions::RECONCILED).unwrap();
             assert_eq!(reconciled.0, if unknown { "Unknown" } else { "True" }, "{reconciled:?}");
 
             if !unknown && *what != "text" {
@@ -126,7 +125,7 @@ fn whatever_is_in_a_key_of_the_agent_is_named_and_the_others_get_their_new_plans
             world.dead.push("w1".into());
             world.scope.spec.kubernetes_version = "v1.35.0+k3s1".into();
             world.settle();
-            let plans = written(&world);
+            let plans = world.written();
             let turn = |name: &str| plans.iter().position(|line| *line == format!("{name}: plan changed"));
             assert!(turn("cp").is_some() && turn("w1").is_some(), "{key} with {what}: {plans:?}");
             if unknown {
@@ -174,7 +173,7 @@ fn an_init_node_with_garbage_holds_no_worker_up() {
         }]))
         .unwrap();
         world.settle();
-        let plans = written(&world);
+        let plans = world.written();
         for name in ["w1", "w2"] {
             assert!(plans.contains(&format!("{name}: plan changed")), "{key}: {plans:?}");
         }
@@ -198,14 +197,14 @@ fn an_etcd_machine_that_cannot_be_judged_takes_a_place_and_a_worker_takes_none()
     mark(&mut workers, "w2");
     config(&mut workers, "x");
     workers.settle();
-    assert!(written(&workers).contains(&"w2: plan changed".to_owned()), "{:?}", workers.log);
+    assert!(workers.written().contains(&"w2: plan changed".to_owned()), "{:?}", workers.log);
 
     let mut servers = ready(&[("a", "ecw"), ("b", "ecw"), ("c", "ecw")]);
     put(&mut servers, "b", keys::PROBE_STATUSES, b"[garbage");
     mark(&mut servers, "c");
     config(&mut servers, "x");
     servers.settle();
-    assert!(written(&servers).is_empty(), "two of three would be away: {:?}", servers.log);
+    assert!(servers.written().is_empty(), "two of three would be away: {:?}", servers.log);
     let told = servers.message();
     assert!(told.contains("unknown etcd machine(s) b: key probe-statuses"), "{told}");
 }
@@ -244,11 +243,11 @@ fn an_etcd_only_init_node_whose_report_is_garbage_is_named_with_the_key() {
         "{told}"
     );
     let report = |url: &str| {
-        use super::super::node::base64_encode;
+        use base64::prelude::{BASE64_STANDARD, Engine as _};
         let members = format!(r#"{{"members":[{{"name":"x","clientURLs":["{url}"]}}]}}"#);
         let output = serde_json::json!({
-            "capture-address": {"name": "capture-address", "stdout": base64_encode(members)},
-            "etcd-name": {"name": "etcd-name", "stdout": base64_encode("x")},
+            "capture-address": {"name": "capture-address", "stdout": BASE64_STANDARD.encode(members)},
+            "etcd-name": {"name": "etcd-name", "stdout": BASE64_STANDARD.encode("x")},
         });
         gzip(output.to_string().as_bytes())
     };
@@ -272,7 +271,7 @@ fn a_time_in_the_far_future_does_not_keep_a_failed_plan_from_being_tried_again()
     let mut world = ready(&[("cp", "ec"), ("w", "w")]);
     for time in ["Fri Dec 31 23:59:59 UTC 9999", "9999-12-31T23:59:59Z", "", "yesterday"] {
         world.set_data("w", &[("plan-state", "failed"), ("failure-count", "1"), ("last-apply-time", time)]);
-        assert!(world.plansecret("w"), "{time}");
+        world.pass();
         assert_eq!(world.entry("w").node.state, Some(PlanState::InProgress), "{time}");
     }
 }

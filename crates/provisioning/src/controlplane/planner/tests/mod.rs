@@ -1,6 +1,7 @@
 //! Tests of whole passes: a small world with agents that do as they are told.
 
 mod checks;
+mod fixedpoint;
 mod garbage;
 mod rendering;
 mod scenarios;

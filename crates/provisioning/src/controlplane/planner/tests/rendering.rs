@@ -1,5 +1,6 @@
 //! What stands in a plan.
 
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde_json::json;
 
 use super::world::World;
@@ -88,7 +89,7 @@ fn the_plan_of_a_server_to_the_byte() {
                 .collect::<String>();
             text.push_str(&format!("-- {}{flags}\n", file.path));
             if !file.path.ends_with("idempotent.sh") {
-                let content = super::super::node::base64_decode(&file.content).unwrap();
+                let content = BASE64_STANDARD.decode(&file.content).unwrap();
                 text.push_str(String::from_utf8(content).unwrap().trim_end());
                 text.push('\n');
             }

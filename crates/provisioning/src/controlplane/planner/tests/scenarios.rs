@@ -1,7 +1,7 @@
 //! Golden scenarios: what the control plane says and writes, line by line. `UPDATE_GOLDEN=1` rewrites them.
 
-use super::super::pass::End;
 use super::world::World;
+use crate::controlplane::decide::End;
 
 fn golden(name: &str, world: &World) {
     let path = format!("{}/tests/golden/{name}.txt", env!("CARGO_MANIFEST_DIR"));

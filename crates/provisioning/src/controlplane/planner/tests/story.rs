@@ -1,11 +1,13 @@
 //! What a person reads of a control plane: its events, and what its Machines show.
 
+use drover_api::conditions::types::UP_TO_DATE;
 use k8s_openapi::ByteString;
 
-use super::super::node::base64_encode;
-use super::super::pass::End;
 use super::world::World;
-use crate::controlplane::plansecret::gzip;
+use crate::controlplane::decide::End;
+use crate::keys::conditions::RECONCILED;
+use crate::plansecret::upkeep::gzip;
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 
 fn reasons(world: &mut World) -> Vec<String> {
     let told = std::mem::take(&mut world.told);
@@ -139,10 +141,10 @@ fn a_label_of_a_pool_configures_no_machine() {
     // Servers keep a record of the whole specification; the Nodes themselves are labelled through their API.
     world.scope.cluster_spec_annotation = "c2lsdmVy".into();
     assert_eq!(world.settle(), End::Ready);
-    assert_eq!(world.log, ["  write cp: minor change", "Ready"]);
+    assert_eq!(world.log, ["  write cp: minor change", "Ready", "  write cp: plan applied", "Ready"]);
     assert_eq!(world.told, ["PlanWritten: Wrote files of Machine cp that nothing is restarted for"]);
     assert_eq!(world.condition("Ready"), Some(("True".into(), String::new())));
-    assert_eq!(world.entry("cp").machine.reconciled, Some(("True".into(), String::new())));
+    assert_eq!(world.machine_condition("cp", RECONCILED), Some(("True".into(), String::new())));
 
     // A machine that cannot write them says so, and a probe that fails is not hidden either.
     world.dead.push("cp".into());
@@ -152,20 +154,24 @@ fn a_label_of_a_pool_configures_no_machine() {
     let failure = [("plan-state", "failed"), ("failed-checksum", &sum), ("failure-count", "1")];
     world.set_data("cp", &failure);
     let said = "configuring bootstrap node(s) cp: failure while applying plan";
-    assert_eq!(world.pass(), End::Waiting(said.into()));
+    world.pass();
+    assert_eq!(world.message(), format!("Unknown {said}"));
     world.edit_secret("cp", |secret| {
-        let why = base64_encode("cannot write /etc/x: No space left on device");
+        let why = BASE64_STANDARD.encode("cannot write /etc/x: No space left on device");
         let output = gzip(format!(r#"{{"drover-agent/error":"{why}"}}"#).as_bytes());
         secret.data.as_mut().unwrap().insert("failed-output".into(), ByteString(output));
     });
     let told = format!("{said}: cannot write /etc/x: No space left on device");
-    assert_eq!(world.pass(), End::Waiting(told.clone()));
+    world.pass();
+    assert_eq!(world.message(), format!("Unknown {told}"));
     let answer = r#"{"kubelet":{"healthy":false,"failureCount":5}}"#;
     world.set_data("cp", &[("probe-statuses", answer)]);
-    assert_eq!(world.pass(), End::Waiting(told), "what fails first, not what fails because of it");
+    world.pass();
+    assert_eq!(world.message(), format!("Unknown {told}"), "what fails first, not what fails because of it");
     world.set_data("cp", &[("plan-state", "succeeded"), ("failure-count", "0"), ("probe-statuses", answer)]);
     let said = "configuring bootstrap node(s) cp: waiting for probes: kubelet";
-    assert_eq!(world.pass(), End::Waiting(said.into()));
+    world.pass();
+    assert_eq!(world.message(), format!("Unknown {said}"));
 }
 
 #[test]
@@ -180,18 +186,22 @@ fn a_machine_shows_the_version_it_was_brought_to() {
     assert_eq!((version(&world, "cp"), version(&world, "w")), ("v1.34.2+k3s1".into(), "v1.34.1+k3s1".into()));
 }
 
+fn up_to_date(world: &World, name: &str) -> Option<bool> {
+    world.machine_condition(name, UP_TO_DATE).map(|(status, _)| status == "True")
+}
+
 #[test]
 fn of_a_custom_machine_the_control_plane_says_whether_it_is_up_to_date() {
     let mut world = World::new(&[("cp", "ec"), ("mine", "w")]);
     world.entry_mut("cp").machine.infrastructure_kind = "LocalMachine".into();
     world.entry_mut("mine").machine.infrastructure_kind = "CustomMachine".into();
     assert_eq!(world.settle(), End::Ready);
-    assert_eq!(world.entry("mine").machine.up_to_date, Some(true));
-    assert_eq!(world.entry("cp").machine.up_to_date, None, "Cluster API's business");
+    assert_eq!(up_to_date(&world, "mine"), Some(true));
+    assert_eq!(up_to_date(&world, "cp"), None, "Cluster API's business");
     world.dead.push("mine".into());
     world.scope.spec.kubernetes_version = "v1.34.2+k3s1".into();
     world.settle();
-    assert_eq!(world.entry("mine").machine.up_to_date, Some(false));
+    assert_eq!(up_to_date(&world, "mine"), Some(false));
 }
 
 #[test]

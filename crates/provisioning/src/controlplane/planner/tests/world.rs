@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use drover_api::rke::v1::{RKEControlPlaneSpec, RKEControlPlaneStatus};
 use drover_plan::{checksum, keys};
 use jiff::Timestamp;
@@ -10,15 +11,15 @@ use k8s_openapi::api::core::v1::Secret;
 use serde_json::json;
 
 use super::super::entry::{Entry, MachineView};
-use super::super::events;
-use super::super::node::base64_encode;
-use super::super::pass::{Action, CapiCluster, Decision, End, Scope, StateSecret, decide};
 use super::super::releases::Releases;
 use super::super::render::Tokens;
 use super::super::runtime::Runtime;
-use super::super::status;
-use crate::controlplane::plansecret;
+use crate::controlplane::decide::{Action, Decision, End, decide};
+use crate::controlplane::scope::{CapiCluster, Scope, StateSecret};
+use crate::controlplane::{change, events, machineconditions, status};
 use crate::keys::labels;
+use crate::plansecret::NodeState;
+use crate::plansecret::upkeep::gzip;
 use crate::settings::Settings;
 
 #[derive(Clone)]
@@ -29,6 +30,8 @@ pub(crate) struct World {
     pub(crate) log: Vec<String>,
     /// What the control plane told.
     pub(crate) told: Vec<String>,
+    /// What its Machines told.
+    pub(crate) machines_told: Vec<String>,
     /// Machines whose agent is dead.
     pub(crate) dead: Vec<String>,
     pub(crate) decision: Option<Decision>,
@@ -50,6 +53,7 @@ impl World {
             namespace: "default".into(),
             name: "demo".into(),
             generation: 1,
+            has_finalizer: true,
             designated_init_node: String::new(),
             cluster_spec_annotation: String::new(),
             paused: false,
@@ -70,7 +74,15 @@ impl World {
             connected: false,
         };
         let now = "2026-01-01T00:00:00Z".parse().unwrap();
-        let mut world = Self { scope, now, log: vec![], told: vec![], dead: vec![], decision: None };
+        let mut world = Self {
+            scope,
+            now,
+            log: vec![],
+            told: vec![],
+            machines_told: vec![],
+            dead: vec![],
+            decision: None,
+        };
         for (index, (name, roles)) in machines.iter().enumerate() {
             world.add(name, roles, index + 1);
         }
@@ -103,7 +115,8 @@ impl World {
         let mut secret = Secret::default();
         secret.metadata.name = Some(format!("{name}-machine-plan"));
         secret.metadata.labels = Some(marks);
-        self.scope.entries.push(Entry::new(machine, Some(Arc::new(secret))));
+        let node = Arc::new(NodeState::of(&secret));
+        self.scope.entries.push(Entry::new(machine, Some(Arc::new(secret)), Some(node)));
         self.scope.entries.sort_by(|a, b| a.name().cmp(b.name()));
     }
 
@@ -119,7 +132,7 @@ impl World {
         let entry = self.entry_mut(name);
         let mut secret = (**entry.secret.as_ref().unwrap()).clone();
         edit(&mut secret);
-        *entry = Entry::new(entry.machine.clone(), Some(Arc::new(secret)));
+        entry.replace(secret);
     }
 
     pub(crate) fn set_data(&mut self, name: &str, pairs: &[(&str, &str)]) {
@@ -137,10 +150,10 @@ impl World {
             "{{\"members\":[{{\"name\":\"{name}-1\",\"clientURLs\":[\"https://{address}:2379\"]}}]}}\n"
         );
         let output = json!({
-            "capture-address": {"name": "capture-address", "stdout": base64_encode(members)},
-            "etcd-name": {"name": "etcd-name", "stdout": base64_encode(format!("{name}-1\n"))},
+            "capture-address": {"name": "capture-address", "stdout": BASE64_STANDARD.encode(members)},
+            "etcd-name": {"name": "etcd-name", "stdout": BASE64_STANDARD.encode(format!("{name}-1\n"))},
         });
-        let packed = plansecret::gzip(output.to_string().as_bytes());
+        let packed = gzip(output.to_string().as_bytes());
         self.edit_secret(name, |secret| {
             secret.data.as_mut().unwrap().insert("applied-periodic-output".into(), ByteString(packed));
         });
@@ -150,51 +163,55 @@ impl World {
     pub(crate) fn pass(&mut self) -> End {
         let decision = decide(&self.scope, self.now);
         assert_eq!(decision, decide(&self.scope, self.now), "decide is a function");
-        let next = status::after(&self.scope, &decision, self.now);
-        let mut told = events::events(&self.scope, &decision);
-        told.extend(decision.actions.iter().filter_map(|action| events::done(&self.scope, action)));
+        let next = status::status(&self.scope, &decision, None, self.now);
+        let done = decision.actions.iter().flat_map(|action| events::done(&self.scope, action));
+        let mut told = change::begun(&self.scope, &decision);
+        told.extend(done);
+        told.extend(change::finished(&self.scope, &decision));
+        told.extend(events::events(&self.scope, &next));
         self.told.extend(told.iter().map(|note| format!("{}: {}", note.reason, note.message)));
         for action in &decision.actions {
             self.apply(action);
         }
         self.scope.status = next;
-        let line = match &decision.end {
+        self.say(match &decision.end {
             End::Ready => "Ready".to_owned(),
-            End::Waiting(message) => format!("Waiting: {message}"),
-            End::Again(reason) => format!("Again: {reason}"),
-            End::Error(message) => format!("Error: {message}"),
+            End::Waiting(_) => format!("Waiting: {}", decision.message()),
+            End::Again(prepared) => format!("Again: {prepared}"),
+            End::Error(failure) => format!("Error: {failure}"),
             End::Silent => "Silent".to_owned(),
-        };
-        self.say(line);
+        });
         let end = decision.end.clone();
         self.decision = Some(decision);
         end
     }
 
     fn apply(&mut self, action: &Action) {
+        if !matches!(action, Action::SetConditions { .. } | Action::SetVersion { .. }) {
+            self.say(format!("  {action}"));
+        }
         match action {
             Action::WriteSecret(write) => {
-                self.say(format!("  write {}: {}", write.machine, write.reason));
                 let secret = write.secret.clone();
                 self.edit_secret(&write.machine.clone(), |old| *old = secret);
             }
             Action::CreateStateSecret => {
-                self.say("  create state secret");
                 let tokens = Tokens { server: "server-token".into(), agent: "agent-token".into() };
                 self.scope.state_secret = StateSecret::Found(tokens);
             }
-            Action::ForceEtcdRemoval { machine, .. } => self.say(format!("  force removal of {machine}")),
-            Action::Unpause => self.say("  unpause"),
-            Action::MachineVersion { machine, version } => {
+            Action::AddFinalizer => self.scope.has_finalizer = true,
+            Action::ForceEtcdRemoval { machine, .. } => {
+                self.entry_mut(machine).machine.force_removal = true;
+            }
+            Action::Unpause => self.scope.cluster.as_mut().unwrap().paused = false,
+            Action::SetVersion { machine, version } => {
                 self.entry_mut(machine).machine.version = Some(version.clone());
             }
-            Action::MachineReconciled { machine, message, up_to_date, .. } => {
-                self.entry_mut(machine).machine.up_to_date = *up_to_date;
-                let value = match message {
-                    None => ("True".to_owned(), String::new()),
-                    Some(message) => ("Unknown".to_owned(), message.clone()),
-                };
-                self.entry_mut(machine).machine.reconciled = Some(value);
+            Action::SetConditions { machine, conditions } => {
+                let notes = machineconditions::notes(&self.entry(machine).machine.conditions, conditions);
+                let notes = notes.iter().map(|note| format!("{machine}: {}: {}", note.reason, note.message));
+                self.machines_told.extend(notes);
+                self.entry_mut(machine).machine.conditions = conditions.clone();
             }
         }
     }
@@ -250,7 +267,7 @@ impl World {
         let acted = !step.is_empty();
         let pairs: Vec<(&str, &str)> = step.iter_mut().map(|(k, v)| (*k, v.as_str())).collect();
         self.set_data(name, &pairs);
-        self.plansecret(name) || acted
+        acted
     }
 
     /// The kubelet runs the plan's version; the tunnel opens with the first control plane node.
@@ -274,15 +291,21 @@ impl World {
         true
     }
 
-    pub(crate) fn plansecret(&mut self, name: &str) -> bool {
-        let secret = self.entry(name).secret.clone().unwrap();
-        match plansecret::decide(&secret, Runtime::K3s, self.now).secret {
-            Some(next) => {
-                self.edit_secret(name, |old| *old = next);
-                true
-            }
-            None => false,
-        }
+    /// Status and message of a Machine's condition.
+    pub(crate) fn machine_condition(&self, name: &str, type_: &str) -> Option<(String, String)> {
+        let condition = self.entry(name).machine.conditions.get(type_)?;
+        Some((condition.status.clone(), condition.message.clone()))
+    }
+
+    /// The edits that were written, as `machine: reason`. What only follows from the agents' reports is left out.
+    pub(crate) fn written(&self) -> Vec<String> {
+        let lines = self.log.iter().filter_map(|line| line.strip_prefix("  write ")?.split_once(": "));
+        let edits = lines.flat_map(|(name, reasons)| {
+            let of_agent = ["plan applied", "probes passed", "failed plan is tried again", "keys repaired"];
+            let own = reasons.split(", ").filter(move |reason| !of_agent.contains(reason));
+            own.map(move |reason| format!("{name}: {reason}"))
+        });
+        edits.collect()
     }
 
     /// Passes and agents take turns until nothing changes.

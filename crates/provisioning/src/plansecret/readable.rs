@@ -1,11 +1,11 @@
 //! The Machine's condition `PlanSecretReadable`: which keys of its plan secret hold what they are not for. Pure.
 //!
-//! A Machine whose secret was always readable has no such condition. One that was repaired says so for an hour, because
-//! the repair itself takes a moment only and nobody would see it.
+//! A Machine whose secret was always readable has no such condition. After a repair the condition stays for an hour:
+//! the repair itself is over too soon to be seen.
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::planner::garbage::Garbage;
+use super::garbage::Garbage;
 
 /// How long a repair is told.
 const TOLD: SignedDuration = SignedDuration::from_hours(1);
@@ -63,7 +63,7 @@ fn messages(garbage: &[&Garbage], secret: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::planner::node::NodeState;
+    use super::super::NodeState;
     use super::*;
     use k8s_openapi::ByteString;
 

@@ -181,9 +181,8 @@ impl<'a> Reader<'a> {
             }
         }
         let key = keys::LAST_APPLY_TIME;
-        let is_time = |bytes: &[u8]| {
-            std::str::from_utf8(bytes).ok().and_then(super::super::plansecret::parse_unix_date).is_some()
-        };
+        let is_time =
+            |bytes: &[u8]| std::str::from_utf8(bytes).ok().and_then(super::upkeep::parse_unix_date).is_some();
         if let Some(bytes) = self.bytes(key).filter(|bytes| !is_time(bytes)) {
             let expected = "a time like Thu Jan  1 15:04:05 UTC 2026";
             self.refuse(key, expected, shown(bytes), Repair::Agent);

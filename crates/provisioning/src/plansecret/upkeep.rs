@@ -1,106 +1,169 @@
-//! What the server makes of an agent's answers: `appliedPlan`, the stamp of passed probes, pruned output, a
-//! second try after a failure, and the Machine's condition `PlanApplied`.
+//! What the server adds to an agent's report: `appliedPlan`, the stamp of passed probes, pruned output, the offer of
+//! another agent, a second try after a failure, and the Machine's condition `PlanApplied`. Pure.
 
+use std::fmt;
 use std::io::Write;
 
 use crate::keys::{annotations, labels};
-use drover_plan::{AGENT_OFFER, AgentOffer, PlanState, checksum, keys};
+use drover_plan::{AgentOffer, PlanState, checksum, keys};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
+use serde::Serialize;
 
-use super::planner::garbage::{Garbage, Repair};
-use super::planner::node::NodeState;
-use super::planner::runtime::Runtime;
-use super::planner::tier::with_reason;
-use super::planner::write::rfc3339;
+use super::edit::{Reason, rfc3339, with_annotation, with_offer};
+use super::failure::with_reason;
+use super::garbage::{Garbage, Repair};
+use super::state::NodeState;
+use crate::controlplane::planner::runtime::Runtime;
 
 /// Pause before a failed plan is tried again: this long per failure, at most six times.
 const COOLDOWN: SignedDuration = SignedDuration::from_secs(30);
 
 /// What to do about a plan secret.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Decision {
-    /// The secret as it should be, if anything changes.
-    pub secret: Option<Secret>,
-    /// `PlanApplied` of the Machine; none leaves it alone.
+pub struct Upkeep {
+    /// The secret as it should be, and why, if anything changes.
+    pub edit: Option<(Secret, Vec<Reason>)>,
+    /// The edit is worth a write of its own. Otherwise it can wait for the next write, because everything that reads
+    /// the secret derives the same from what is there.
+    pub due: bool,
+    /// `PlanApplied` of the Machine; none while there is no plan.
     pub plan_applied: Option<PlanApplied>,
     /// Look again then.
-    pub look_again: Option<Timestamp>,
-    /// Values that are not what their keys are for. Those that can be repaired are, in `secret`.
-    pub garbage: Vec<Garbage>,
+    pub again: Option<Timestamp>,
 }
 
 /// Condition `PlanApplied`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub enum PlanApplied {
     True,
-    False(String),
+    /// The plan fails: the unit whose log says more, and what the agent reported.
+    False {
+        unit: &'static str,
+        failure: String,
+    },
 }
 
-/// Decides about one plan secret.
-pub fn decide(secret: &Secret, runtime: Runtime, now: Timestamp) -> Decision {
-    let empty = Default::default();
-    let data = secret.data.as_ref().unwrap_or(&empty);
-    let node = NodeState::from_data(data);
+impl fmt::Display for PlanApplied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self::False { unit, failure } = self else { return Ok(()) };
+        let what = format!(
+            "error applying plan -- check rancher-system-agent.service and {unit}.service logs on node for more \
+             information"
+        );
+        f.write_str(&with_reason(&what, failure))
+    }
+}
+
+/// Decides about one plan secret, of which `node` was parsed.
+pub fn upkeep(
+    secret: &Secret,
+    node: &NodeState,
+    runtime: Runtime,
+    offer: &AgentOffer,
+    now: Timestamp,
+) -> Upkeep {
     let mut next = secret.clone();
-    repair(&mut next, &node.garbage);
-    let mut decision = Decision { garbage: node.garbage.clone(), ..Decision::default() };
-    if node.plan_bytes.is_empty() {
-        decision.secret = (next != *secret).then_some(next);
-        return decision;
+    let mut reasons = Vec::new();
+    let mut upkeep = Upkeep::default();
+    if repair(&mut next, &node.garbage) {
+        reasons.push(Reason::KeysRepaired);
+        upkeep.due = true;
     }
-    let bytes = |key: &str| data.get(key).map(|value| value.0.as_slice()).unwrap_or_default();
+    if !node.plan_bytes.is_empty() {
+        report(&mut next, secret, node, &mut upkeep, &mut reasons, now);
+        retry(&mut next, secret, node, runtime, &mut upkeep, &mut reasons, now);
+    }
+    if let Some(told) = with_offer(&next, offer) {
+        next = told;
+        reasons.push(Reason::AgentOffer);
+        // A machine without a plan is told of the agent together with its plan.
+        upkeep.due |= !node.plan_bytes.is_empty();
+    }
+    upkeep.edit = (!reasons.is_empty()).then_some((next, reasons));
+    upkeep
+}
+
+fn bytes<'a>(secret: &'a Secret, key: &str) -> &'a [u8] {
+    secret.data.as_ref().and_then(|data| data.get(key)).map(|value| value.0.as_slice()).unwrap_or_default()
+}
+
+fn note<'a>(secret: &'a Secret, key: &str) -> &'a str {
+    let notes = secret.metadata.annotations.as_ref();
+    notes.and_then(|notes| notes.get(key)).map(String::as_str).unwrap_or_default()
+}
+
+/// Keeps what the agent reported of its plan.
+fn report(
+    next: &mut Secret,
+    secret: &Secret,
+    node: &NodeState,
+    upkeep: &mut Upkeep,
+    reasons: &mut Vec<Reason>,
+    now: Timestamp,
+) {
+    let applied = bytes(secret, keys::APPLIED_CHECKSUM) == checksum(&node.plan_bytes).as_bytes();
+    let copied = bytes(next, keys::APPLIED_PLAN) == node.plan_bytes;
+    if applied && node.state != Some(PlanState::Failed) && !copied {
+        put(next, keys::APPLIED_PLAN, node.plan_bytes.clone());
+        reasons.push(Reason::PlanApplied);
+        // The copy is stored together with the stamp of the probes, which pass soon after.
+        let probed = node.plan.as_ref().is_some_and(|plan| !plan.probes.is_empty());
+        upkeep.due |= !probed || !note(secret, annotations::PLAN_PROBES_PASSED).is_empty();
+    }
+    let reported = !bytes(secret, keys::PROBE_STATUSES).is_empty();
+    let untold = matches!(node.state, None | Some(PlanState::Pending));
+    let in_sync = node.in_sync || (untold && reasons.contains(&Reason::PlanApplied));
+    if note(secret, annotations::PLAN_PROBES_PASSED).is_empty() && in_sync && node.healthy && reported {
+        *next = with_annotation(next, annotations::PLAN_PROBES_PASSED, &rfc3339(now));
+        reasons.push(Reason::ProbesPassed);
+        upkeep.due = true;
+    }
+    if prune_periodic_output(next, node) {
+        reasons.push(Reason::OutputPruned);
+        upkeep.due = true;
+    }
+}
+
+/// Lets a plan that failed be tried again when its time has come, and says whether it fails.
+fn retry(
+    next: &mut Secret,
+    secret: &Secret,
+    node: &NodeState,
+    runtime: Runtime,
+    upkeep: &mut Upkeep,
+    reasons: &mut Vec<Reason>,
+    now: Timestamp,
+) {
     let sum = checksum(&node.plan_bytes);
-
-    let failed_this = bytes(keys::FAILED_CHECKSUM) == sum.as_bytes() && node.failure_count > 0;
     let given_up = node.state == Some(PlanState::Failed);
-    if bytes(keys::APPLIED_CHECKSUM) == sum.as_bytes()
-        && !given_up
-        && bytes(keys::APPLIED_PLAN) != node.plan_bytes.as_slice()
-    {
-        put(&mut next, keys::APPLIED_PLAN, node.plan_bytes.clone());
-    }
-    let note = |key: &str| secret.metadata.annotations.as_ref().and_then(|a| a.get(key)).map(String::as_str);
-    let probes_reported = !bytes(keys::PROBE_STATUSES).is_empty();
-    if note(annotations::PLAN_PROBES_PASSED).unwrap_or_default().is_empty()
-        && node.in_sync
-        && node.healthy
-        && probes_reported
-    {
-        next.metadata
-            .annotations
-            .get_or_insert_default()
-            .insert(annotations::PLAN_PROBES_PASSED.to_owned(), rfc3339(now));
-    }
-    prune_periodic_output(&mut next, &node);
-
-    let failures = failures(&node, note(annotations::PLAN_REARMED), &sum);
+    let failures = failures(node, note(secret, annotations::PLAN_REARMED), &sum);
     if given_up && (node.max_failures == -1 || failures < node.max_failures) {
-        let due = retry_at(bytes(keys::LAST_APPLY_TIME), failures, now);
+        let due = retry_at(bytes(secret, keys::LAST_APPLY_TIME), failures, now);
         if due <= now {
-            rearm(&mut next, &sum, failures);
+            rearm(next, &sum, failures);
+            reasons.push(Reason::Retry);
+            upkeep.due = true;
         } else {
-            decision.look_again = Some(due);
+            upkeep.again = Some(due);
         }
     }
+    let failed_this = bytes(secret, keys::FAILED_CHECKSUM) == sum.as_bytes() && node.failure_count > 0;
     let failing = given_up
         || (failed_this
             && node.state != Some(PlanState::Succeeded)
             && (node.max_failures == -1 || node.failure_count >= node.max_failures));
-    decision.plan_applied = Some(if failing {
-        PlanApplied::False(with_reason(&hint(secret, runtime), &node.failure))
-    } else {
-        PlanApplied::True
+    upkeep.plan_applied = Some(match failing {
+        true => PlanApplied::False { unit: unit(secret, runtime), failure: node.failure.clone() },
+        false => PlanApplied::True,
     });
-    decision.secret = (next != *secret).then_some(next);
-    decision
 }
 
 /// How often this plan has failed. The original forgets its count soon after a failure; what was noted with the last
 /// re-arming remembers, and the failure since then is one more.
-fn failures(node: &NodeState, rearmed: Option<&str>, sum: &str) -> i64 {
-    let noted = rearmed.and_then(|text| text.split_once(' ')).filter(|(plan, _)| *plan == sum);
+fn failures(node: &NodeState, rearmed: &str, sum: &str) -> i64 {
+    let noted = rearmed.split_once(' ').filter(|(plan, _)| *plan == sum);
     let before = noted.and_then(|(_, count)| count.parse::<i64>().ok()).unwrap_or(0);
     node.failure_count.max(before.saturating_add(1))
 }
@@ -118,38 +181,19 @@ fn rearm(secret: &mut Secret, sum: &str, failures: i64) {
     notes.insert(annotations::PLAN_REARMED.to_owned(), format!("{sum} {failures}"));
 }
 
-/// The secret with the offer beside its plan, if it says something else so far. The plan stays as it is: an agent is
-/// replaced between plans, and nothing on the node is restarted for it.
-pub fn announce(secret: &Secret, offer: &AgentOffer) -> Option<Secret> {
-    if offer.sha256.is_empty() {
-        return None;
-    }
-    let text = offer.to_text();
-    let said = secret.metadata.annotations.as_ref().and_then(|annotations| annotations.get(AGENT_OFFER));
-    if said == Some(&text) {
-        return None;
-    }
-    let mut next = secret.clone();
-    next.metadata.annotations.get_or_insert_default().insert(AGENT_OFFER.to_owned(), text);
-    Some(next)
-}
-
 fn put(secret: &mut Secret, key: &str, value: Vec<u8>) {
     secret.data.get_or_insert_default().insert(key.to_owned(), ByteString(value));
 }
 
-fn hint(secret: &Secret, runtime: Runtime) -> String {
+/// The service that a machine of these roles runs.
+fn unit(secret: &Secret, runtime: Runtime) -> &'static str {
     let is =
         |key: &str| secret.metadata.labels.as_ref().and_then(|l| l.get(key)).is_some_and(|v| v == "true");
-    let unit = runtime.unit(is(labels::ETCD_ROLE) || is(labels::CONTROL_PLANE_ROLE));
-    format!(
-        "error applying plan -- check rancher-system-agent.service and {unit}.service logs on node for more \
-         information"
-    )
+    runtime.unit(is(labels::ETCD_ROLE) || is(labels::CONTROL_PLANE_ROLE))
 }
 
-/// Writes the right values of keys that are Drover's to write.
-fn repair(secret: &mut Secret, garbage: &[Garbage]) {
+/// Writes the right values of keys that are Drover's to write; whether there were any.
+fn repair(secret: &mut Secret, garbage: &[Garbage]) -> bool {
     for Garbage { key, repair, .. } in garbage {
         let data = secret.data.get_or_insert_default();
         match repair {
@@ -158,24 +202,27 @@ fn repair(secret: &mut Secret, garbage: &[Garbage]) {
             Repair::Plan | Repair::Agent => {}
         }
     }
+    garbage.iter().any(Garbage::is_repaired)
 }
 
-/// Output of periodic instructions that the plan no longer has.
-fn prune_periodic_output(secret: &mut Secret, node: &NodeState) {
+/// Removes output of periodic instructions that the plan no longer has; whether there was any.
+fn prune_periodic_output(secret: &mut Secret, node: &NodeState) -> bool {
     let mut output = node.periodic_output.clone();
     let before = output.len();
     output.retain(|name, _| {
         node.plan.as_ref().is_some_and(|plan| plan.periodic_instructions.iter().any(|p| &p.name == name))
     });
     if output.len() == before {
-        return;
+        return false;
     }
     let bytes =
         if output.is_empty() { Vec::new() } else { gzip(&drover_plan::to_vec(&output).unwrap_or_default()) };
     put(secret, keys::APPLIED_PERIODIC_OUTPUT, bytes);
+    true
 }
 
-pub(super) fn gzip(bytes: &[u8]) -> Vec<u8> {
+/// Packs as agents do.
+pub fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
     // Writing to memory does not fail.
     if encoder.write_all(bytes).is_err() {
@@ -212,8 +259,8 @@ pub fn parse_unix_date(text: &str) -> Option<Timestamp> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::planner::node::base64_encode;
     use super::*;
+    use base64::prelude::{BASE64_STANDARD, Engine as _};
     use serde_json::json;
 
     const PLAN: &str = r#"{"instructions":[{"name":"install"}]}"#;
@@ -226,6 +273,14 @@ mod tests {
         secret.data =
             Some(pairs.iter().map(|(k, v)| (k.to_string(), ByteString(v.as_bytes().to_vec()))).collect());
         secret
+    }
+
+    fn decide(secret: &Secret, now: Timestamp) -> Upkeep {
+        upkeep(secret, &NodeState::of(secret), Runtime::K3s, &AgentOffer::default(), now)
+    }
+
+    fn edited(upkeep: Upkeep) -> Option<Secret> {
+        upkeep.edit.map(|(secret, _)| secret)
     }
 
     fn at(text: &str) -> Timestamp {
@@ -241,11 +296,11 @@ mod tests {
         let sum = checksum(PLAN.as_bytes());
         let now = at("2026-01-01T00:00:00Z");
         let before = secret(&[("plan", PLAN), ("applied-checksum", &sum)]);
-        let decision = decide(&before, Runtime::K3s, now);
-        let after = decision.secret.unwrap();
+        let decision = decide(&before, now);
+        let after = edited(decision.clone()).unwrap();
         assert_eq!(value(&after, "appliedPlan"), PLAN.as_bytes());
         assert_eq!(decision.plan_applied, Some(PlanApplied::True));
-        assert_eq!(decide(&after, Runtime::K3s, now).secret, None, "nothing more to write");
+        assert_eq!(edited(decide(&after, now)), None, "nothing more to write");
     }
 
     #[test]
@@ -253,19 +308,19 @@ mod tests {
         let sum = checksum(PLAN.as_bytes());
         let now = at("2026-01-01T00:00:00Z");
         let quiet = secret(&[("plan", PLAN), ("applied-checksum", &sum), ("appliedPlan", PLAN)]);
-        assert_eq!(decide(&quiet, Runtime::K3s, now).secret, None);
+        assert_eq!(edited(decide(&quiet, now)), None);
         let pairs = [
             ("plan", PLAN),
             ("applied-checksum", sum.as_str()),
             ("appliedPlan", PLAN),
             ("probe-statuses", r#"{"kubelet":{"healthy":true}}"#),
         ];
-        let stamped = decide(&secret(&pairs), Runtime::K3s, now).secret.unwrap();
+        let stamped = edited(decide(&secret(&pairs), now)).unwrap();
         assert_eq!(
             stamped.metadata.annotations.as_ref().unwrap()[annotations::PLAN_PROBES_PASSED],
             "2026-01-01T00:00:00Z"
         );
-        assert_eq!(decide(&stamped, Runtime::K3s, at("2026-01-02T00:00:00Z")).secret, None);
+        assert_eq!(edited(decide(&stamped, at("2026-01-02T00:00:00Z"))), None);
     }
 
     #[test]
@@ -279,11 +334,9 @@ mod tests {
             ("max-failures", "-1"),
             ("last-apply-time", "Thu Jan  1 00:00:00 UTC 2026"),
         ]);
-        let early = decide(&failed, Runtime::K3s, at("2026-01-01T00:00:59Z"));
-        assert_eq!((early.secret, early.look_again), (None, Some(at("2026-01-01T00:01:00Z"))));
-        let Some(PlanApplied::False(message)) = early.plan_applied else {
-            panic!("{early:?}", early = early.plan_applied)
-        };
+        let early = decide(&failed, at("2026-01-01T00:00:59Z"));
+        assert_eq!((early.edit.clone(), early.again), (None, Some(at("2026-01-01T00:01:00Z"))));
+        let message = early.plan_applied.unwrap().to_string();
         assert_eq!(
             message,
             "error applying plan -- check rancher-system-agent.service and k3s-agent.service logs on node for \
@@ -291,16 +344,16 @@ mod tests {
         );
         // Why is told behind the words that people search for.
         let mut told = failed.clone();
-        let why = base64_encode("cannot write /etc/x: No space left on device");
+        let why = BASE64_STANDARD.encode("cannot write /etc/x: No space left on device");
         let output = json!({"drover-agent/error": why}).to_string();
         put(&mut told, "failed-output", gzip(output.as_bytes()));
-        let told = decide(&told, Runtime::K3s, at("2026-01-01T00:00:59Z")).plan_applied;
+        let told = decide(&told, at("2026-01-01T00:00:59Z")).plan_applied;
         let with_reason = format!("{message}: cannot write /etc/x: No space left on device");
-        assert_eq!(told, Some(PlanApplied::False(with_reason)));
-        let armed = decide(&failed, Runtime::K3s, at("2026-01-01T00:01:00Z")).secret.unwrap();
+        assert_eq!(told.unwrap().to_string(), with_reason);
+        let armed = edited(decide(&failed, at("2026-01-01T00:01:00Z"))).unwrap();
         assert_eq!(value(&armed, "plan-state"), b"in-progress");
         assert_eq!(value(&armed, "failure-count"), b"2", "attempts go on counting");
-        assert_eq!(decide(&armed, Runtime::K3s, at("2026-01-01T00:01:01Z")).secret, None, "once");
+        assert_eq!(edited(decide(&armed, at("2026-01-01T00:01:01Z"))), None, "once");
     }
 
     /// The original takes its failure back a moment later: no count, and a checksum of what it has not applied.
@@ -321,9 +374,9 @@ mod tests {
         let mut counts = vec![];
         for _ in 0..5 {
             forgetful(&mut now);
-            let decision = decide(&now, Runtime::K3s, at("2027-01-01T00:00:00Z"));
-            assert!(matches!(decision.plan_applied, Some(PlanApplied::False(_))));
-            let Some(next) = decision.secret else { break };
+            let decision = decide(&now, at("2027-01-01T00:00:00Z"));
+            assert!(matches!(decision.plan_applied, Some(PlanApplied::False { .. })));
+            let Some(next) = edited(decision) else { break };
             now = next;
             counts.push(String::from_utf8_lossy(value(&now, "failure-count")).into_owned());
             assert_eq!(value(&now, "plan-state"), b"in-progress");
@@ -341,9 +394,9 @@ mod tests {
             ("failure-count", "3"),
             ("max-failures", "3"),
         ]);
-        let decision = decide(&failed, Runtime::K3s, at("2027-01-01T00:00:00Z"));
-        assert_eq!((decision.secret, decision.look_again), (None, None));
-        assert!(matches!(decision.plan_applied, Some(PlanApplied::False(_))));
+        let decision = decide(&failed, at("2027-01-01T00:00:00Z"));
+        assert_eq!((&decision.edit, decision.again), (&None, None));
+        assert!(matches!(decision.plan_applied, Some(PlanApplied::False { .. })));
     }
 
     #[test]
@@ -351,21 +404,42 @@ mod tests {
         let packed = gzip(br#"{"gone":{"name":"gone"}}"#);
         let mut with_output = secret(&[("plan", PLAN)]);
         put(&mut with_output, "applied-periodic-output", packed);
-        let after = decide(&with_output, Runtime::K3s, at("2026-01-01T00:00:00Z")).secret.unwrap();
+        let after = edited(decide(&with_output, at("2026-01-01T00:00:00Z"))).unwrap();
         assert_eq!(value(&after, "applied-periodic-output"), b"");
     }
 
     #[test]
-    fn the_agent_that_is_served_is_told_once_and_the_plan_is_left_alone() {
+    fn the_copy_of_an_applied_plan_is_stored_with_the_stamp_of_its_probes() {
+        let plan = r#"{"instructions":[{"name":"install"}],"probes":{"kubelet":{"name":"kubelet"}}}"#;
+        let sum = checksum(plan.as_bytes());
+        let now = at("2026-01-01T00:00:00Z");
+        let mut pairs = vec![("plan", plan), ("plan-state", "succeeded"), ("applied-checksum", sum.as_str())];
+        let applied = decide(&secret(&pairs), now);
+        assert_eq!((applied.edit.unwrap().1, applied.due), (vec![Reason::PlanApplied], false));
+        pairs.push(("probe-statuses", r#"{"kubelet":{"healthy":true}}"#));
+        let passed = decide(&secret(&pairs), now);
+        assert_eq!(
+            (passed.edit.unwrap().1, passed.due),
+            (vec![Reason::PlanApplied, Reason::ProbesPassed], true)
+        );
+    }
+
+    #[test]
+    fn the_offered_agent_is_announced_once_and_the_plan_is_left_alone() {
         let sum = checksum(PLAN.as_bytes());
         let before = secret(&[("plan", PLAN), ("applied-checksum", &sum), ("appliedPlan", PLAN)]);
-        assert_eq!(announce(&before, &AgentOffer::default()), None, "a server without an agent says nothing");
+        let announce = |secret: &Secret, offer: &AgentOffer| {
+            upkeep(secret, &NodeState::of(secret), Runtime::K3s, offer, at("2026-01-01T00:00:00Z"))
+        };
+        assert_eq!(announce(&before, &AgentOffer::default()).edit, None, "a server without an agent");
         let offer = AgentOffer { sha256: [("amd64".to_owned(), sum.clone())].into() };
-        let told = announce(&before, &offer).unwrap();
+        let told = announce(&before, &offer);
+        assert!(told.due);
+        let told = edited(told).unwrap();
         assert_eq!(told.data, before.data);
-        assert_eq!(announce(&told, &offer), None);
-        assert_eq!(decide(&told, Runtime::K3s, at("2026-01-01T00:00:00Z")).secret, None);
+        assert_eq!(announce(&told, &offer).edit, None);
         let other = AgentOffer { sha256: [("amd64".to_owned(), checksum(b"other"))].into() };
-        assert!(announce(&told, &other).is_some());
+        assert!(announce(&told, &other).due);
+        assert!(!announce(&secret(&[]), &offer).due, "with the first plan");
     }
 }

@@ -1,11 +1,14 @@
-//! The status of an RKEControlPlane after a pass.
+//! The status of an RKEControlPlane after a pass: of what was seen, decided, and could not be written. Pure.
 
 use crate::keys::conditions;
 use drover_api::rke::v1::{RKEControlPlaneInitializationStatus, RKEControlPlaneStatus};
+use drover_api::wait;
 use jiff::Timestamp;
 
 use super::change::Change;
-use super::pass::{Decision, End, Scope};
+use super::decide::{Decision, End};
+use super::scope::Scope;
+use super::waitrecords;
 use crate::conditions::{self as generic, FALSE, TRUE, UNKNOWN};
 
 /// `controlPlaneInitialized`.
@@ -18,8 +21,14 @@ pub fn is_true(status: &RKEControlPlaneStatus, condition: &str) -> bool {
     generic::is_true(&status.conditions, condition)
 }
 
-/// The new status. Errors are shown as well as waits, and what changed in a pass is kept even if it failed.
-pub fn after(scope: &Scope, decision: &Decision, now: Timestamp) -> RKEControlPlaneStatus {
+/// The new status. `error` is that of the write that failed, if one did: it is shown, and the specification does not count
+/// as applied.
+pub fn status(
+    scope: &Scope,
+    decision: &Decision,
+    error: Option<&str>,
+    now: Timestamp,
+) -> RKEControlPlaneStatus {
     let mut status = scope.status.clone();
     let mut set = |type_: &str, value: &str, reason: &str, message: &str| {
         generic::set(&mut status.conditions, type_, value, reason, message, now);
@@ -37,26 +46,31 @@ pub fn after(scope: &Scope, decision: &Decision, now: Timestamp) -> RKEControlPl
     if let Some(stable) = marks.stable {
         set(conditions::STABLE, if stable { TRUE } else { FALSE }, "", "");
     }
-    match &decision.end {
-        End::Ready => {
-            // Machines that cannot be judged are told of, though nothing is waited for.
+    let message = decision.message();
+    match (error, &decision.end) {
+        (Some(error), _) => {
+            set(conditions::READY, FALSE, "Error", error);
+            set(conditions::RECONCILED, FALSE, "Error", error);
+        }
+        (None, End::Error(_)) => {
+            set(conditions::READY, FALSE, "Error", &message);
+            set(conditions::RECONCILED, FALSE, "Error", &message);
+        }
+        (None, End::Ready) => {
+            // Machines that cannot be judged are named, though nothing is waited for.
             let reason = if decision.unknown.is_empty() { "" } else { "UnknownMachines" };
-            set(conditions::READY, TRUE, reason, &decision.unknown);
+            set(conditions::READY, TRUE, reason, &message);
             set(conditions::RECONCILED, TRUE, "", "");
         }
-        End::Waiting(message) => {
-            set(conditions::READY, UNKNOWN, "Waiting", message);
+        (None, End::Waiting(_)) => {
+            set(conditions::READY, UNKNOWN, "Waiting", &message);
             let applied = scope.status.applied_spec.as_deref() == Some(&scope.spec);
             if !applied {
                 let text = "RKEControlPlane has not been fully reconciled yet";
                 set(conditions::RECONCILED, UNKNOWN, "Waiting", text);
             }
         }
-        End::Error(message) => {
-            set(conditions::READY, FALSE, "Error", message);
-            set(conditions::RECONCILED, FALSE, "Error", message);
-        }
-        End::Again(_) | End::Silent => {}
+        (None, End::Again(_) | End::Silent) => {}
     }
     match (&decision.end, Change::of(scope)) {
         (End::Waiting(_), Some(change)) => {
@@ -69,7 +83,9 @@ pub fn after(scope: &Scope, decision: &Decision, now: Timestamp) -> RKEControlPl
                 now,
             );
         }
-        (End::Ready, _) => status.conditions.retain(|condition| condition.type_ != conditions::UPDATING),
+        (End::Ready, _) if error.is_none() => {
+            status.conditions.retain(|condition| condition.type_ != conditions::UPDATING)
+        }
         _ => {}
     }
     if decision.refused.is_empty() {
@@ -94,15 +110,20 @@ pub fn after(scope: &Scope, decision: &Decision, now: Timestamp) -> RKEControlPl
         status.initialization =
             Some(RKEControlPlaneInitializationStatus { control_plane_initialized: Some(initialized) });
     }
+    if error.is_some() || !matches!(decision.end, End::Again(_) | End::Silent) {
+        let waits = waitrecords::records(scope, decision, error);
+        status.waits = wait::merge(&scope.status.waits, waits, now);
+    }
     // Clients of older releases read these two.
     status.ready = is_initialized(&status);
     status.initialized = status.ready;
     status.agent_connected = scope.connected;
-    if decision.end == End::Ready {
+    let done = error.is_none();
+    if done && decision.end == End::Ready {
         status.applied_spec = Some(Box::new(scope.spec.clone()));
     }
     // A pass that only prepared the next one has said nothing of the spec yet.
-    if matches!(decision.end, End::Ready | End::Waiting(_)) {
+    if done && matches!(decision.end, End::Ready | End::Waiting(_)) {
         status.observed_generation = scope.generation;
     }
     status

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use drover_plan::{Plan, keys};
 
 use super::garbage;
-use super::node::base64_decode;
 
 /// What a condition's message has room for.
 const LIMIT: usize = 900;
@@ -33,7 +33,8 @@ pub fn reason(plan: Option<&Plan>, packed: Option<&[u8]>) -> String {
 
 fn unpack(packed: &[u8]) -> Option<BTreeMap<String, String>> {
     let outputs: BTreeMap<String, String> = garbage::unpack(packed).ok()?;
-    let plain = |text: &str| String::from_utf8_lossy(&base64_decode(text).unwrap_or_default()).into_owned();
+    let plain =
+        |text: &str| String::from_utf8_lossy(&BASE64_STANDARD.decode(text).unwrap_or_default()).into_owned();
     Some(outputs.into_iter().map(|(name, output)| (name, plain(&output))).collect())
 }
 
@@ -50,7 +51,7 @@ fn gives_away(plan: &Plan, line: &str) -> bool {
     };
     let env = plan.instructions.iter().flat_map(|instruction| &instruction.env);
     let in_file = |content: &String| {
-        let content = base64_decode(content).unwrap_or_default();
+        let content = BASE64_STANDARD.decode(content).unwrap_or_default();
         let ends = |c: char| c.is_whitespace() || "\"',".contains(c);
         String::from_utf8_lossy(&content).split(ends).any(|word| told(word, 16))
     };
@@ -91,6 +92,11 @@ fn without_times(text: &str) -> String {
     out
 }
 
+/// What happened in the fixed words, and why.
+pub fn with_reason(what: &str, why: &str) -> String {
+    if why.is_empty() { what.to_owned() } else { format!("{what}: {why}") }
+}
+
 /// One line. Of a long one beginning and end stay: what was tried first, and where it ended.
 pub fn shorten(text: &str) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -106,14 +112,13 @@ pub fn shorten(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::controlplane::planner::node::base64_encode;
-    use crate::controlplane::plansecret::gzip;
+    use crate::plansecret::upkeep::gzip;
 
     fn of(outputs: &[(&str, &str)]) -> String {
         let plan: Plan =
             drover_plan::from_slice(br#"{"instructions":[{"name":"first"},{"name":"install"}]}"#).unwrap();
         let outputs: BTreeMap<_, _> =
-            outputs.iter().map(|(name, text)| (name.to_string(), base64_encode(text))).collect();
+            outputs.iter().map(|(name, text)| (name.to_string(), BASE64_STANDARD.encode(text))).collect();
         reason(Some(&plan), Some(&gzip(&drover_plan::to_vec(&outputs).unwrap())))
     }
 
@@ -130,7 +135,8 @@ mod tests {
 
     #[test]
     fn what_the_plan_keeps_to_itself_is_not_told() {
-        let config = base64_encode("server: https://10.0.0.1:9345\ntoken: K10abcdef::server:0123456789\n");
+        let config =
+            BASE64_STANDARD.encode("server: https://10.0.0.1:9345\ntoken: K10abcdef::server:0123456789\n");
         let text = format!(
             r#"{{"files":[{{"path":"/etc/x","content":"{config}"}}],
                  "instructions":[{{"name":"install","env":["DB_PASS=hunter-number-2","DIR=/var/lib/x"]}}]}}"#
@@ -147,7 +153,7 @@ mod tests {
             ("/var/lib/x is full", format!("{exited}: /var/lib/x is full")),
         ] {
             let said = format!("{exited}\n{line}");
-            let outputs = BTreeMap::from([(keys::AGENT_REASON, base64_encode(said))]);
+            let outputs = BTreeMap::from([(keys::AGENT_REASON, BASE64_STANDARD.encode(said))]);
             assert_eq!(reason(Some(&plan), Some(&gzip(&drover_plan::to_vec(&outputs).unwrap()))), told);
         }
     }

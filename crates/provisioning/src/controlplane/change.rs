@@ -1,4 +1,4 @@
-//! A change on its way to the machines of a cluster that was done: what it is, since when, and what became of it. Pure.
+//! A change of a finished cluster on its way to the machines: what it is, since when, and how it ended. Pure.
 //!
 //! The condition `Updating` is there as long as a change is under way and says which. Comparing it with what is under way
 //! now gives every beginning an end, also where a person changes their mind in the middle.
@@ -8,7 +8,8 @@ use std::cmp::Ordering;
 use drover_api::rke::v1::GenericCondition;
 use drover_runtime::events::Note;
 
-use super::pass::{Decision, End, Scope};
+use super::decide::{Decision, End};
+use super::scope::Scope;
 use crate::conditions as generic;
 use crate::keys::conditions::UPDATING;
 
@@ -101,22 +102,22 @@ impl Change {
     }
 }
 
-/// Beginning, end and abandonment of changes. Waits and errors on the way are told elsewhere.
-pub fn notes(scope: &Scope, decision: &Decision) -> Vec<Note> {
-    let ended = match decision.end {
-        End::Ready => true,
-        End::Waiting(_) => false,
-        End::Again(_) | End::Error(_) | End::Silent => return Vec::new(),
-    };
+/// A change that begins, and one that the specification has overtaken. Told before the first write of the change; whether
+/// something begins is compared with the status, so a pass whose writes fail tells it again.
+pub fn begun(scope: &Scope, decision: &Decision) -> Vec<Note> {
+    if !matches!(decision.end, End::Ready | End::Waiting(_)) {
+        return Vec::new();
+    }
     let (before, now) = (Change::announced(scope), Change::of(scope));
-    let mut notes = Vec::new();
-    notes.extend(before.as_ref().filter(|before| now.as_ref() != Some(*before)).map(Change::superseded));
-    notes.extend(match &now {
-        Some(now) if ended => Some(now.finished(&scope.spec.kubernetes_version)),
-        Some(now) if before.as_ref() != Some(now) => Some(now.started()),
-        _ => None,
-    });
-    notes
+    let overtaken = before.as_ref().filter(|before| now.as_ref() != Some(*before)).map(Change::superseded);
+    let starts = now.as_ref().filter(|now| decision.end != End::Ready && before.as_ref() != Some(*now));
+    overtaken.into_iter().chain(starts.map(Change::started)).collect()
+}
+
+/// A change that every machine has.
+pub fn finished(scope: &Scope, decision: &Decision) -> Option<Note> {
+    let now = Change::of(scope).filter(|_| decision.end == End::Ready)?;
+    Some(now.finished(&scope.spec.kubernetes_version))
 }
 
 /// Which version comes first; what is no version comes nowhere.

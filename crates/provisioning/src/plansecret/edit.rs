@@ -1,11 +1,74 @@
-//! What a write of the planner makes of a plan secret. The secret is written whole, with the resourceVersion
-//! it was read with, because both sides own keys that the other removes.
+//! Edits of a plan secret by the server, each with its reason. The secret is written whole, with the resourceVersion that
+//! it was read with, because the server and the agent remove keys of each other.
 
-use crate::keys::annotations;
-use drover_plan::{Plan, PlanState, keys};
+use std::fmt;
+
+use drover_plan::{AGENT_OFFER, AgentOffer, Plan, PlanState, keys};
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
+use serde::Serialize;
+
+use crate::keys::annotations;
+
+/// Why the server edits a plan secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Reason {
+    /// Keys that the server writes too held unusable values.
+    KeysRepaired,
+    /// The plan has become the applied one.
+    PlanApplied,
+    /// The probes of the plan have passed for the first time.
+    ProbesPassed,
+    /// Output of periodic instructions that the plan no longer has is removed.
+    OutputPruned,
+    /// A plan that failed is tried again.
+    Retry,
+    /// The agent that the server offers is another one.
+    AgentOffer,
+    JoinUrl,
+    JoinedTo,
+    InitNodeElected,
+    InitNodeDismissed,
+    DrainStarted,
+    DrainEnded,
+    InitialPlan,
+    PlanChanged,
+    /// Only files changed that nothing is restarted for.
+    MinorChange,
+    /// The plan was overwritten or removed by someone else.
+    PlanRepaired,
+}
+
+impl Reason {
+    /// The machine gets a plan.
+    pub fn is_plan(&self) -> bool {
+        matches!(self, Self::InitialPlan | Self::PlanChanged | Self::MinorChange | Self::PlanRepaired)
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::KeysRepaired => "keys repaired",
+            Self::PlanApplied => "plan applied",
+            Self::ProbesPassed => "probes passed",
+            Self::OutputPruned => "old output removed",
+            Self::Retry => "failed plan is tried again",
+            Self::AgentOffer => "offered agent changed",
+            Self::JoinUrl => "join url known",
+            Self::JoinedTo => "joined to known",
+            Self::InitNodeElected => "elected init node",
+            Self::InitNodeDismissed => "no longer init node",
+            Self::DrainStarted => "start drain",
+            Self::DrainEnded => "end drain",
+            Self::InitialPlan => "initial plan",
+            Self::PlanChanged => "plan changed",
+            Self::MinorChange => "minor change",
+            Self::PlanRepaired => "plan repaired",
+        })
+    }
+}
 
 /// How often an agent may fail before it gives up (-1: never), and from how many failures on we call it failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,6 +153,17 @@ pub fn with_label(secret: &Secret, key: &str, value: &str) -> Secret {
         labels.insert(key.to_owned(), value.to_owned());
     }
     secret
+}
+
+/// The secret with the offer of an agent beside its plan, unless it is there. The plan stays as it is: an agent is replaced
+/// between plans, and nothing on the node is restarted for it.
+pub fn with_offer(secret: &Secret, offer: &AgentOffer) -> Option<Secret> {
+    if offer.sha256.is_empty() {
+        return None;
+    }
+    let text = offer.to_text();
+    let known = secret.metadata.annotations.as_ref().and_then(|notes| notes.get(AGENT_OFFER));
+    (known != Some(&text)).then(|| with_annotation(secret, AGENT_OFFER, &text))
 }
 
 /// Times are written in whole seconds of UTC.

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use drover_plan::{PeriodicInstructionOutput, Plan, PlanState, checksum, keys};
+use k8s_openapi::api::core::v1::Secret;
 
 use super::failure;
 use super::garbage::{Data, Garbage, Reader, Repair};
@@ -33,6 +35,12 @@ pub struct NodeState {
 }
 
 impl NodeState {
+    /// Reads a plan secret.
+    pub fn of(secret: &Secret) -> Self {
+        let empty = Data::new();
+        read(secret.data.as_ref().unwrap_or(&empty))
+    }
+
     /// Reads the data of a plan secret. Never fails: a value that cannot be used is recorded in `garbage`, and read as
     /// what it will be once it is repaired.
     pub fn from_data(data: &Data) -> Self {
@@ -57,20 +65,8 @@ impl NodeState {
     /// The file at `path` in the plan that was delivered last, decoded.
     pub fn delivered_file(&self, path: &str) -> Option<Vec<u8>> {
         let file = self.plan.as_ref()?.files.iter().find(|file| file.path == path)?;
-        base64_decode(&file.content)
+        BASE64_STANDARD.decode(&file.content).ok()
     }
-}
-
-/// Standard base64, or nothing.
-pub fn base64_decode(text: &str) -> Option<Vec<u8>> {
-    use base64::Engine as _;
-    base64::engine::general_purpose::STANDARD.decode(text).ok()
-}
-
-/// Standard base64.
-pub fn base64_encode(bytes: impl AsRef<[u8]>) -> String {
-    use base64::Engine as _;
-    base64::engine::general_purpose::STANDARD.encode(bytes)
 }
 
 fn read(data: &Data) -> NodeState {

@@ -1,0 +1,55 @@
+//! Executes a decision. Every step is guarded and may be repeated.
+
+use drover_runtime::{Error, ObjectKey};
+
+use super::decide::{Action, Decision};
+use super::scope::Scope;
+use super::{Bootstraps, events, objects};
+
+/// What stands in place of a script for a server that has registered already.
+const REGISTERED: &str = "# This machine was registered by a person; it runs no bootstrap script.\n";
+
+impl Bootstraps {
+    /// Executes the actions in order; the first failure stops.
+    pub(super) async fn apply(&self, scope: &Scope, decision: &Decision) -> Result<(), Error> {
+        for action in &decision.actions {
+            self.execute(scope, action).await?;
+            self.context.events.tell(scope.bootstrap.as_ref(), &events::done(scope, action));
+        }
+        Ok(())
+    }
+
+    async fn execute(&self, scope: &Scope, action: &Action) -> Result<(), Error> {
+        let Some(machine) = &scope.machine else { return Ok(()) };
+        let (bootstrap, owners) = (scope.bootstrap.as_ref(), &machine.owners);
+        let key = ObjectKey::of(bootstrap);
+        let name = objects::bootstrap_name(&key.name);
+        let applied = match action {
+            Action::ApplyPlanAccess => {
+                for object in objects::plan_access(bootstrap, owners) {
+                    self.writer.apply(&object).await?;
+                }
+                return Ok(());
+            }
+            Action::DeleteBootstrapSecret => {
+                return self.writer.delete("v1", "Secret", &key.sibling(&name)).await;
+            }
+            Action::CreateTokenSecret => {
+                let Some(account) = self.context.store.accounts.get(&key.sibling(&name)) else {
+                    return Ok(());
+                };
+                let uid = account.metadata.uid.as_deref().unwrap_or_default();
+                let desired = objects::token_secret(&key.namespace, &name, uid, true);
+                return self.writer.create(&desired).await.map(|_| ());
+            }
+            Action::ApplyPlanSecret => self.writer.apply(&objects::plan_secret(bootstrap, owners)).await,
+            Action::ApplyAccount => self.writer.apply(&objects::bootstrap_account(bootstrap, owners)).await,
+            Action::ApplyBootstrapSecret => {
+                let script = if machine.custom { Some(REGISTERED) } else { scope.script.as_deref() };
+                let Some(script) = script else { return Ok(()) };
+                self.writer.apply(&objects::bootstrap_secret(bootstrap, owners, script)).await
+            }
+        };
+        applied.map(|_| ())
+    }
+}

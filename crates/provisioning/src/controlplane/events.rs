@@ -1,0 +1,107 @@
+//! The events of an RKEControlPlane and its Machines: which machine starts the cluster, which gets which plan, what is waited
+//! for. Pure.
+
+use drover_api::rke::v1::RKEControlPlaneStatus;
+use drover_runtime::events::Note;
+
+use super::decide::{Action, PlanWrite};
+use super::scope::Scope;
+use super::status::{is_initialized, is_true};
+use crate::conditions as generic;
+use crate::keys::conditions;
+use crate::plansecret::Reason;
+
+/// What a pass changed in the status.
+pub fn events(scope: &Scope, next: &RKEControlPlaneStatus) -> Vec<Note> {
+    let ready = |status: &RKEControlPlaneStatus| generic::get(&status.conditions, conditions::READY).cloned();
+    let mut notes = Vec::new();
+    if let Some(now) = ready(next) {
+        let before = ready(&scope.status);
+        let news = before.is_none_or(|before| before.message != now.message);
+        match now.status.as_str() {
+            generic::TRUE if !is_true(&scope.status, conditions::READY) => {
+                notes.push(Note::normal("Ready", "Every machine is configured as the specification says"));
+            }
+            generic::UNKNOWN if news => notes.push(Note::normal("Waiting", now.message).if_it_lasts()),
+            generic::FALSE if news => notes.push(Note::warning("Error", now.message)),
+            _ => {}
+        }
+    }
+    if is_initialized(next) && !is_initialized(&scope.status) {
+        notes.push(Note::normal("ControlPlaneInitialized", "A control plane machine can be joined"));
+    }
+    notes
+}
+
+/// A write that succeeded.
+pub fn done(scope: &Scope, action: &Action) -> Vec<Note> {
+    let note = match action {
+        Action::WriteSecret(write) => {
+            return write
+                .reasons
+                .iter()
+                .filter_map(|reason| edited(scope, &write.machine, *reason))
+                .collect();
+        }
+        Action::CreateStateSecret => {
+            Note::normal("JoinTokensCreated", "Created the tokens that machines join the cluster with")
+        }
+        Action::ForceEtcdRemoval { machine, .. } => Note::warning(
+            "ForcedEtcdRemoval",
+            format!("Machine {machine} is deleted without leaving etcd first: no etcd machine would be left"),
+        ),
+        Action::Unpause => {
+            Note::normal("Unpaused", "Unpaused the Cluster: a paused cluster cannot be deleted")
+        }
+        Action::AddFinalizer | Action::SetConditions { .. } | Action::SetVersion { .. } => return vec![],
+    };
+    vec![note]
+}
+
+/// What its Machine tells of a plan secret that was written.
+pub fn written(write: &PlanWrite) -> Option<Note> {
+    let applied = write.reasons.contains(&Reason::PlanApplied);
+    applied.then(|| Note::normal("PlanApplied", "The machine has applied its plan"))
+}
+
+fn edited(scope: &Scope, machine: &str, reason: Reason) -> Option<Note> {
+    let version = &scope.spec.kubernetes_version;
+    Some(match reason {
+        Reason::InitNodeElected => Note::normal(
+            "InitNodeElected",
+            format!("Machine {machine} starts the cluster; the others join it"),
+        ),
+        Reason::InitNodeDismissed => Note::normal(
+            "InitNodeDismissed",
+            format!("Machine {machine} is no longer the one that others join"),
+        ),
+        Reason::DrainStarted => {
+            Note::normal("DrainingNode", format!("Draining Machine {machine} before its new plan"))
+        }
+        Reason::DrainEnded => {
+            Note::normal("UncordoningNode", format!("Machine {machine} has its plan and takes pods again"))
+        }
+        Reason::MinorChange => Note::normal(
+            "PlanWritten",
+            format!("Wrote files of Machine {machine} that nothing is restarted for"),
+        ),
+        Reason::PlanRepaired => Note::warning(
+            "PlanRepaired",
+            format!(
+                "Wrote the plan of Machine {machine} again: the key plan of its plan secret was overwritten or removed"
+            ),
+        ),
+        Reason::InitialPlan | Reason::PlanChanged => Note::normal(
+            "PlanWritten",
+            format!("Wrote the plan of Machine {machine} for {version}: {reason}"),
+        ),
+        Reason::KeysRepaired
+        | Reason::PlanApplied
+        | Reason::ProbesPassed
+        | Reason::OutputPruned
+        | Reason::Retry
+        | Reason::AgentOffer
+        | Reason::JoinUrl
+        | Reason::JoinedTo => return None,
+    })
+}
