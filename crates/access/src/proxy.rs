@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use drover_access_api::ManagementIds;
 use drover_api::annotations::provisioning as annotations;
 use drover_api::management::v3::Cluster;
 use drover_apiserver::identity::{Attributes, Authorizer, UserInfo};
@@ -27,6 +28,7 @@ const CLUSTERS: GroupName<'static> = GroupName { group: "management.cattle.io", 
 #[derive(Clone)]
 pub struct Proxy {
     clusters: Cache<Cluster>,
+    ids: ManagementIds,
     downstreams: Downstreams,
     authorizer: Option<Arc<dyn Authorizer>>,
 }
@@ -39,19 +41,19 @@ pub fn split_path(path: &str) -> Option<(&str, &str)> {
 }
 
 impl Proxy {
-    pub fn new(clusters: Cache<Cluster>, downstreams: Downstreams) -> Self {
-        Self { clusters, downstreams, authorizer: None }
+    pub fn new(clusters: Cache<Cluster>, ids: ManagementIds, downstreams: Downstreams) -> Self {
+        Self { clusters, ids, downstreams, authorizer: None }
     }
 
-    /// Lets in also whom `authorizer` allows every verb on the cluster's `management.cattle.io/v3` object: who may do
-    /// anything to a cluster's object may do anything to the cluster.
+    /// Also allows users to whom `authorizer` grants every verb on the cluster's `management.cattle.io/v3` object.
     pub fn authorized_by(mut self, authorizer: Arc<dyn Authorizer>) -> Self {
         self.authorizer = Some(authorizer);
         self
     }
 
     async fn is_allowed(&self, user: &UserInfo, id: &str) -> Result<bool, Status> {
-        if may_use(user, self.clusters.get(&ObjectKey::cluster(id)).as_deref()) {
+        let cluster = self.clusters.get(&ObjectKey::cluster(id));
+        if may_use(user, cluster.as_deref(), self.ids.key_of(id).as_ref()) {
             return Ok(true);
         }
         let Some(authorizer) = &self.authorizer else { return Ok(false) };
@@ -88,8 +90,8 @@ impl Proxy {
             return Err(Status::forbidden(CLUSTERS, &id, &why));
         }
         if request.headers().keys().any(is_impersonation) {
-            // Answering with the caller's own rights would be worse than not answering.
-            let why = "acting as somebody else (Impersonate-User, kubectl --as) does not reach clusters yet";
+            // Ignoring the headers would answer with the caller's own rights.
+            let why = "impersonation (Impersonate-User, kubectl --as) is not supported for clusters";
             return Err(Status::forbidden(CLUSTERS, &id, why));
         }
         let downstream = self.downstreams.get(&id).map_err(unavailable)?;
@@ -115,14 +117,12 @@ impl Proxy {
     }
 }
 
-/// Admins of the management plane, and the owner of this very cluster.
-fn may_use(user: &UserInfo, cluster: Option<&Cluster>) -> bool {
+/// Admins of the management plane, and the owner of this cluster. `key` is the provisioning Cluster behind it.
+fn may_use(user: &UserInfo, cluster: Option<&Cluster>, key: Option<&ObjectKey>) -> bool {
     if user.in_group("system:masters") {
         return true;
     }
-    let Some(cluster) = cluster else { return false };
-    let namespace = &cluster.spec.fleet_workspace_name;
-    let name = &cluster.spec.display_name;
+    let (Some(cluster), Some(ObjectKey { namespace, name })) = (cluster, key) else { return false };
     let administrated =
         cluster.metadata.annotations.as_ref().and_then(|all| all.get(annotations::ADMINISTRATED));
     administrated.is_some_and(|value| value == "true")
@@ -183,28 +183,29 @@ mod tests {
         assert_eq!(split_path("/api/v1"), None);
     }
 
-    fn cluster(namespace: &str, name: &str) -> Cluster {
+    fn cluster() -> Cluster {
         let mut cluster = Cluster::new("c-m-1", Default::default());
-        cluster.spec.display_name = name.into();
-        cluster.spec.fleet_workspace_name = namespace.into();
+        // Set by an annotation: not the namespace of the provisioning Cluster.
+        cluster.spec.fleet_workspace_name = "workspace".into();
         cluster.metadata.annotations =
             Some([(annotations::ADMINISTRATED.to_owned(), "true".to_owned())].into());
         cluster
     }
 
-    /// access#22: who may not use the cluster does not reach the tunnel.
+    /// access#22: a user without rights to the cluster does not reach the tunnel.
     #[test]
     fn access_check_22_only_admins_and_the_clusters_own_owner_may_use_it() {
-        let demo = cluster("fleet-default", "demo");
+        let (mut demo, key) = (cluster(), ObjectKey::new("fleet-default", "demo"));
         let owner = |group: &str| UserInfo { groups: vec![group.into()], ..UserInfo::default() };
-        assert!(may_use(&UserInfo::system_masters("a"), None));
-        assert!(may_use(&owner("drover:cluster-owner:fleet-default/demo"), Some(&demo)));
-        assert!(!may_use(&owner("drover:cluster-owner:fleet-default/other"), Some(&demo)));
-        assert!(!may_use(&owner("drover:cluster-owner:fleet-default/demo"), None));
-        assert!(!may_use(&UserInfo::anonymous(), Some(&demo)));
-        let mut imported = demo;
-        imported.metadata.annotations = None;
-        assert!(!may_use(&owner("drover:cluster-owner:fleet-default/demo"), Some(&imported)));
+        assert!(may_use(&UserInfo::system_masters("a"), None, None));
+        assert!(may_use(&owner("drover:cluster-owner:fleet-default/demo"), Some(&demo), Some(&key)));
+        assert!(!may_use(&owner("drover:cluster-owner:fleet-default/other"), Some(&demo), Some(&key)));
+        assert!(!may_use(&owner("drover:cluster-owner:workspace/demo"), Some(&demo), Some(&key)));
+        assert!(!may_use(&owner("drover:cluster-owner:fleet-default/demo"), None, Some(&key)));
+        assert!(!may_use(&owner("drover:cluster-owner:fleet-default/demo"), Some(&demo), None));
+        assert!(!may_use(&UserInfo::anonymous(), Some(&demo), Some(&key)));
+        demo.metadata.annotations = None;
+        assert!(!may_use(&owner("drover:cluster-owner:fleet-default/demo"), Some(&demo), Some(&key)));
     }
 
     #[test]

@@ -8,6 +8,30 @@ use sha2::{Digest, Sha256};
 /// `spec.managedBy` of the Jobs that Drover's own runner runs: every other Job controller leaves them alone.
 pub const JOB_RUNNER: &str = "drover.io/job-runner";
 
+/// Letters and digits that cannot be mistaken or form words (rancher `wrangler/pkg/randomtoken`).
+pub const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+
+/// Name (id) of the management Cluster of a provisioning Cluster: `c-m-` and eight characters of the Cluster's UID, so
+/// that a crash between creating it and noting its name cannot create a second one.
+pub fn management_cluster_name(uid: &str) -> String {
+    format!("c-m-{}", from_bytes(&Sha256::digest(uid.as_bytes()), 8))
+}
+
+/// `length` characters of [`ALPHABET`] out of random bytes; a byte that would favour some characters is replaced by
+/// further hashing.
+pub fn from_bytes(bytes: &[u8], length: usize) -> String {
+    let fair = u8::try_from(256 - 256 % ALPHABET.len()).unwrap_or(u8::MAX);
+    let mut out = String::with_capacity(length);
+    let mut block = Sha256::digest(bytes);
+    while out.len() < length {
+        for byte in block.iter().filter(|byte| **byte < fair).take(length - out.len()) {
+            out.push(ALPHABET[usize::from(*byte) % ALPHABET.len()] as char);
+        }
+        block = Sha256::digest(block);
+    }
+    out
+}
+
 /// Joins parts with `-`; a result of 64 bytes or more is cut and ends in a hash of the whole.
 pub fn safe_concat_name(parts: &[&str]) -> String {
     safe_concat_name_max(63, parts)

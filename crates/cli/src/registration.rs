@@ -65,17 +65,17 @@ impl RegistrationCommand {
         let wanted = Wanted::new(asked, self.ttl, self.limit);
         let client = self.plane.client().await?;
         let cluster = find(&client, &self.plane.namespace, &self.name).await?;
-        let id = cluster.status.map(|status| status.cluster_name).filter(|id| !id.is_empty());
-        let id = id
+        let id = cluster
+            .management_id()
             .with_context(|| format!("cluster {} is not registered yet; try again in a moment", self.name))?;
-        let token = token(&client, &id, &wanted).await?;
-        let value = value(&client, &id, &token.name_any()).await?;
+        let token = token(&client, id, &wanted).await?;
+        let value = value(&client, id, &token.name_any()).await?;
         let settings = Settings {
             server_url: setting(&client, "server-url").await?,
             cacerts: setting(&client, "cacerts").await?,
             ..Settings::default()
         };
-        note(&explained(&wanted, &token, &id));
+        note(&explained(&wanted, &token, id));
         answer(&(node_command(&settings, &value, wanted.roles) + "\n"))
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use drover_access_api::ManagementIds;
 use drover_api::capi::v1beta2 as capi;
 use drover_api::management::v3 as management;
 use drover_api::provisioning::v1 as provisioning;
@@ -28,14 +29,13 @@ const LIMIT: Duration = Duration::from_secs(30);
 pub const BY_TYPE: &str = "provisioning/type";
 /// Finds the RKEControlPlane of a management Cluster.
 pub const BY_MANAGEMENT_CLUSTER: &str = "provisioning/management-cluster";
-/// Finds the provisioning Cluster of a management Cluster.
-pub const CLUSTER_BY_MANAGEMENT: &str = "provisioning/cluster-by-management";
 
 /// One cache per kind.
 #[derive(Clone)]
 pub struct Store {
     pub caches: Caches,
     pub clusters: Cache<provisioning::Cluster>,
+    pub management_ids: ManagementIds,
     pub twins: Cache<management::Cluster>,
     pub tokens: Cache<management::ClusterRegistrationToken>,
     pub drivers: Cache<management::NodeDriver>,
@@ -66,6 +66,7 @@ impl Store {
     pub fn new(caches: &Caches) -> Self {
         let store = Self {
             clusters: caches.all(),
+            management_ids: ManagementIds::new(caches.all()),
             twins: caches.all(),
             tokens: caches.all(),
             drivers: caches.all(),
@@ -102,10 +103,6 @@ impl Store {
         store.accounts.index_by_label(labels::MACHINE_NAME);
         store.secrets.index_by_label(labels::SERVICE_ACCOUNT_NAME);
         store.pods.index_by_owner();
-        store.clusters.index(CLUSTER_BY_MANAGEMENT, |cluster| {
-            let names = cluster.status.iter().map(|status| status.cluster_name.clone());
-            names.filter(|name| !name.is_empty()).collect()
-        });
         store.control_planes.index(BY_MANAGEMENT_CLUSTER, |control_plane| {
             vec![control_plane.spec.management_cluster_name.clone()]
         });

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use drover_access::Downstreams;
 use drover_access::downstream::Downstream as Reached;
+use drover_access_api::ManagementIds;
 use drover_access::registration::{CREDENTIAL_NAMESPACE, CREDENTIAL_PREFIX};
 use drover_api::conditions::cattle::CONNECTED;
 use drover_api::management::v3 as management;
@@ -36,6 +37,7 @@ pub struct Clusters {
 struct Inner {
     downstreams: Downstreams,
     twins: Cache<management::Cluster>,
+    ids: ManagementIds,
     clusters: Cache<provisioning::Cluster>,
     connected: Mutex<HashMap<String, Connection>>,
     listeners: Mutex<Vec<Listener>>,
@@ -66,6 +68,7 @@ impl Clusters {
         downstreams: Downstreams,
         twins: Cache<management::Cluster>,
         secrets: &Cache<Secret>,
+        ids: ManagementIds,
         clusters: Cache<provisioning::Cluster>,
         stop: CancellationToken,
     ) -> Self {
@@ -73,6 +76,7 @@ impl Clusters {
         let inner = Inner {
             downstreams,
             twins: twins.clone(),
+            ids,
             clusters,
             connected: Mutex::default(),
             listeners: Mutex::default(),
@@ -188,17 +192,6 @@ impl Clusters {
     fn client(&self, id: &str) -> Result<Client, DownstreamError> {
         let downstream = self.inner.downstreams.get(id);
         downstream.map(|d| d.client()).map_err(|_| DownstreamError::Disconnected(id.to_owned()))
-    }
-
-    /// The management id of a CAPI cluster: it has the name of its provisioning Cluster.
-    fn id_of(&self, cluster: &ObjectKey) -> Option<String> {
-        let cluster = self.inner.clusters.get(cluster)?;
-        cluster.status.as_ref().map(|status| status.cluster_name.clone()).filter(|name| !name.is_empty())
-    }
-
-    fn key_of(&self, id: &str) -> Option<ObjectKey> {
-        let twin = self.inner.twins.get(&ObjectKey::cluster(id))?;
-        Some(ObjectKey::new(&twin.spec.fleet_workspace_name, &twin.spec.display_name))
     }
 }
 
@@ -328,7 +321,7 @@ impl Downstream for Clusters {
 impl Workload for Clusters {
     fn cluster(&self, cluster: &ObjectKey) -> Result<Arc<dyn WorkloadCluster>, Disconnected> {
         let id =
-            self.id_of(cluster).ok_or_else(|| format!("cluster {cluster} has no management cluster yet"))?;
+            self.inner.ids.id_of(cluster).ok_or_else(|| format!("cluster {cluster} has no management cluster yet"))?;
         // Whoever says so gives it the time that it needs to come back.
         let expected = self.inner.twins.get(&ObjectKey::cluster(&id)).is_some_and(|twin| is_connected(&twin));
         let away = |why| Disconnected { why, expected };
@@ -350,7 +343,7 @@ impl Workload for Clusters {
     fn on_change(&self, listener: Box<dyn Fn(&WorkloadChange) + Send + Sync>) {
         let clusters = self.clone();
         self.listen(Box::new(move |id, node| {
-            if let Some(cluster) = clusters.key_of(id) {
+            if let Some(cluster) = clusters.inner.ids.key_of(id) {
                 let provider_id = node.and_then(|node| node.spec.as_ref()?.provider_id.clone());
                 listener(&WorkloadChange { cluster, provider_id });
             }

@@ -39,11 +39,11 @@ impl Machines for ProvisionedMachines {
 
     /// On the object that people look at: the provisioning Cluster, or the management Cluster where there is none.
     fn tell(&self, cluster: &str, note: &Note) {
-        let Some(twin) = self.0.store.twins.get(&ObjectKey::cluster(cluster)) else { return };
-        let key = ObjectKey::new(&twin.spec.fleet_workspace_name, &twin.spec.display_name);
-        match self.0.store.clusters.get(&key) {
-            Some(provisioned) => self.0.events.tell(provisioned.as_ref(), [note]),
-            None => self.0.events.tell(twin.as_ref(), [note]),
+        let store = &self.0.store;
+        if let Some(provisioned) = store.management_ids.cluster_of(cluster) {
+            self.0.events.tell(provisioned.as_ref(), [note]);
+        } else if let Some(twin) = store.twins.get(&ObjectKey::cluster(cluster)) {
+            self.0.events.tell(twin.as_ref(), [note]);
         }
     }
 }

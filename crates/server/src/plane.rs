@@ -14,6 +14,7 @@ use drover_access::gate::Gate;
 use drover_access::proxy::Proxy;
 use drover_access::registration::Registrar;
 use drover_access::tokens::{KubeconfigAuthenticator, Tokens};
+use drover_access_api::ManagementIds;
 use drover_apiserver::UserInfo;
 use drover_apiserver::auth::pki::{Pki, ServingCertificate, server_config};
 use drover_apiserver::controllers::ControllerOptions;
@@ -179,8 +180,15 @@ impl Plane {
         }
         let tunnels = Registry::default();
         let downstreams = Downstreams::new(twins.clone(), secrets.clone(), tunnels.clone());
-        let clusters =
-            Clusters::new(downstreams.clone(), twins.clone(), &secrets, caches.all(), controllers.clone());
+        let ids = ManagementIds::new(caches.all());
+        let clusters = Clusters::new(
+            downstreams.clone(),
+            twins.clone(),
+            &secrets,
+            ids.clone(),
+            caches.all(),
+            controllers.clone(),
+        );
         let provisioning = Provisioning::new(ProvisioningOptions {
             caches: caches.clone(),
             clock: clock.clone(),
@@ -192,7 +200,7 @@ impl Plane {
             install_script: install_script.clone(),
         });
         let current = provisioning.context().settings.clone();
-        let mut proxy = Proxy::new(twins.clone(), downstreams.clone());
+        let mut proxy = Proxy::new(twins.clone(), ids, downstreams.clone());
         if let Backend::External(external) = &backend {
             proxy = proxy.authorized_by(Arc::new(Authorized(external.clone())));
         }

@@ -1,33 +1,10 @@
 //! Names and random-looking words, derived so that a restart finds them again.
 
+pub use drover_api::names::{ALPHABET, from_bytes, management_cluster_name};
 use sha2::{Digest, Sha256};
-
-/// Letters and digits that cannot be mistaken or form words (rancher `wrangler/pkg/randomtoken`).
-pub const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
 /// Length of a token.
 pub const TOKEN_LENGTH: usize = 54;
-
-/// Name of the management twin: `c-m-` and eight characters of the Cluster's UID, so that a crash between
-/// making the twin and noting its name cannot make a second one.
-pub fn management_cluster_name(uid: &str) -> String {
-    format!("c-m-{}", from_bytes(&Sha256::digest(uid.as_bytes()), 8))
-}
-
-/// `length` characters of the alphabet out of random bytes; a byte that would favour some characters is
-/// stretched by hashing.
-pub fn from_bytes(bytes: &[u8], length: usize) -> String {
-    let fair = u8::try_from(256 - 256 % ALPHABET.len()).unwrap_or(u8::MAX);
-    let mut out = String::with_capacity(length);
-    let mut block = Sha256::digest(bytes);
-    while out.len() < length {
-        for byte in block.iter().filter(|byte| **byte < fair).take(length - out.len()) {
-            out.push(ALPHABET[usize::from(*byte) % ALPHABET.len()] as char);
-        }
-        block = Sha256::digest(block);
-    }
-    out
-}
 
 /// A fresh token out of 32 random bytes.
 pub fn token(random: [u8; 32]) -> String {

@@ -11,7 +11,7 @@ use kube::api::ObjectMeta;
 
 use crate::bootstrap::objects::plan_name;
 use crate::keys::labels;
-use crate::store::{CLUSTER_BY_MANAGEMENT, Store};
+use crate::store::Store;
 
 /// How the API names a ServiceAccount; its namespace and name follow.
 const ACCOUNT_PREFIX: &str = "system:serviceaccount:";
@@ -49,8 +49,7 @@ fn owner<'a>(meta: &'a ObjectMeta, group: &str, kind: &str) -> Option<(&'a str, 
 /// The management Cluster (its id) that a Machine belongs to.
 pub fn management_of(store: &Store, machine: &Machine) -> Option<String> {
     let key = ObjectKey::new(machine.namespace()?, &machine.spec.cluster_name);
-    let cluster = store.clusters.get(&key)?;
-    cluster.status.as_ref().map(|status| status.cluster_name.clone()).filter(|name| !name.is_empty())
+    store.management_ids.id_of(&key)
 }
 
 /// Whether a Machine serves its cluster's API or its etcd. What its Machine object says counts, because the machine can
@@ -71,16 +70,12 @@ pub fn reported_authorities(store: &Store, management: &str) -> Vec<Vec<u8>> {
         let secret = store.secrets.get(&key)?;
         Some(secret.data.as_ref()?.get(keys::CLUSTER_CA)?.0.clone())
     };
-    let clusters = store.clusters.by_index(CLUSTER_BY_MANAGEMENT, management);
-    let mut found: Vec<Vec<u8>> = clusters
+    let Some(key) = store.management_ids.key_of(management) else { return vec![] };
+    let machines = store.machines.by_label(labels::capi::CLUSTER_NAME, &key.namespace, &key.name);
+    let mut found: Vec<Vec<u8>> = machines
         .iter()
-        .filter_map(|cluster| {
-            let namespace = cluster.namespace()?;
-            Some(store.machines.by_label(labels::capi::CLUSTER_NAME, &namespace, &cluster.name_any()))
-        })
-        .flatten()
         .filter(|machine| has_role(machine, labels::CONTROL_PLANE_ROLE))
-        .filter_map(|machine| of_machine(&machine))
+        .filter_map(|machine| of_machine(machine))
         .collect();
     found.sort();
     found.dedup();

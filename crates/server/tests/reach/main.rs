@@ -292,6 +292,24 @@ async fn access_check_30_34_the_kubeconfig_works_until_the_cluster_is_deleted() 
     world.stop().await;
 }
 
+/// The management Cluster then says it is in the workspace, and the Cluster is in its namespace.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_kubeconfig_of_a_cluster_with_a_workspace_annotation_works() {
+    let (world, cluster) = (World::start().await, Downstream::start().await);
+    let annotations = json!({"provisioning.cattle.io/fleet-workspace-name": "somewhere-else"});
+    let (id, token) = world.make_cluster_with("demo", annotations).await;
+    let agent = world.agent(&token, &cluster.params().await, Arc::new(Dialer::default())).await.unwrap();
+    world.is_connected(&id).await;
+    let twin = world.get("management.cattle.io/v3", "Cluster", "", &id).await.unwrap();
+    assert_eq!(twin["spec"]["fleetWorkspaceName"], "somewhere-else");
+    let owner = client(&world.kubeconfig("demo", "value").await).await;
+    assert!(namespaces(&owner).await.unwrap() > 0);
+    // Its Nodes are found, too.
+    node_is_found(&world, &cluster, "custom-a").await;
+    agent.abort();
+    world.stop().await;
+}
+
 async fn node_is_found(world: &World, cluster: &Downstream, name: &str) {
     world.make_machine("demo", name, &["worker"]).await;
     let node = serde_json::from_value(json!({

@@ -100,8 +100,14 @@ impl World {
 
     /// A cluster for servers that people bring: its id, and the token that its agents present.
     pub(crate) async fn make_cluster(&self, name: &str) -> (String, String) {
+        self.make_cluster_with(name, json!({})).await
+    }
+
+    /// The same with annotations.
+    pub(crate) async fn make_cluster_with(&self, name: &str, annotations: Value) -> (String, String) {
         let cluster = json!({
-            "apiVersion": "provisioning.cattle.io/v1", "kind": "Cluster", "metadata": {"name": name},
+            "apiVersion": "provisioning.cattle.io/v1", "kind": "Cluster",
+            "metadata": {"name": name, "annotations": annotations},
             "spec": {"kubernetesVersion": "v1.34.1+k3s1", "rkeConfig": {}},
         });
         let clusters = self.api("provisioning.cattle.io/v1", "Cluster", "default");

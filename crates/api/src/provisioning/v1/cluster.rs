@@ -123,6 +123,13 @@ pub struct ClusterStatus {
     pub waits: Vec<Wait>,
 }
 
+impl Cluster {
+    /// Name (id) of its management Cluster, once it is noted.
+    pub fn management_id(&self) -> Option<&str> {
+        self.status.as_ref().map(|status| status.cluster_name.as_str()).filter(|id| !id.is_empty())
+    }
+}
+
 /// An existing CAPI Cluster.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
