@@ -24,7 +24,7 @@ where
 {
     let mut request: Request<()> = uri.into_client_request()?;
     request.headers_mut().extend(headers);
-    let handshake = tokio_tungstenite::client_async(request, io);
+    let handshake = tokio_tungstenite::client_async_with_config(request, io, Some(session::socket_config()));
     let socket = match tokio::time::timeout(session::HANDSHAKE_LIMIT, handshake).await {
         Err(_) => return Err(Error::Silent),
         Ok(Ok((socket, _))) => socket,

@@ -126,7 +126,8 @@ pub async fn open<S>(io: S) -> (Session, impl Future<Output = Error> + Send + us
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    let socket = WebSocketStream::from_raw_socket(io, SocketRole::Server, None).await;
+    let socket =
+        WebSocketStream::from_raw_socket(io, SocketRole::Server, Some(session::socket_config())).await;
     session::start(socket, Role::Server, Arc::new(RefuseAll))
 }
 

@@ -18,6 +18,7 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{self, Message};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -30,6 +31,9 @@ use crate::stream::{self, Handle, Received, TunnelStream};
 pub const READ_DEADLINE: Duration = Duration::from_secs(60);
 /// A server that does not answer the upgrade within this is no server.
 pub const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
+/// A WebSocket allocates its read buffer at once and clears it before every read. The default of 128 KiB would be most of
+/// what an idle tunnel costs; larger frames are read as well.
+const SOCKET_BUFFER: usize = 8 << 10;
 const PING_PERIOD: Duration = Duration::from_secs(5);
 const DIAL_LIMIT: Duration = Duration::from_secs(60);
 /// Frames waiting for the socket. Small, so that a ping or a short answer is never far behind.
@@ -37,6 +41,11 @@ const QUEUE: usize = 16;
 /// Short answers waiting for the socket. Far more than all connections of a busy tunnel can owe at once: a peer that
 /// asks for so many and reads none of them is ended, before it costs the others their memory.
 const CONTROL_QUEUE: usize = 65_536;
+
+/// How both ends read and write their WebSocket.
+pub(crate) fn socket_config() -> WebSocketConfig {
+    WebSocketConfig::default().read_buffer_size(SOCKET_BUFFER).write_buffer_size(SOCKET_BUFFER)
+}
 
 /// A byte stream that a dial opened.
 pub trait Io: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
