@@ -61,7 +61,7 @@ impl ClusterHandle {
         &self.client
     }
 
-    /// The live copy of the Nodes. Their `status.images` is not kept.
+    /// The live copy of the Nodes, without their `status.images`.
     pub fn nodes(&self) -> &Cache<Node> {
         &self.nodes
     }

@@ -39,7 +39,9 @@ impl ManagementIds {
     pub fn cluster_of(&self, id: &str) -> Option<Arc<Cluster>> {
         let mut claims = self.clusters.by_index(BY_ID, id);
         if claims.len() > 1 {
-            claims.retain(|cluster| management_cluster_name(cluster.metadata.uid.as_deref().unwrap_or("")) == id);
+            claims.retain(|cluster| {
+                management_cluster_name(cluster.metadata.uid.as_deref().unwrap_or("")) == id
+            });
         }
         claims.pop()
     }

@@ -4,7 +4,8 @@
 //! * [`gate`]: who may open the tunnel of a cluster, and when its session is dialled by others.
 //! * [`authority`]: the authority that a registration names, against those that machines reported; pure.
 //! * [`machines`]: what this crate asks about the machines of a cluster; the server answers.
-//! * [`downstream`]: HTTP to a cluster's API through its tunnel; the only way there is.
+//! * [`downstream`]: HTTP to a cluster's API through its tunnel.
+//! * [`clusters`]: all clusters as controllers use them, through tunnels and by kubeconfigs.
 //! * [`connected`]: the `Connected` condition, from real answers.
 //! * [`proxy`][]: `/k8s/clusters/<id>/…`.
 //! * [`hop`]: headers and upgrades, as every proxy treats them.
@@ -14,6 +15,7 @@
 //! provisioned, nor which sockets the server listens on. Start reading at [`downstream`].
 
 pub mod authority;
+pub mod clusters;
 pub mod connected;
 pub mod downstream;
 pub mod gate;

@@ -2,7 +2,8 @@
 //!
 //! Each controller is a folder: `scope` is everything a pass knows, `observe` gathers it from caches, `decide` says
 //! what should be (pure, with time and names as inputs), `apply` writes it, `status` reports (pure). Providers are
-//! known only by their contract ([`contract`], [`external`]); managed clusters only through [`workload::Workload`].
+//! known only by their contract ([`contract`], [`external`]); managed clusters only through
+//! [`ClusterAccess`](drover_access_api::ClusterAccess).
 //! Defaults and validation are in [`admission`], for API servers, webhooks and the controllers themselves; what is
 //! waited for, with its texts, is in [`waits`].
 //!
@@ -28,6 +29,5 @@ pub mod manager;
 pub mod meta;
 pub mod version;
 pub mod waits;
-pub mod workload;
 
 pub use manager::run;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use drover_access_api::ClusterAccess;
 use drover_api::capi::v1beta2::{Cluster, Machine, MachineDeployment, MachineSet};
 use drover_api::labels::capi as labels;
 use drover_runtime::{Cache, Caches, Clock};
@@ -15,7 +16,6 @@ use crate::machine::MachineController;
 use crate::machinedeployment::MachineDeploymentController;
 use crate::machinehealthcheck::MachineHealthCheckController;
 use crate::machineset::MachineSetController;
-use crate::workload::Workload;
 
 /// The live copies that the core controllers share.
 #[derive(Clone)]
@@ -61,7 +61,7 @@ impl CoreCaches {
 /// Runs the core controllers until `stop`.
 pub async fn run(
     caches: Caches,
-    workload: Arc<dyn Workload>,
+    clusters: Arc<dyn ClusterAccess>,
     clock: Arc<dyn Clock>,
     stop: CancellationToken,
 ) {
@@ -82,7 +82,7 @@ pub async fn run(
         client.clone(),
         core.clone(),
         externals.clone(),
-        workload.clone(),
+        clusters.clone(),
         clock.clone(),
     );
     let set =
@@ -94,7 +94,7 @@ pub async fn run(
         clock.clone(),
     );
     let check = MachineHealthCheckController::controller(client.clone(), checks, clock.clone());
-    let cluster = ClusterController::controller(client, core, externals, workload, clock);
+    let cluster = ClusterController::controller(client, core, externals, clusters, clock);
     join_all([
         machine.run(stop.clone()).boxed(),
         set.run(stop.clone()).boxed(),

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use drover_access_api::ClusterAccess;
 use drover_runtime::events::Recorder;
 use drover_runtime::{Caches, Clock, Next, ObjectKey};
 use jiff::Timestamp;
 
 use crate::controlplane::planner::releases::Releases;
-use crate::downstream::Downstream;
 use crate::init::names;
 use crate::keys::conditions;
 use crate::machine::schema::Drivers;
@@ -38,7 +38,7 @@ pub struct Options {
     /// What the server was started with; Setting objects may say otherwise.
     pub settings: Settings,
     pub releases: Releases,
-    pub downstream: Arc<dyn Downstream>,
+    pub downstream: Arc<dyn ClusterAccess>,
     pub drivers: Arc<dyn Drivers>,
     /// The agent's install script.
     pub install_script: String,
@@ -52,7 +52,7 @@ pub struct Context {
     pub random: Arc<dyn Random>,
     pub settings: CurrentSettings,
     pub releases: Arc<Releases>,
-    pub downstream: Arc<dyn Downstream>,
+    pub downstream: Arc<dyn ClusterAccess>,
     pub drivers: Arc<dyn Drivers>,
     pub install_script: Arc<str>,
     pub events: Recorder,

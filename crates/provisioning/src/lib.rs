@@ -11,7 +11,7 @@
 //!
 //! In each, `decide` is pure (no client, no clock, no randomness) and its controller is thin. This crate must
 //! not know how the API is served, how a tunnel works or what a driver does: downstream clusters are reached
-//! only through [`downstream::Downstream`], servers are made only by Jobs. Start reading at
+//! only through [`ClusterAccess`](drover_access_api::ClusterAccess), servers are made only by Jobs. Start reading at
 //! [`controlplane::decide`], the core; [`controllers`] wires everything together.
 
 pub mod admission;
@@ -22,7 +22,6 @@ pub mod context;
 pub mod controllers;
 pub mod controlplane;
 pub mod digest;
-pub mod downstream;
 pub mod init;
 pub mod keys;
 pub mod machine;

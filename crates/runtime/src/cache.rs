@@ -70,6 +70,8 @@ struct Inner<K> {
     revision: watch::Sender<u64>,
     /// Where the controllers that it feeds are counted.
     metrics: Option<Metrics>,
+    /// Removes what is not kept of an object.
+    trim: fn(&mut K),
 }
 
 struct Objects<K> {
@@ -83,7 +85,7 @@ struct Index<K> {
 }
 
 impl<K: Cached> Cache<K> {
-    fn empty(metrics: Option<Metrics>) -> Self {
+    fn empty(metrics: Option<Metrics>, trim: fn(&mut K)) -> Self {
         let objects = Objects { by_key: HashMap::new(), indexes: HashMap::new() };
         Self {
             inner: Arc::new(Inner {
@@ -91,13 +93,14 @@ impl<K: Cached> Cache<K> {
                 subscribers: Mutex::new(vec![]),
                 revision: watch::Sender::new(0),
                 metrics,
+                trim,
             }),
         }
     }
 
     /// A cache with fixed content, for tests of code that reads caches.
     pub fn fixed(objects: impl IntoIterator<Item = K>) -> Self {
-        let cache = Self::empty(None);
+        let cache = Self::empty(None, |_| {});
         cache.replace(objects.into_iter().collect());
         cache
     }
@@ -207,6 +210,7 @@ impl<K: Cached> Cache<K> {
 
     fn upsert(&self, mut object: K) {
         trim_managed_fields(&mut object);
+        (self.inner.trim)(&mut object);
         let key = ObjectKey::of(&object);
         let object = Arc::new(object);
         // Held over both steps, so that a new subscriber misses nothing and sees nothing twice out of order.
@@ -405,13 +409,25 @@ impl Caches {
     {
         let kind = K::DynamicType::default();
         let resource = format!("{}/{}", K::api_version(&kind), K::plural(&kind));
-        self.start(resource, selector, |client| Api::all_with(client, &K::DynamicType::default()))
+        let api = |client| Api::all_with(client, &K::DynamicType::default());
+        self.start(resource, selector, |_| {}, api)
+    }
+
+    /// The cache of all objects of a kind, without what `trim` removes from each. The first caller's `trim` counts.
+    pub fn trimmed<K: Cached>(&self, trim: fn(&mut K)) -> Cache<K>
+    where
+        K::DynamicType: Default,
+    {
+        let kind = K::DynamicType::default();
+        let resource = format!("{}/{}", K::api_version(&kind), K::plural(&kind));
+        let api = |client| Api::all_with(client, &K::DynamicType::default());
+        self.start(resource, Selector::default(), trim, api)
     }
 
     /// The cache of a kind that exists only at run time. Ask for it once its CRD is Established.
     pub fn dynamic(&self, resource: &ApiResource) -> Cache<kube::api::DynamicObject> {
         let name = format!("{}/{}", resource.api_version, resource.plural);
-        self.start(name, Selector::default(), |client| Api::all_with(client, resource))
+        self.start(name, Selector::default(), |_| {}, |client| Api::all_with(client, resource))
     }
 
     /// Ends the cache of a run-time kind, for instance because its CRD is gone.
@@ -437,6 +453,7 @@ impl Caches {
         &self,
         resource: String,
         selector: Selector,
+        trim: fn(&mut K),
         api: impl FnOnce(Client) -> Api<K>,
     ) -> Cache<K> {
         let id = CacheId { type_: TypeId::of::<K>(), resource, selector };
@@ -449,7 +466,7 @@ impl Caches {
             field_selector: id.selector.fields.clone(),
             ..watcher::Config::default()
         };
-        let cache = Cache::<K>::empty(self.metrics.clone());
+        let cache = Cache::<K>::empty(self.metrics.clone(), trim);
         let stop = self.stop.child_token();
         let follow = cache.clone().follow(api(self.client.clone()), config, stop.clone());
         self.tasks.spawn(vital(follow, self.stop.clone()));
@@ -575,6 +592,18 @@ mod tests {
         cache.replace(vec![owned("d", 5, &["x"])]);
         assert_eq!(names(&cache.by_index("owner", "x")), ["d"]);
         assert!(cache.by_index("owner", "y").is_empty() && cache.by_index("other", "x").is_empty());
+    }
+
+    #[test]
+    fn what_is_trimmed_is_not_kept() {
+        let cache = Cache::<ConfigMap>::empty(None, |map| map.data = None);
+        let mut object = config_map("a", 1, "one");
+        object.data = Some([("large".to_owned(), "x".repeat(1000))].into());
+        cache.upsert(object.clone());
+        object.metadata.resource_version = Some("2".into());
+        cache.replace(vec![object]);
+        let kept = &cache.list()[0];
+        assert_eq!((&kept.data, kept.metadata.resource_version.as_deref()), (&None, Some("2")));
     }
 
     #[test]

@@ -7,7 +7,6 @@
 //! * [`front`]: answers requests, each by the route of its path ([`routes`]).
 //! * `connections`: the limits of connections to the port follow the settings.
 //! * `download`: files that machines download.
-//! * [`clusters`]: downstream clusters as the controllers see them, over the tunnel.
 //! * [`admission`]: defaults and validation inside the embedded API.
 //! * `certificate`: the port's certificate follows the settings.
 //! * `machines`: what provisioning knows of the machines that open tunnels.
@@ -21,7 +20,6 @@
 pub mod admission;
 pub mod backend;
 mod certificate;
-pub mod clusters;
 mod connections;
 pub mod datadir;
 mod download;

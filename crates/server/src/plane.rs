@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use drover_access::Downstreams;
+use drover_access::clusters::{ClusterConnections, Sources};
 use drover_access::connected::Connectivity;
 use drover_access::gate::Gate;
 use drover_access::proxy::Proxy;
@@ -39,7 +40,6 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::backend::{Backend, Backing};
-use crate::clusters::Clusters;
 use crate::external::reviews::Authorized;
 use crate::front::{Asset, Front, Parts};
 use crate::machines::ProvisionedMachines;
@@ -67,7 +67,8 @@ pub struct PlaneOptions {
     pub assets: BTreeMap<String, Asset>,
     /// Installer images below `/v2/`.
     pub images: drover_registry::Registry,
-    /// How long clusters that were connected to the server before this one count as that, without a tunnel.
+    /// How long clusters that were connected count as that: those of the server before this one without a tunnel, those
+    /// with a kubeconfig without an answer.
     pub patience: Duration,
 }
 
@@ -181,14 +182,16 @@ impl Plane {
         let tunnels = Registry::default();
         let downstreams = Downstreams::new(twins.clone(), secrets.clone(), tunnels.clone());
         let ids = ManagementIds::new(caches.all());
-        let clusters = Clusters::new(
-            downstreams.clone(),
-            twins.clone(),
-            &secrets,
-            ids.clone(),
-            caches.all(),
-            controllers.clone(),
-        );
+        let sources = Sources {
+            downstreams: downstreams.clone(),
+            ids: ids.clone(),
+            twins: twins.clone(),
+            provisioned: caches.all(),
+            clusters: caches.all(),
+            secrets: secrets.clone(),
+            patience,
+        };
+        let clusters = ClusterConnections::new(sources, controllers.clone());
         let provisioning = Provisioning::new(ProvisioningOptions {
             caches: caches.clone(),
             clock: clock.clone(),

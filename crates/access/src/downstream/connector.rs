@@ -12,6 +12,7 @@ use http::Uri;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::TokioIo;
+use rustls::client::Resumption;
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, ServerName};
@@ -54,6 +55,8 @@ impl TunnelConnector {
             .map_err(|e| e.to_string())?
             .with_root_certificates(roots)
             .with_no_client_auth();
+        // Room for one server instead of 32.
+        config.resumption = Resumption::in_memory_sessions(8);
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(Self { way, tls: TlsConnector::from(Arc::new(config)) })
     }

@@ -12,6 +12,7 @@ mod observe;
 
 use std::sync::Arc;
 
+use drover_access_api::ClusterAccess;
 use drover_api::capi::v1beta2::{Cluster, ContractVersionedObjectReference};
 use drover_api::labels::capi as labels;
 use drover_runtime::apply::Applier;
@@ -23,14 +24,13 @@ use crate::external::{Externals, INDEX, index_values};
 use crate::manager::CoreCaches;
 use crate::manager::shell::{self, Refers};
 use crate::meta;
-use crate::workload::Workload;
 
 /// Reconciles Clusters.
 pub struct ClusterController {
     caches: CoreCaches,
     client: Client,
     externals: Externals,
-    workload: Arc<dyn Workload>,
+    access: Arc<dyn ClusterAccess>,
     clock: Arc<dyn Clock>,
     events: Recorder,
     spec: Applier,
@@ -43,7 +43,7 @@ impl ClusterController {
         client: Client,
         caches: CoreCaches,
         externals: Externals,
-        workload: Arc<dyn Workload>,
+        access: Arc<dyn ClusterAccess>,
         clock: Arc<dyn Clock>,
     ) -> Controller<Self> {
         caches.clusters.index(INDEX, |cluster: &Cluster| {
@@ -56,7 +56,7 @@ impl ClusterController {
             caches: caches.clone(),
             client,
             externals: externals.clone(),
-            workload: workload.clone(),
+            access: access.clone(),
             clock,
         });
         let queue = controller.queue();
@@ -65,9 +65,9 @@ impl ClusterController {
             clusters.by_index(INDEX, value).iter().for_each(|cluster| queue.add(ObjectKey::of(&**cluster)));
         });
         let queue = controller.queue();
-        workload.on_change(Box::new(move |change| {
-            // Nodes are the Machines' business; the connection is ours.
-            if change.provider_id.is_none() {
+        access.on_change(Box::new(move |change| {
+            // Changes of Nodes concern the Machines.
+            if change.node.is_none() {
                 queue.add(change.cluster.clone());
             }
         }));

@@ -23,7 +23,7 @@ impl ClusterController {
             ),
             sets: self.caches.machine_sets.by_label(labels::CLUSTER_NAME, &namespace, &key.name),
             machines: self.caches.machines.by_label(labels::CLUSTER_NAME, &namespace, &key.name),
-            disconnected: self.workload.cluster(&key).err(),
+            disconnected: self.access.cluster(&key).err(),
         }
     }
 }

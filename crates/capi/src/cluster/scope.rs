@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use drover_access_api::Disconnected;
 use drover_api::capi::v1beta2::{Cluster, Machine, MachineDeployment, MachineSet};
 use drover_api::finalizers;
 use drover_api::labels::capi as labels;
@@ -9,7 +10,6 @@ use kube::ResourceExt;
 
 use crate::external::External;
 use crate::meta;
-use crate::workload::Disconnected;
 
 /// A Cluster and what surrounds it.
 #[derive(Clone, Debug, Default)]

@@ -105,7 +105,7 @@ fn remote_connection(scope: &Scope) -> Condition {
         (None, _) => new(type_, TRUE, reasons::PROBE_SUCCEEDED, ""),
         (Some(lost), Some(known)) if lost.expected => known.clone(),
         (Some(lost), _) => {
-            new(type_, FALSE, reasons::PROBE_FAILED, Hold::Disconnected(lost.why.clone()).to_string())
+            new(type_, FALSE, reasons::PROBE_FAILED, Hold::Disconnected(lost.why.to_string()).to_string())
         }
     }
 }

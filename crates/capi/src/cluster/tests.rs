@@ -1,5 +1,6 @@
 use std::sync::Arc;
 
+use drover_access_api::{Disconnected, Why};
 use drover_api::capi::v1beta2::Cluster;
 use drover_api::conditions::types;
 use drover_runtime::conditions::{get, is_true};
@@ -12,7 +13,6 @@ use super::status::status;
 use crate::contract::ResolveError;
 use crate::external::External;
 use crate::fixtures::{at, cluster, deployment, found, machine, not_found, set};
-use crate::workload::Disconnected;
 
 fn scope(over: Value) -> Scope {
     let cluster: Arc<Cluster> = cluster(over);
@@ -173,14 +173,11 @@ fn capi_check_25_a_paused_cluster_does_nothing_even_when_deleted() {
 #[test]
 fn a_cluster_that_cannot_be_reached_says_so() {
     let mut scope = scope(json!({}));
-    scope.disconnected = Some("the tunnel is not open".into());
+    let why = away_because("the tunnel is not open");
+    scope.disconnected = Some(Disconnected::now(why.clone()));
     let shown = status(&scope, &decide(&scope), None, at(1));
     let available = get(&shown.conditions, types::AVAILABLE).unwrap();
-    assert!(
-        available.message.contains("RemoteConnectionProbe: the tunnel is not open"),
-        "{}",
-        available.message
-    );
+    assert!(available.message.contains(&format!("RemoteConnectionProbe: {why}")), "{}", available.message);
 }
 
 #[test]
@@ -192,7 +189,7 @@ fn a_cluster_that_is_expected_back_counts_as_it_was_known() {
         scope.cluster.status = Some(shown);
         probe
     };
-    let away = Disconnected { why: "no tunnel yet".into(), expected: true };
+    let away = Disconnected { why: away_because("no tunnel yet"), expected: true };
     scope.disconnected = Some(away.clone());
     assert_eq!(probe(&mut scope).status, "False", "nothing was known");
     scope.disconnected = None;
@@ -200,8 +197,8 @@ fn a_cluster_that_is_expected_back_counts_as_it_was_known() {
     assert_eq!(known.status, "True");
     scope.disconnected = Some(away);
     assert_eq!(probe(&mut scope), known);
-    scope.disconnected = Some("it stays away".into());
-    assert_eq!(probe(&mut scope).message, "it stays away");
+    scope.disconnected = Some(Disconnected::now(away_because("it stays away")));
+    assert_eq!(probe(&mut scope).message, away_because("it stays away").to_string());
 }
 
 #[test]
@@ -241,4 +238,9 @@ fn a_cluster_tells_each_step_of_its_way_once() {
     let last = decide(&scope);
     let told: Vec<_> = last.actions.iter().filter_map(|action| events::done(&scope, action)).collect();
     assert_eq!(told[0].reason, "Deleted");
+}
+
+/// A cluster that cannot be reached, with this cause.
+fn away_because(cause: &str) -> Why {
+    Why::Unreachable { cluster: drover_runtime::ObjectKey::new("default", "demo"), cause: cause.into() }
 }

@@ -1,5 +1,6 @@
 //! Executes a decision. Every step is guarded and may be repeated.
 
+use drover_access_api::{ClusterHandle, Eviction, PodRemoval};
 use drover_api::finalizers;
 use drover_runtime::error::found;
 use drover_runtime::{Error, ObjectKey, finalizer};
@@ -13,7 +14,9 @@ use super::events;
 use super::scope::Scope;
 use crate::apply::{dynamic, partial};
 use crate::external::External;
-use crate::workload::Evicted;
+
+/// Field manager of changes to Nodes.
+const NODE_MANAGER: &str = "drover-machine";
 
 impl MachineController {
     /// Executes the actions in order; the first failure stops.
@@ -50,44 +53,37 @@ impl MachineController {
             Action::Adopt(part) => self.adopt(scope, *part, &namespace).await,
             Action::Delete(part) => self.delete(scope, *part, &namespace).await,
             Action::PatchNode { name, patch } => {
-                let workload = self.connected(scope)?;
-                workload
-                    .patch_node(name, patch.clone())
-                    .await
-                    .map_err(Error::api(format!("update Node {name}")))
+                let cluster = self.connected(scope)?;
+                let sent = cluster.patch_node(NODE_MANAGER, name, patch.clone()).await;
+                sent.map_err(Error::api(format!("update Node {name}")))
             }
             Action::Cordon(name) => {
                 let patch = json!({ "spec": { "unschedulable": true } });
-                let workload = self.connected(scope)?;
-                workload.patch_node(name, patch).await.map_err(Error::api(format!("cordon Node {name}")))
+                let sent = self.connected(scope)?.patch_node(NODE_MANAGER, name, patch).await;
+                sent.map_err(Error::api(format!("cordon Node {name}")))
             }
             Action::Evict { pods, grace_seconds } => {
-                let workload = self.connected(scope)?;
+                let cluster = self.connected(scope)?;
+                let how = PodRemoval { force: false, grace_seconds: *grace_seconds };
                 for pod in pods {
-                    let evicted = workload.evict(&pod.namespace, &pod.name, *grace_seconds).await;
-                    match evicted.map_err(Error::api(format!("evict pod {pod}")))? {
-                        Evicted::Accepted => {}
-                        Evicted::Blocked(why) => {
-                            tracing::debug!(%pod, why, "eviction is held by a disruption budget")
-                        }
+                    let removed = cluster.remove_pod(&pod.namespace, &pod.name, how).await;
+                    if let Eviction::Blocked(why) = removed.map_err(Error::api(format!("evict pod {pod}")))? {
+                        tracing::debug!(%pod, why, "a disruption budget does not allow the eviction");
                     }
                 }
                 Ok(())
             }
             Action::DeleteNode(name) => {
-                let workload = self.connected(scope)?;
-                workload.delete_node(name).await.map_err(Error::api(format!("delete Node {name}")))
+                let deleted = self.connected(scope)?.delete_node(name, None).await;
+                deleted.map_err(Error::api(format!("delete Node {name}")))
             }
         }
     }
 
-    fn connected(
-        &self,
-        scope: &Scope,
-    ) -> Result<std::sync::Arc<dyn crate::workload::WorkloadCluster>, Error> {
+    fn connected(&self, scope: &Scope) -> Result<ClusterHandle, Error> {
         let namespace = scope.machine.namespace().unwrap_or_default();
         let key = ObjectKey::new(namespace, &scope.machine.spec.cluster_name);
-        self.workload.cluster(&key).map_err(|lost| Error::Stale(lost.why))
+        self.access.cluster(&key).map_err(|lost| Error::Stale(lost.why.to_string()))
     }
 
     /// By JSON patch with `test`, because others own other entries of the list.

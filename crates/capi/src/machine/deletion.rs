@@ -176,7 +176,7 @@ fn drain_stage(scope: &Scope, now: Timestamp) -> Option<Stage> {
     let stuck = |why: Hold| Stage::DrainBlocked(Hold::DrainBlocked(Box::new(why)));
     let node = match &scope.node {
         NodeView::Found(node) => node,
-        NodeView::Disconnected(lost) => return Some(stuck(Hold::Disconnected(lost.why.clone()))),
+        NodeView::Disconnected(lost) => return Some(stuck(Hold::Disconnected(lost.why.to_string()))),
         NodeView::Several(names) => return Some(stuck(Hold::SeveralNodes(names.clone()))),
         NodeView::Absent | NodeView::NotSought => return None,
     };
@@ -234,7 +234,7 @@ fn node_stage(scope: &Scope, now: Timestamp) -> Option<(Stage, Option<SignedDura
             (!gone).then(|| (Stage::Node(node.name_any()), remaining))
         }
         NodeView::Disconnected(lost) if remaining != Some(SignedDuration::ZERO) => {
-            Some((Stage::NodeBlocked(Hold::Disconnected(lost.why.clone())), remaining))
+            Some((Stage::NodeBlocked(Hold::Disconnected(lost.why.to_string())), remaining))
         }
         _ => None,
     }

@@ -14,27 +14,28 @@ pub mod status;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use drover_access_api::{ClusterAccess, ClusterChange, provider_id};
 use drover_api::capi::v1beta2::{ContractVersionedObjectReference, Machine};
 use drover_api::labels::capi as labels;
 use drover_runtime::apply::Applier;
 use drover_runtime::events::Recorder;
-use drover_runtime::{Clock, Controller, Error, Next, ObjectKey, Reconciler};
+use drover_runtime::{Cache, Clock, Controller, Error, Next, ObjectKey, Reconciler};
 use kube::{Client, ResourceExt};
 
 use crate::external::{Externals, INDEX, index_values};
 use crate::manager::CoreCaches;
 use crate::manager::shell::{self, Refers};
 use crate::meta;
-use crate::workload::Workload;
 
 /// Reconciles Machines.
 pub struct MachineController {
     caches: CoreCaches,
     client: Client,
     externals: Externals,
-    workload: Arc<dyn Workload>,
+    access: Arc<dyn ClusterAccess>,
     clock: Arc<dyn Clock>,
     events: Recorder,
     spec: Applier,
@@ -47,15 +48,13 @@ impl MachineController {
         client: Client,
         caches: CoreCaches,
         externals: Externals,
-        workload: Arc<dyn Workload>,
+        access: Arc<dyn ClusterAccess>,
         clock: Arc<dyn Clock>,
     ) -> Controller<Self> {
         caches.machines.index(INDEX, |machine: &Machine| {
             index_values(machine.namespace().as_deref(), machine.references())
         });
-        caches
-            .machines
-            .index("provider-id", |machine: &Machine| machine.spec.provider_id.iter().cloned().collect());
+        caches.machines.index(NODES, node_values);
         let controller = Controller::new(Self {
             spec: Applier::new(client.clone(), Self::NAME, "spec"),
             status: Applier::new(client.clone(), Self::NAME, "status").paced(),
@@ -63,7 +62,7 @@ impl MachineController {
             caches: caches.clone(),
             client,
             externals: externals.clone(),
-            workload: workload.clone(),
+            access: access.clone(),
             clock,
         });
         let queue = controller.queue();
@@ -73,16 +72,8 @@ impl MachineController {
         });
         let queue = controller.queue();
         let machines = caches.machines.clone();
-        workload.on_change(Box::new(move |change| {
-            let of_cluster =
-                machines.by_label(labels::CLUSTER_NAME, &change.cluster.namespace, &change.cluster.name);
-            for machine in of_cluster {
-                // A Machine that does not know its Node yet may be waiting for just this one.
-                let known = machine.spec.provider_id.as_ref();
-                if change.provider_id.is_none() || known.is_none() || known == change.provider_id.as_ref() {
-                    queue.add(ObjectKey::of(&*machine));
-                }
-            }
+        access.on_change(Box::new(move |change| {
+            machines_of(&machines, change).iter().for_each(|machine| queue.add(ObjectKey::of(&**machine)));
         }));
         let siblings = caches.machines.clone();
         let all = caches.machines.clone();
@@ -103,6 +94,35 @@ impl MachineController {
             })
             .watches(externals.crds(), move |change| shell::external_users(&all, change))
     }
+}
+
+/// Finds Machines by the provider id and the name of their Node.
+const NODES: &str = "capi/node";
+
+fn node_value(cluster: &ObjectKey, kind: &str, value: &str) -> String {
+    format!("{cluster}/{kind}/{value}")
+}
+
+fn node_values(machine: &Machine) -> Vec<String> {
+    let cluster = ObjectKey::new(machine.namespace().unwrap_or_default(), &machine.spec.cluster_name);
+    let name = machine.status.as_ref().and_then(|status| status.node_ref.as_ref()).map(|node| &node.name);
+    let id = machine.spec.provider_id.as_ref().map(|id| node_value(&cluster, "id", id));
+    id.into_iter().chain(name.map(|name| node_value(&cluster, "name", name))).collect()
+}
+
+/// The Machines that a change in a cluster concerns: all of them if the connection changed, otherwise those of the Node. A
+/// Machine that has no provider id yet does not look for a Node, and looks for it once it has one.
+fn machines_of(machines: &Cache<Machine>, change: &ClusterChange<'_>) -> Vec<Arc<Machine>> {
+    let cluster = change.cluster;
+    let Some(node) = change.node else {
+        return machines.by_label(labels::CLUSTER_NAME, &cluster.namespace, &cluster.name);
+    };
+    let ids = change.nodes().filter_map(|node| provider_id(node)).map(|id| node_value(cluster, "id", id));
+    let values: BTreeSet<String> = ids.chain([node_value(cluster, "name", &node.key.name)]).collect();
+    let mut found: Vec<_> = values.iter().flat_map(|value| machines.by_index(NODES, value)).collect();
+    found.sort_by_key(|machine| machine.name_any());
+    found.dedup_by_key(|machine| machine.name_any());
+    found
 }
 
 impl Refers for Machine {

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use drover_access_api::{ClusterHandle, provider_id as provider_id_of};
 use drover_api::capi::v1beta2::Machine;
 use drover_api::labels::capi as labels;
 use drover_runtime::ObjectKey;
@@ -12,7 +13,6 @@ use kube::ResourceExt;
 use super::MachineController;
 use super::scope::{DrainView, NodeView, Scope};
 use crate::meta;
-use crate::workload::WorkloadCluster;
 
 impl MachineController {
     pub(super) async fn observe(&self, machine: &Machine) -> Scope {
@@ -31,7 +31,7 @@ impl MachineController {
         let mut scope = Scope {
             machine: machine.clone(),
             cluster,
-            leaving: self.workload.is_leaving(&cluster_key),
+            leaving: self.access.is_being_deleted(&cluster_key),
             set,
             deployment,
             bootstrap: self.externals.get(&namespace, machine.spec.bootstrap.config_ref.as_ref()).await,
@@ -61,18 +61,18 @@ impl MachineController {
         if provider_id.is_none() && name.is_none() {
             return;
         }
-        let workload = match self.workload.cluster(cluster) {
-            Ok(workload) => workload,
+        let handle = match self.access.cluster(cluster) {
+            Ok(handle) => handle,
             Err(lost) => {
                 scope.node = NodeView::Disconnected(lost);
                 return;
             }
         };
-        scope.node = find_node(workload.nodes(), provider_id.as_deref(), name.as_deref());
+        scope.node = find_node(handle.nodes().list(), provider_id.as_deref(), name.as_deref());
         if scope.is_deleting()
             && let NodeView::Found(node) = &scope.node
         {
-            scope.drain = Some(observe_drain(&*workload, &node.name_any()).await);
+            scope.drain = Some(observe_drain(&handle, &node.name_any()).await);
         }
     }
 }
@@ -85,10 +85,7 @@ pub(super) fn find_node(nodes: Vec<Arc<Node>>, provider_id: Option<&str>, name: 
             None => NodeView::Absent,
         };
     }
-    let has_id = |node: &Arc<Node>| {
-        let id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
-        id.is_some_and(|id| !id.is_empty()) && id == provider_id
-    };
+    let has_id = |node: &Arc<Node>| provider_id_of(node).is_some_and(|id| Some(id) == provider_id);
     let mut found: Vec<Arc<Node>> = nodes.into_iter().filter(has_id).collect();
     match found.len() {
         0 => NodeView::Absent,
@@ -97,16 +94,16 @@ pub(super) fn find_node(nodes: Vec<Arc<Node>>, provider_id: Option<&str>, name: 
     }
 }
 
-async fn observe_drain(workload: &dyn WorkloadCluster, node: &str) -> DrainView {
+async fn observe_drain(cluster: &ClusterHandle, node: &str) -> DrainView {
     let gathered = async {
-        let pods = workload.pods(node).await?;
+        let pods = cluster.pods(node).await?;
         let mut daemon_sets = BTreeSet::new();
         for (namespace, name) in daemon_set_owners(&pods) {
-            if workload.daemon_set_exists(&namespace, &name).await? {
+            if cluster.daemon_set_exists(&namespace, &name).await? {
                 daemon_sets.insert(format!("{namespace}/{name}"));
             }
         }
-        let volumes = workload.attached_volumes(node).await?;
+        let volumes = cluster.attached_volumes(node).await?;
         Ok::<_, kube::Error>(DrainView { pods, daemon_sets, volumes, error: None })
     };
     gathered.await.unwrap_or_else(|error| DrainView {

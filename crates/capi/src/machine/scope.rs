@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use drover_access_api::Disconnected;
 use drover_api::capi::v1beta2::{Cluster, Machine, MachineDeployment, MachineSet};
 use drover_api::finalizers;
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -10,7 +11,6 @@ use kube::ResourceExt;
 
 use crate::external::External;
 use crate::meta;
-use crate::workload::Disconnected;
 
 /// A Machine and what surrounds it.
 #[derive(Clone, Debug, Default)]

@@ -187,7 +187,7 @@ fn node_trouble(scope: &Scope, decision: &Decision) -> Option<(&'static str, &'s
     Some(match &scope.node {
         NodeView::Found(_) => return None,
         NodeView::Disconnected(lost) => {
-            (UNKNOWN, reasons::CONNECTION_DOWN, Hold::Disconnected(lost.why.clone()))
+            (UNKNOWN, reasons::CONNECTION_DOWN, Hold::Disconnected(lost.why.to_string()))
         }
         NodeView::Several(names) => (UNKNOWN, reasons::INTERNAL_ERROR, Hold::SeveralNodes(names.clone())),
         NodeView::Absent => match &decision.node_name {
@@ -428,7 +428,7 @@ fn older_node_healthy(scope: &Scope, decision: &Decision) -> V1Beta1Condition {
         }
         NodeView::Absent => old_false(type_, Severity::Warning, v1beta1_reasons::NODE_PROVISIONING, ""),
         NodeView::Disconnected(lost) => {
-            old(type_, UNKNOWN, None, v1beta1_reasons::NODE_INSPECTION_FAILED, &lost.why)
+            old(type_, UNKNOWN, None, v1beta1_reasons::NODE_INSPECTION_FAILED, &lost.why.to_string())
         }
         NodeView::Several(names) => {
             old_false(type_, Severity::Error, v1beta1_reasons::NODE_INSPECTION_FAILED, &names.join(", "))

@@ -1,3 +1,4 @@
+use drover_access_api::{Disconnected, Why};
 use drover_api::conditions::types;
 use drover_runtime::conditions::{get, is_true};
 use serde_json::json;
@@ -13,7 +14,6 @@ use crate::contract::ResolveError;
 use crate::external::External;
 use crate::fixtures::{at, cluster, condition, found, machine, merged, node, not_found};
 use crate::waits::Hold;
-use crate::workload::Disconnected;
 
 fn scope(over: serde_json::Value) -> Scope {
     Scope {
@@ -322,7 +322,7 @@ fn capi_check_20_the_order_is_server_bootstrap_node_finalizer() {
 #[test]
 fn capi_check_21_without_node_an_unreachable_cluster_does_not_hold_the_deletion() {
     let mut scope = going(json!({ "status": { "nodeRef": null } }));
-    scope.node = NodeView::Disconnected("no tunnel".into());
+    scope.node = NodeView::Disconnected(Disconnected::now(away_because("no tunnel")));
     scope.infra = not_found("LocalMachine");
     scope.bootstrap = not_found("RKEBootstrap");
     assert_eq!(decide(&scope, at(2)).actions.last(), Some(&Action::RemoveFinalizer));
@@ -331,7 +331,7 @@ fn capi_check_21_without_node_an_unreachable_cluster_does_not_hold_the_deletion(
 #[test]
 fn an_unreachable_cluster_holds_a_drain_and_says_what_to_do() {
     let mut scope = going(json!({}));
-    scope.node = NodeView::Disconnected("no tunnel".into());
+    scope.node = NodeView::Disconnected(Disconnected::now(away_because("no tunnel")));
     let decision = decide(&scope, at(2));
     let Stage::DrainBlocked(why) = stage(&decision) else { panic!("{:?}", decision.stage) };
     let why = why.to_string();
@@ -350,7 +350,7 @@ fn a_node_that_is_expected_back_counts_as_it_was_known() {
         scope.machine.status = Some(shown);
         said
     };
-    let away = || NodeView::Disconnected(Disconnected { why: "no tunnel yet".into(), expected: true });
+    let away = || NodeView::Disconnected(Disconnected { why: away_because("no tunnel yet"), expected: true });
     scope.node = away();
     assert_eq!(shown(&mut scope), ["Unknown"; 3], "nothing was known");
     scope.node = NodeView::Found(node("node", json!({})));
@@ -358,7 +358,7 @@ fn a_node_that_is_expected_back_counts_as_it_was_known() {
     assert_ne!(known, ["Unknown"; 3]);
     scope.node = away();
     assert_eq!(shown(&mut scope), known);
-    scope.node = NodeView::Disconnected("it stays away".into());
+    scope.node = NodeView::Disconnected(Disconnected::now(away_because("it stays away")));
     assert_eq!(shown(&mut scope), ["Unknown"; 3]);
 }
 
@@ -367,13 +367,13 @@ fn capi_check_22_node_deletion_is_given_up_after_its_timeout() {
     let mut scope = going(
         json!({ "metadata": { "annotations": { "machine.cluster.x-k8s.io/exclude-node-draining": "" } } }),
     );
-    scope.node = NodeView::Disconnected("no tunnel".into());
+    scope.node = NodeView::Disconnected(Disconnected::now(away_because("no tunnel")));
     scope.infra = not_found("LocalMachine");
     scope.bootstrap = not_found("RKEBootstrap");
     let decision = decide(&scope, at(4));
     assert_eq!(
         (stage(&decision), decision.next.unwrap().as_secs()),
-        (&Stage::NodeBlocked(Hold::Disconnected("no tunnel".into())), 6)
+        (&Stage::NodeBlocked(Hold::Disconnected(away_because("no tunnel").to_string())), 6)
     );
     assert_eq!(decide(&scope, at(10)).actions.last(), Some(&Action::RemoveFinalizer));
     scope.machine.spec.deletion = serde_json::from_value(json!({ "nodeDeletionTimeoutSeconds": 0 })).unwrap();
@@ -491,7 +491,7 @@ fn a_cluster_that_is_deleted_on_purpose_is_no_warning() {
     ready.machine.status = Some(pass(&ready, 1).1);
     assert!(is_true(&ready.machine.status.as_ref().unwrap().conditions, types::READY));
     // The connection goes first, then the Cluster is deleted, then the Machines.
-    ready.node = NodeView::Disconnected("no tunnel".into());
+    ready.node = NodeView::Disconnected(Disconnected::now(away_because("no tunnel")));
     assert_eq!(pass(&ready, 2).0, ["NotReady"], "nobody wants this");
     let leaving = Scope { leaving: true, ..ready.clone() };
     assert_eq!(pass(&leaving, 2).0, Vec::<&str>::new());
@@ -525,4 +525,52 @@ fn a_machine_that_goes_tells_of_its_drain_and_of_what_failed() {
     scope.node = NodeView::Absent;
     let gone = decide(&scope, at(5));
     assert!(gone.actions.iter().filter_map(events::done).any(|note| note.reason == "Deleted"), "{gone:?}");
+}
+
+/// A cluster that cannot be reached, with this cause.
+fn away_because(cause: &str) -> Why {
+    Why::Unreachable { cluster: drover_runtime::ObjectKey::new("default", "demo"), cause: cause.into() }
+}
+
+#[test]
+fn a_change_of_a_node_concerns_its_own_machine_and_a_change_of_the_connection_all() {
+    use drover_access_api::ClusterChange;
+    use drover_api::capi::v1beta2::Machine;
+    use drover_runtime::{Cache, Change, ObjectKey};
+    use k8s_openapi::api::core::v1::Node;
+    use kube::ResourceExt as _;
+    let machine = |name: &str, cluster: &str, id: serde_json::Value, node: &str| -> Machine {
+        serde_json::from_value(json!({
+            "metadata": {"namespace": "ns", "name": name, "labels": {"cluster.x-k8s.io/cluster-name": cluster}},
+            "spec": {
+                "clusterName": cluster, "bootstrap": {}, "providerID": id,
+                "infrastructureRef": {"apiGroup": "test", "kind": "Test", "name": name},
+            },
+            "status": {"nodeRef": {"name": node}},
+        }))
+        .unwrap()
+    };
+    let machines = Cache::fixed([
+        machine("a", "demo", json!("test://1"), "n1"),
+        machine("b", "demo", json!("test://2"), "n2"),
+        machine("new", "demo", json!(null), ""),
+        machine("other", "second", json!("test://1"), "n1"),
+    ]);
+    machines.index(super::NODES, super::node_values);
+    machines.index_by_label("cluster.x-k8s.io/cluster-name");
+    let node = |id: &str| -> std::sync::Arc<Node> {
+        let node = json!({"metadata": {"name": "n1"}, "spec": {"providerID": id}});
+        std::sync::Arc::new(serde_json::from_value(node).unwrap())
+    };
+    let (cluster, name) = (ObjectKey::new("ns", "demo"), ObjectKey::cluster("n1"));
+    let woken = |change: Option<&Change<'_, Node>>| -> Vec<String> {
+        let change = ClusterChange { cluster: &cluster, node: change };
+        super::machines_of(&machines, &change).iter().map(|machine| machine.name_any()).collect()
+    };
+    let (one, two) = (node("test://1"), node("test://2"));
+    assert_eq!(woken(Some(&Change { key: &name, old: None, new: Some(&one) })), ["a"]);
+    assert_eq!(woken(Some(&Change { key: &name, old: Some(&one), new: None })), ["a"]);
+    // Another server has the name now.
+    assert_eq!(woken(Some(&Change { key: &name, old: Some(&one), new: Some(&two) })), ["a", "b"]);
+    assert_eq!(woken(None), ["a", "b", "new"]);
 }

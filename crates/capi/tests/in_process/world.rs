@@ -4,17 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use drover_access_api::{ClusterAccess, ClusterChange, ClusterHandle, Disconnected, Listener, provider_id};
 use drover_apiserver::auth::pki::Pki;
 use drover_apiserver::embedded::{Embedded, EmbeddedOptions};
 use drover_apiserver::identity::UserInfo;
-use drover_capi::workload::{ClientCluster, Disconnected, Workload, WorkloadChange, WorkloadCluster};
 use drover_runtime::fault::{Fault, Faulty, Plan};
 use drover_runtime::{Cache, Caches, ObjectKey, SystemClock, in_process_client};
 use k8s_openapi::api::core::v1::{Namespace, Node};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt};
-use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -339,19 +338,17 @@ struct Downstream {
     nodes: Cache<Node>,
 }
 
-impl Workload for Downstream {
-    fn cluster(&self, _: &ObjectKey) -> Result<Arc<dyn WorkloadCluster>, Disconnected> {
-        Ok(Arc::new(ClientCluster::new(self.client.clone(), self.nodes.clone())))
+impl ClusterAccess for Downstream {
+    fn cluster(&self, _: &ObjectKey) -> Result<ClusterHandle, Disconnected> {
+        Ok(ClusterHandle::new(self.client.clone(), self.nodes.clone()))
     }
 
-    fn on_change(&self, listener: Box<dyn Fn(&WorkloadChange) + Send + Sync>) {
-        let listener = Mutex::new(listener);
+    fn on_change(&self, listener: Listener) {
         self.nodes.subscribe(move |change| {
-            let id = change.either().and_then(|node| node.spec.as_ref()?.provider_id.clone());
-            let namespace =
-                id.as_deref().and_then(|id| id.strip_prefix("test://")?.split('/').next().map(str::to_owned));
+            let id = change.either().and_then(|node| provider_id(node));
+            let namespace = id.and_then(|id| id.strip_prefix("test://")?.split('/').next());
             let cluster = ObjectKey::new(namespace.unwrap_or_default(), "demo");
-            (listener.lock())(&WorkloadChange { cluster, provider_id: id });
+            listener(&ClusterChange { cluster: &cluster, node: Some(change) });
         });
     }
 }

@@ -185,9 +185,9 @@ pub struct EtcdHook {
     writer: Writer,
 }
 
-/// Management cluster, Node and distribution of a Machine.
+/// Cluster, Node and distribution of a Machine.
 struct Place {
-    management: String,
+    cluster: ObjectKey,
     node: String,
     runtime: Runtime,
 }
@@ -307,17 +307,22 @@ impl EtcdHook {
         let key = ObjectKey::of(machine).sibling(&machine.spec.cluster_name);
         let control_plane = self.context.store.control_planes.get(&key)?;
         Some(Place {
-            management: control_plane.spec.management_cluster_name.clone(),
-            node: machine.status.as_ref()?.node_ref.as_ref()?.name.clone(),
             runtime: Runtime::of_version(&control_plane.spec.kubernetes_version),
+            node: machine.status.as_ref()?.node_ref.as_ref()?.name.clone(),
+            cluster: key,
         })
     }
 
     async fn read_node(&self, key: &ObjectKey, place: &Place) -> NodeView {
-        match self.context.downstream.node(&place.management, &place.node).await {
+        // Not from the copy: the member is released if the Node does not exist.
+        let node = match self.context.downstream.cluster(&place.cluster) {
+            Ok(cluster) => cluster.node(&place.node).await.map_err(|error| error.to_string()),
+            Err(lost) => Err(lost.why.to_string()),
+        };
+        match node {
             Ok(node) => node.map_or(NodeView::Gone, |node| node_view(&node, place.runtime)),
             Err(error) => {
-                tracing::debug!(machine = %key, %error, "failed to read the Node of an etcd machine");
+                tracing::debug!(machine = %key, error, "failed to read the Node of an etcd machine");
                 NodeView::Unreachable
             }
         }
@@ -335,8 +340,10 @@ impl EtcdHook {
     async fn ask_removal(&self, machine: &capi::Machine, place: &Place) -> Result<(), Error> {
         let mark = format!("etcd.{}.cattle.io/remove", place.runtime.name());
         let patch = json!({"metadata": {"annotations": {mark: "true"}}});
-        let asked = self.context.downstream.patch_node(&place.management, &place.node, patch).await;
-        asked.map_err(Error::other("ask etcd to remove a member"))?;
+        let cluster = self.context.downstream.cluster(&place.cluster);
+        let cluster = cluster.map_err(|lost| Error::other("ask etcd to remove a member")(lost.why))?;
+        let asked = cluster.patch_node("drover-provisioning", &place.node, patch).await;
+        asked.map_err(Error::api("ask etcd to remove a member"))?;
         let message = format!("Asked etcd to remove the member of Node {}", place.node);
         self.context.events.tell(machine, [&Note::normal("EtcdRemovalAsked", message)]);
         Ok(())

@@ -27,6 +27,7 @@ use crate::machine::custom::{CustomMachines, Requests};
 use crate::machine::drivers::{LOCAL_DRIVER, NodeDrivers, local_driver};
 use crate::machine::lostnodes::LostNodes;
 use crate::machine::missing::MissingNodes;
+use crate::machine::nodelookup;
 use crate::machine::nodes::Nodes;
 use crate::registration::connect::Connect;
 use crate::settings::current::{Reports, is_change};
@@ -228,14 +229,24 @@ fn machines_of_cluster(
     found.iter().map(|machine| ObjectKey::of(machine.as_ref())).collect()
 }
 
+/// Finds the Machine with a uid.
+const MACHINE_BY_UID: &str = "provisioning/machine-uid";
+
 fn feed_nodes(controller: Controller<Nodes>, context: &Context) -> Controller<Nodes> {
     let store = &context.store;
     let machines_of = machines_of_twin(store);
     let queue = controller.queue();
-    let by_change = machines_of.clone();
-    context
-        .downstream
-        .on_change(Box::new(move |cluster| by_change(cluster).into_iter().for_each(|key| queue.add(key))));
+    store.machines.index(MACHINE_BY_UID, |machine| machine.metadata.uid.iter().cloned().collect());
+    let machines = store.machines.clone();
+    context.downstream.on_change(Box::new(move |change| {
+        // A Node names its Machine by a label; a new connection concerns all of them.
+        let uids = change.nodes().filter_map(|node| node.metadata.labels.as_ref()?.get(labels::MACHINE_UID));
+        let of_node = uids.flat_map(|uid| machines.by_index(MACHINE_BY_UID, uid));
+        of_node.for_each(|machine| queue.add(ObjectKey::of(machine.as_ref())));
+        if change.node.is_none() {
+            machines_of_cluster(&machines, change.cluster).into_iter().for_each(|key| queue.add(key));
+        }
+    }));
     controller
         .reconciles(&store.machines)
         .watches(&store.twins, move |change| machines_of(&change.key.name))
@@ -248,9 +259,12 @@ fn feed_nodes(controller: Controller<Nodes>, context: &Context) -> Controller<No
 
 fn feed_lost_nodes(controller: Controller<LostNodes>, context: &Context) -> Controller<LostNodes> {
     let store = &context.store;
-    let (queue, planes) = (controller.queue(), store.control_planes.clone());
-    context.downstream.on_change(Box::new(move |cluster| {
-        planes_of_twin(&planes, cluster).into_iter().for_each(|key| queue.add(key));
+    let queue = controller.queue();
+    context.downstream.on_change(Box::new(move |change| {
+        // A Node that reports is not lost.
+        if change.node.is_none_or(|node| node.new.is_some_and(|node| !nodelookup::is_ready(node))) {
+            queue.add(change.cluster.clone());
+        }
     }));
     let by_twin = store.control_planes.clone();
     controller.watches(&store.twins, move |change| planes_of_twin(&by_twin, &change.key.name)).watches(

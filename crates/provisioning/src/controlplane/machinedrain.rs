@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
+use drover_access_api::{ClusterHandle, Eviction, PodRemoval};
 use drover_api::rke::v1::DrainOptions;
 use drover_api::secret_types;
 use drover_runtime::{Controller, Error, Next, ObjectKey, Reconciler};
@@ -16,7 +17,6 @@ use serde_json::json;
 use super::drain;
 use super::observe::machine_of;
 use crate::context::Context;
-use crate::downstream::Removal;
 use crate::keys::{annotations, labels};
 use crate::plansecret::edit::with_annotation;
 use crate::store::Writer;
@@ -126,22 +126,21 @@ impl MachineDrain {
     /// Makes pods leave; what is still there, in words, or nothing.
     async fn drain(
         &self,
-        cluster: &str,
+        cluster: &ClusterHandle,
         node: &str,
         options: &DrainOptions,
     ) -> Result<Option<String>, String> {
-        let downstream = &self.context.downstream;
-        let pods = downstream.pods(cluster, node).await.map_err(|error| error.to_string())?;
+        let pods = cluster.pods(node).await.map_err(|error| error.to_string())?;
         let drain = drain::judge(&pods, options, self.context.now());
         if let Some(why) = drain.refused {
             return Err(why);
         }
         let grace_seconds = u32::try_from(options.grace_period).ok();
-        let how = Removal { evict: !options.disable_eviction, grace_seconds };
+        let how = PodRemoval { force: options.disable_eviction, grace_seconds };
         let mut held = Vec::new();
         for (namespace, name) in &drain.evict {
-            let removed = downstream.remove_pod(cluster, namespace, name, how).await;
-            if let Some(why) = removed.map_err(|error| error.to_string())? {
+            let removed = cluster.remove_pod(namespace, name, how).await;
+            if let Eviction::Blocked(why) = removed.map_err(|error| error.to_string())? {
                 held.push(format!("{namespace}/{name}: {why}"));
             }
         }
@@ -166,20 +165,19 @@ impl MachineDrain {
         (now.duration_since(entry.1).as_secs() >= limit).then_some(limit)
     }
 
-    /// Management cluster and Node of the machine, once both are known.
-    fn place(&self, key: &ObjectKey, secret: &Secret) -> Option<(String, String)> {
+    /// Key of the cluster and name of the machine's Node, once both are known.
+    fn place(&self, key: &ObjectKey, secret: &Secret) -> Option<(ObjectKey, String)> {
         let store = &self.context.store;
         let label = |name: &str| secret.metadata.labels.as_ref()?.get(name).cloned();
         let machine = machine_of(store, secret)?;
         let node = machine.status.as_ref()?.node_ref.as_ref()?.name.clone();
-        let control_plane = store.control_planes.get(&key.sibling(label(labels::CLUSTER_NAME)?))?;
-        Some((control_plane.spec.management_cluster_name.clone(), node))
+        Some((key.sibling(label(labels::CLUSTER_NAME)?), node))
     }
 
-    async fn cordon(&self, cluster: &str, node: &str, on: bool) -> Result<(), Error> {
+    async fn cordon(&self, cluster: &ClusterHandle, node: &str, on: bool) -> Result<(), Error> {
         let patch = json!({"spec": {"unschedulable": if on { json!(true) } else { json!(null) }}});
-        let sent = self.context.downstream.patch_node(cluster, node, patch).await;
-        sent.map_err(Error::other(format!("cordon or uncordon node {node}")))
+        let sent = cluster.patch_node("drover-provisioning", node, patch).await;
+        sent.map_err(Error::api(format!("cordon or uncordon Node {node}")))
     }
 }
 
@@ -197,8 +195,9 @@ impl Reconciler for MachineDrain {
         }
         let notes = secret.annotations().clone();
         let Some((cluster, node)) = self.place(&key, &secret) else { return Ok(Next::EVENT) };
-        let live = self.context.downstream.node(&cluster, &node).await;
-        let live = live.map_err(Error::other(format!("look at node {node}")))?;
+        let cluster = self.context.downstream.cluster(&cluster);
+        let cluster = cluster.map_err(|lost| Error::other(format!("drain Node {node}"))(lost.why))?;
+        let live = cluster.node(&node).await.map_err(Error::api(format!("get Node {node}")))?;
         // A Node that is gone needs no cordon and holds no pod.
         let gone = live.is_none();
         let cordoned = live.and_then(|node| node.spec?.unschedulable).unwrap_or(gone);

@@ -14,7 +14,6 @@ use k8s_openapi::api::core::v1::Node;
 
 use super::nodelookup::is_ready;
 use crate::context::Context;
-use crate::downstream::DownstreamError;
 use crate::keys::labels;
 
 /// Reconciles the Nodes of one RKEControlPlane's cluster.
@@ -33,25 +32,20 @@ impl Reconciler for LostNodes {
 
     async fn reconcile(&self, key: ObjectKey) -> Result<Next, Error> {
         let Some(control_plane) = self.context.store.control_planes.get(&key) else { return Ok(Next::EVENT) };
-        let management = &control_plane.spec.management_cluster_name;
-        if control_plane.metadata.deletion_timestamp.is_some() || !self.context.is_connected(management) {
-            // The tunnel's opening is an event.
+        if control_plane.metadata.deletion_timestamp.is_some() {
             return Ok(Next::EVENT);
         }
-        let downstream = &self.context.downstream;
-        let failed = || Error::other(format!("collect the Nodes of {key}"));
-        let nodes = match downstream.nodes(management, labels::MACHINE_UID).await {
-            // It counts as connected until its tunnel had the time to come back, and that is an event too.
-            Err(DownstreamError::Disconnected(_)) => return Ok(Next::EVENT),
-            nodes => nodes.map_err(failed())?,
-        };
+        // A new connection is an event.
+        let Ok(cluster) = self.context.downstream.cluster(&key) else { return Ok(Next::EVENT) };
+        let nodes = cluster.nodes().list();
         // Read after the Nodes: a Machine is older than its Node.
         let machines =
             self.context.store.machines.by_label(labels::capi::CLUSTER_NAME, &key.namespace, &key.name);
         for node in lost(&nodes, &machines) {
             let (name, uid) = (node.metadata.name.as_deref(), node.metadata.uid.as_deref());
             let (Some(name), Some(uid)) = (name, uid) else { continue };
-            downstream.delete_node(management, name, uid).await.map_err(failed())?;
+            let deleted = cluster.delete_node(name, Some(uid)).await;
+            deleted.map_err(Error::api(format!("delete Node {name} of {key}")))?;
             tracing::info!(cluster = %key, node = name, "deleted the Node of a Machine that is gone");
         }
         Ok(Next::EVENT)
@@ -59,10 +53,10 @@ impl Reconciler for LostNodes {
 }
 
 /// The Nodes to delete.
-fn lost<'a>(nodes: &'a [Node], machines: &[Arc<capi::Machine>]) -> Vec<&'a Node> {
+fn lost<'a>(nodes: &'a [Arc<Node>], machines: &[Arc<capi::Machine>]) -> Vec<&'a Arc<Node>> {
     let known: HashSet<&str> =
         machines.iter().filter_map(|machine| machine.metadata.uid.as_deref()).collect();
-    let is_lost = |node: &&Node| {
+    let is_lost = |node: &&Arc<Node>| {
         let machine = node.metadata.labels.as_ref().and_then(|labels| labels.get(labels::MACHINE_UID));
         let nameless = machine.is_some_and(|uid| !uid.is_empty() && !known.contains(uid.as_str()));
         nameless && node.metadata.deletion_timestamp.is_none() && !is_ready(node)
@@ -77,12 +71,12 @@ mod tests {
 
     #[test]
     fn a_silent_node_of_a_machine_that_is_gone_is_lost() {
-        let node = |name: &str, machine: &str, ready: &str| -> Node {
-            serde_json::from_value(json!({
+        let node = |name: &str, machine: &str, ready: &str| -> Arc<Node> {
+            let node = json!({
                 "metadata": {"name": name, "labels": {labels::MACHINE_UID: machine}},
                 "status": {"conditions": [{"type": "Ready", "status": ready}]},
-            }))
-            .unwrap()
+            });
+            Arc::new(serde_json::from_value(node).unwrap())
         };
         let machine: capi::Machine = serde_json::from_value(json!({
             "metadata": {"name": "m", "uid": "here"},

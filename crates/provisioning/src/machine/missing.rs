@@ -101,15 +101,12 @@ impl Reconciler for MissingNodes {
         let cluster = key.sibling(&machine.spec.cluster_name);
         let paused =
             store.capi_clusters.get(&cluster).is_none_or(|cluster| cluster.spec.paused.unwrap_or(false));
-        let Some(control_plane) = store.control_planes.get(&cluster).filter(|_| !paused) else {
-            return Ok(Next::EVENT);
-        };
-        let management = &control_plane.spec.management_cluster_name;
-        if !self.context.is_connected(management) {
-            // The tunnel's opening is an event.
+        if paused || store.control_planes.get(&cluster).is_none() {
             return Ok(Next::EVENT);
         }
-        match self.context.downstream.node(management, &node).await {
+        let Ok(handle) = self.context.downstream.cluster(&cluster) else { return Ok(Next::after(AGAIN)) };
+        // The live copy may lack a Node that was registered just now.
+        match handle.node(&node).await {
             Ok(None) => {
                 tracing::info!(machine = %key, node, "deleting a custom machine whose Node is gone");
                 self.writer.delete(capi::API_VERSION, "Machine", &key).await?;

@@ -1,5 +1,7 @@
 //! machinenodelookup: the Node of an infra machine gives it its provider id and addresses.
 
+use std::sync::Arc;
+
 use k8s_openapi::api::core::v1::Node;
 use serde_json::{Value, json};
 
@@ -21,7 +23,7 @@ pub fn is_due(data_secret_created: bool, provider_id: &str, infra_ready: bool) -
 }
 
 /// Finds the Node among those that carry the Machine's UID: it must be Ready and know its provider id.
-pub fn find(nodes: &[Node]) -> Option<Found> {
+pub fn find(nodes: &[Arc<Node>]) -> Option<Found> {
     let node = nodes.iter().find(|node| is_ready(node) && provider_id(node).is_some())?;
     let addresses: Vec<Value> = node
         .status
@@ -53,15 +55,17 @@ mod tests {
 
     #[test]
     fn provisioning_check_32_a_ready_node_with_a_provider_id() {
-        let node = |ready: &str, id: &str| -> Node {
-            serde_json::from_value(json!({
-                "metadata": {"name": "n"}, "spec": {"providerID": id},
-                "status": {
-                    "conditions": [{"type": "Ready", "status": ready}],
-                    "addresses": [{"type": "InternalIP", "address": "10.0.0.1"}],
-                },
-            }))
-            .unwrap()
+        let node = |ready: &str, id: &str| -> Arc<Node> {
+            Arc::new(
+                serde_json::from_value(json!({
+                    "metadata": {"name": "n"}, "spec": {"providerID": id},
+                    "status": {
+                        "conditions": [{"type": "Ready", "status": ready}],
+                        "addresses": [{"type": "InternalIP", "address": "10.0.0.1"}],
+                    },
+                }))
+                .unwrap(),
+            )
         };
         assert_eq!(find(&[node("False", "k3s://n")]), None);
         assert_eq!(find(&[node("True", "")]), None);

@@ -1,8 +1,7 @@
 //! The controller that finds the Nodes of Machines: provider id and addresses first, then the pool's labels
 //! and taints for as long as the Node lives.
 
-use std::time::Duration;
-
+use drover_access_api::ClusterHandle;
 use drover_api::capi::v1beta2 as capi;
 use drover_runtime::{Error, Next, ObjectKey, Reconciler};
 use kube::ResourceExt;
@@ -18,8 +17,8 @@ use crate::keys::{annotations, labels};
 use crate::plansecret::NodeState;
 use crate::store::{Writer, status_of};
 
-/// Nodes are not watched by everyone: look again this often while one is missing.
-const AGAIN: Duration = Duration::from_secs(15);
+/// Field manager of changes to Nodes.
+const NODE_MANAGER: &str = "drover-provisioning";
 
 /// Reconciles one Machine's Node.
 pub struct Nodes {
@@ -46,21 +45,20 @@ impl Reconciler for Nodes {
         let Some(control_plane) = store.control_planes.get(&key.sibling(&machine.spec.cluster_name)) else {
             return Ok(Next::EVENT);
         };
-        let management = control_plane.spec.management_cluster_name.clone();
-        if !self.context.is_connected(&management) {
-            // The tunnel's opening is an event.
+        // A new connection is an event, and so is every change of a Node.
+        let Ok(cluster) = self.context.downstream.cluster(&ObjectKey::of(control_plane.as_ref())) else {
             return Ok(Next::EVENT);
-        }
+        };
         if let Some(node) = machine.status.as_ref().and_then(|status| status.node_ref.as_ref()) {
             let runtime = Runtime::of_version(&control_plane.spec.kubernetes_version);
-            return self.sync(&machine, &management, &node.name, runtime).await;
+            return self.sync(&machine, &cluster, &node.name, runtime).await;
         }
-        self.look_up(&machine, &management).await
+        self.look_up(&machine, &cluster).await
     }
 }
 
 impl Nodes {
-    async fn look_up(&self, machine: &capi::Machine, management: &str) -> Result<Next, Error> {
+    async fn look_up(&self, machine: &capi::Machine, cluster: &ClusterHandle) -> Result<Next, Error> {
         let key = ObjectKey::of(machine);
         let created = machine
             .status
@@ -81,15 +79,9 @@ impl Nodes {
             return Ok(Next::EVENT);
         }
         let uid = machine.metadata.uid.as_deref().unwrap_or_default();
-        let selector = format!("{}={uid}", labels::MACHINE_UID);
-        let nodes = match self.context.downstream.nodes(management, &selector).await {
-            Ok(nodes) => nodes,
-            Err(error) => {
-                tracing::debug!(machine = %key, %error, "node not looked up");
-                return Ok(Next::after(AGAIN));
-            }
-        };
-        let Some(found) = nodelookup::find(&nodes) else { return Ok(Next::after(AGAIN)) };
+        let mut nodes = cluster.nodes().list();
+        nodes.retain(|node| node.labels().get(labels::MACHINE_UID).is_some_and(|label| label == uid));
+        let Some(found) = nodelookup::find(&nodes) else { return Ok(Next::EVENT) };
         let addresses =
             status_of(&api_version, &reference.kind, &infra_key, json!({"addresses": found.addresses}));
         self.writer.apply_status_over(&addresses, &infra).await?;
@@ -106,7 +98,7 @@ impl Nodes {
     async fn sync(
         &self,
         machine: &capi::Machine,
-        management: &str,
+        cluster: &ClusterHandle,
         node: &str,
         runtime: Runtime,
     ) -> Result<Next, Error> {
@@ -123,14 +115,7 @@ impl Nodes {
             taints: serde_json::from_str(&note(annotations::TAINTS)).unwrap_or_default(),
             worker: machine.labels().get(labels::WORKER_ROLE).is_some_and(|role| role == "true"),
         };
-        let live = match self.context.downstream.node(management, node).await {
-            Ok(Some(live)) => live,
-            Ok(None) => return Ok(Next::EVENT),
-            Err(error) => {
-                tracing::debug!(machine = %key, %error, "node not synchronised");
-                return Ok(Next::after(AGAIN));
-            }
-        };
+        let Some(live) = cluster.cached_node(node) else { return Ok(Next::EVENT) };
         // Another machine may have taken the name; its Node is not ours to touch.
         let owner = live.metadata.labels.as_ref().and_then(|l| l.get(labels::MACHINE_UID));
         if owner != machine.metadata.uid.as_ref() {
@@ -138,11 +123,8 @@ impl Nodes {
         }
         let delivered = delivered_labels(&self.context.plans.of(&secret), runtime);
         if let Some(patch) = nodesync::patch(&live, &wanted, &delivered) {
-            self.context
-                .downstream
-                .patch_node(management, node, patch)
-                .await
-                .map_err(Error::other(format!("synchronise node {node}")))?;
+            let sent = cluster.patch_node(NODE_MANAGER, node, patch).await;
+            sent.map_err(Error::api(format!("update Node {node}")))?;
         }
         Ok(Next::EVENT)
     }

@@ -3,15 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
+use drover_access_api::{ClusterAccess, ClusterChange, ClusterHandle, Disconnected, Listener, Why};
 use drover_apiserver::auth::pki::Pki;
 use drover_apiserver::embedded::{Embedded, EmbeddedOptions};
 use drover_apiserver::http::ApiService;
 use drover_apiserver::identity::UserInfo;
-use drover_capi::workload::{ClientCluster, Disconnected, Workload, WorkloadChange, WorkloadCluster};
 use drover_provisioning::context::{Options, SystemRandom};
 use drover_provisioning::controllers::Provisioning;
 use drover_provisioning::controlplane::planner::releases::Releases;
-use drover_provisioning::downstream::{Downstream, DownstreamError, Removal};
 use drover_provisioning::machine::schema::{Drivers, Flag, FlagKind};
 use drover_provisioning::registration::connect::Connect;
 use drover_provisioning::settings::Settings;
@@ -19,13 +18,11 @@ use drover_runtime::fault::{Fault, Faulty, Plan};
 use drover_runtime::{Cache, Caches, Clock, ObjectKey, in_process_client};
 use drover_testkit::objects::Objects;
 use drover_testkit::{demo, eventually_within};
-use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
 use kube::Client;
-use kube::api::{Api, DeleteParams, EvictParams, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, PostParams};
 use kube::client::Body;
-use serde_json::Value;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
@@ -202,118 +199,30 @@ impl Tunnel {
     }
 }
 
-impl Workload for Tunnel {
-    fn cluster(&self, _: &ObjectKey) -> Result<Arc<dyn WorkloadCluster>, Disconnected> {
+impl ClusterAccess for Tunnel {
+    fn cluster(&self, key: &ObjectKey) -> Result<ClusterHandle, Disconnected> {
         if !self.connected() {
-            return Err("not connected".into());
+            return Err(Disconnected::now(Why::NoManagementCluster(key.clone())));
         }
-        Ok(Arc::new(ClientCluster::new(self.client.clone(), self.nodes.clone())))
+        if !self.nodes.is_synced() {
+            return Err(Disconnected::now(Why::ListingNodes(key.clone())));
+        }
+        Ok(ClusterHandle::new(self.client.clone(), self.nodes.clone()))
     }
 
-    fn is_leaving(&self, cluster: &ObjectKey) -> bool {
+    fn is_being_deleted(&self, cluster: &ObjectKey) -> bool {
         let cluster = self.clusters.get(cluster);
         cluster.is_some_and(|cluster| cluster.metadata.deletion_timestamp.is_some())
     }
 
-    fn on_change(&self, listener: Box<dyn Fn(&WorkloadChange) + Send + Sync>) {
+    fn on_change(&self, listener: Listener) {
         let listener = Arc::new(listener);
         let again = listener.clone();
         let cluster = ObjectKey::new("default", "demo");
         let of_twin = cluster.clone();
         self.nodes.subscribe(move |change| {
-            let provider_id = change.either().and_then(|node| node.spec.as_ref()?.provider_id.clone());
-            listener(&WorkloadChange { cluster: cluster.clone(), provider_id });
+            listener(&ClusterChange { cluster: &cluster, node: Some(change) });
         });
-        self.twins.subscribe(move |_| again(&WorkloadChange { cluster: of_twin.clone(), provider_id: None }));
+        self.twins.subscribe(move |_| again(&ClusterChange { cluster: &of_twin, node: None }));
     }
-}
-
-impl Downstream for Tunnel {
-    fn nodes<'a>(
-        &'a self,
-        cluster: &'a str,
-        selector: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<Node>, DownstreamError>> {
-        let api: Api<Node> = Api::all(self.client.clone());
-        Box::pin(async move {
-            let list = api.list(&ListParams::default().labels(selector)).await;
-            list.map(|list| list.items).map_err(|e| failed(cluster, "list nodes", &e))
-        })
-    }
-
-    fn node<'a>(
-        &'a self,
-        cluster: &'a str,
-        name: &'a str,
-    ) -> BoxFuture<'a, Result<Option<Node>, DownstreamError>> {
-        let api: Api<Node> = Api::all(self.client.clone());
-        Box::pin(async move { api.get_opt(name).await.map_err(|e| failed(cluster, "get a node", &e)) })
-    }
-
-    fn patch_node<'a>(
-        &'a self,
-        cluster: &'a str,
-        name: &'a str,
-        patch: Value,
-    ) -> BoxFuture<'a, Result<(), DownstreamError>> {
-        let api: Api<Node> = Api::all(self.client.clone());
-        Box::pin(async move {
-            let sent = api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
-            sent.map(|_| ()).map_err(|e| failed(cluster, "patch a node", &e))
-        })
-    }
-
-    fn delete_node<'a>(
-        &'a self,
-        cluster: &'a str,
-        name: &'a str,
-        _: &'a str,
-    ) -> BoxFuture<'a, Result<(), DownstreamError>> {
-        let api: Api<Node> = Api::all(self.client.clone());
-        Box::pin(async move {
-            let sent = api.delete(name, &DeleteParams::default()).await;
-            sent.map(|_| ()).map_err(|e| failed(cluster, "delete a node", &e))
-        })
-    }
-
-    fn pods<'a>(
-        &'a self,
-        cluster: &'a str,
-        node: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<Pod>, DownstreamError>> {
-        let api: Api<Pod> = Api::all(self.client.clone());
-        Box::pin(async move {
-            let params = ListParams::default().fields(&format!("spec.nodeName={node}"));
-            let list = api.list(&params).await;
-            list.map(|list| list.items).map_err(|e| failed(cluster, "list pods", &e))
-        })
-    }
-
-    fn remove_pod<'a>(
-        &'a self,
-        cluster: &'a str,
-        namespace: &'a str,
-        name: &'a str,
-        _: Removal,
-    ) -> BoxFuture<'a, Result<Option<String>, DownstreamError>> {
-        let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
-        Box::pin(async move {
-            match api.evict(name, &EvictParams::default()).await {
-                Ok(_) => Ok(None),
-                Err(kube::Error::Api(status)) if status.code == 429 => Ok(Some(status.message.clone())),
-                Err(error) => Err(failed(cluster, "evict a pod", &error)),
-            }
-        })
-    }
-
-    fn on_change(&self, listener: Box<dyn Fn(&str) + Send + Sync>) {
-        let twins = self.twins.clone();
-        self.nodes.subscribe(move |_| {
-            twins.list().iter().for_each(|twin| listener(twin.metadata.name.as_deref().unwrap_or_default()));
-        });
-    }
-}
-
-fn failed(cluster: &str, operation: &str, error: &kube::Error) -> DownstreamError {
-    DownstreamError::Failed { cluster: cluster.into(), operation: operation.into(), cause: error.to_string() }
 }

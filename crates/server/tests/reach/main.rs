@@ -4,7 +4,10 @@
 
 mod connections;
 mod dashboard;
+mod isolation;
+mod kubeconfig;
 mod metrics;
+mod provider;
 mod registration;
 mod security;
 mod settings;

@@ -304,7 +304,7 @@ pub(crate) struct Downstream {
     pub(crate) asked: Arc<Mutex<Vec<String>>>,
     /// How many connections speak another protocol now.
     pub(crate) upgraded: Arc<AtomicUsize>,
-    address: std::net::SocketAddr,
+    pub(crate) address: std::net::SocketAddr,
     pub(crate) ca: String,
     _stop: DropGuard,
 }

@@ -1,0 +1,87 @@
+//! What the probes of one cluster say. Pure: time comes in.
+
+use std::time::Duration;
+
+use drover_access_api::{Disconnected, Why};
+use tokio::time::Instant;
+
+/// Between two probes of a cluster that answers. Cluster API probes as often.
+const PERIOD: Duration = Duration::from_secs(10);
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+const LAST_RETRY: Duration = Duration::from_secs(30);
+
+/// The answers of one cluster so far.
+pub(super) struct Health {
+    /// When it answered last, or when the connection was made.
+    answered: Instant,
+    failures: u32,
+    /// How long a cluster that does not answer counts as before.
+    patience: Duration,
+    state: Result<(), Disconnected>,
+}
+
+impl Health {
+    pub(super) fn new(why: Why, patience: Duration, now: Instant) -> Self {
+        let state = Err(Disconnected { why, expected: !patience.is_zero() });
+        Self { answered: now, failures: 0, patience, state }
+    }
+
+    pub(super) fn state(&self) -> &Result<(), Disconnected> {
+        &self.state
+    }
+
+    /// Takes an answer in; `true` if the state is another one now.
+    pub(super) fn record(&mut self, answer: Result<(), Why>, now: Instant) -> bool {
+        let state = match answer {
+            Ok(()) => {
+                (self.answered, self.failures) = (now, 0);
+                Ok(())
+            }
+            Err(why) => {
+                self.failures = self.failures.saturating_add(1);
+                // One lost answer is not a lost cluster.
+                Err(Disconnected { why, expected: now.duration_since(self.answered) < self.patience })
+            }
+        };
+        let changed = state != self.state;
+        self.state = state;
+        changed
+    }
+
+    /// Until the next probe.
+    pub(super) fn pause(&self) -> Duration {
+        match self.failures {
+            0 => PERIOD,
+            failures => LAST_RETRY.min(FIRST_RETRY * 2_u32.saturating_pow(failures - 1)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use drover_runtime::ObjectKey;
+
+    #[test]
+    fn a_cluster_that_does_not_answer_counts_as_before_for_50_seconds_and_is_asked_less_often() {
+        let key = ObjectKey::new("ns", "demo");
+        let (start, why) = (Instant::now(), Why::Unauthorized(key.clone()));
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut health = Health::new(Why::Connecting(key), Duration::from_secs(50), start);
+        assert!(health.record(Ok(()), at(1)));
+        assert!(!health.record(Ok(()), at(11)));
+        assert_eq!((health.state(), health.pause()), (&Ok(()), PERIOD));
+        let lost = |expected| Err(Disconnected { why: why.clone(), expected });
+        assert!(health.record(Err(why.clone()), at(21)));
+        assert_eq!((health.state(), health.pause().as_secs()), (&lost(true), 1));
+        assert!(!health.record(Err(why.clone()), at(60)), "nothing new");
+        assert!(health.record(Err(why.clone()), at(61)), "it did not come back");
+        assert_eq!((health.state(), health.pause().as_secs()), (&lost(false), 4));
+        for _ in 0..100 {
+            health.record(Err(why.clone()), at(100));
+        }
+        assert_eq!(health.pause(), LAST_RETRY);
+        assert!(health.record(Ok(()), at(200)));
+        assert_eq!((health.state(), health.pause()), (&Ok(()), PERIOD));
+    }
+}
