@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)] // helpers outside #[test] functions
 
 mod crash;
+mod fleet;
 mod garbage;
 mod hands;
 mod jobs;

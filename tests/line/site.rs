@@ -7,7 +7,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use drover_apiserver::UserInfo;
-use drover_apiserver::auth::pki::{Pki, ServingCertificate};
+use drover_apiserver::auth::pki::{Credential, Pki, ServingCertificate, kubeconfig};
 use drover_apiserver::http::ApiService;
 use drover_apiserver::storage::{MemoryStorage, Storage};
 use drover_runtime::fault::{Fault, Faulty, Plan};
@@ -48,7 +48,8 @@ pub(crate) struct Site {
     _disks: tempfile::TempDir,
 }
 
-const VERSIONS: [&str; 3] = ["v1.34.1+k3s1", "v1.34.2+k3s1", "v1.35.0+k3s1"];
+pub(crate) const VERSIONS: [&str; 3] = ["v1.34.1+k3s1", "v1.34.2+k3s1", "v1.35.0+k3s1"];
+pub(crate) const IMAGE_PREFIX: &str = "rancher/system-agent-installer-";
 /// Between two looks for machines without power.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -61,9 +62,9 @@ impl Site {
         let current = client.clone();
         let objects = Arc::new(Objects::new(move || current.lock().clone().expect("the plane was started")));
         let disks = tempfile::tempdir().unwrap();
-        let prefix = "rancher/system-agent-installer-";
         let network = Arc::new(Network::default());
-        let datacenter = Datacenter::open(disks.path(), Disk::Volatile, network, prefix, &VERSIONS).unwrap();
+        let datacenter =
+            Datacenter::open(disks.path(), Disk::Volatile, network, IMAGE_PREFIX, &VERSIONS).unwrap();
         let datacenter = Arc::new(datacenter);
         let machines = datacenter.clone();
         let power = tokio::spawn(async move {
@@ -144,6 +145,17 @@ impl Site {
             let caches = Caches::new(client, stop.clone());
             Runner::run(options, &caches, machines, stop).await;
         });
+    }
+
+    /// A client of the port that goes on when the management plane is replaced, and where the port is.
+    pub(crate) async fn admin(&self) -> (Client, String) {
+        let url = format!("https://{}", self.address);
+        let admin = self.pki.admin(jiff::Timestamp::now()).unwrap();
+        let credential = Credential::ClientCertificate(&admin);
+        let text = kubeconfig("drover", &url, self.pki.ca_pem(), "admin", credential);
+        let options = KubeConfigOptions::default();
+        let config = Config::from_custom_kubeconfig(Kubeconfig::from_yaml(&text).unwrap(), &options).await;
+        (Client::try_from(config.unwrap()).unwrap(), url)
     }
 
     /// The downstream cluster as its owner reaches it: with its kubeconfig, by the proxy, through the tunnel.

@@ -17,6 +17,8 @@ pub(crate) const CONFIG: &str = "/etc/rancher/agent/config.yaml";
 const CONNECTION: &str = "/var/lib/rancher/agent/rancher2_connection_info.json";
 const RETRY: Duration = Duration::from_millis(200);
 const LONGEST_RETRY: Duration = Duration::from_secs(5);
+/// The script gives up an attempt after this.
+const ATTEMPT_LIMIT: Duration = Duration::from_secs(60);
 const LIMIT: usize = 1 << 20;
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 const PRIVATE: Attr = Attr { mode: 0o600, owner: None };
@@ -75,7 +77,11 @@ impl Order {
 /// Runs the script; like the script, it tries again until the manager answers.
 pub(crate) async fn run(host: &Arc<MemoryHost>, order: &Order) {
     let mut pause = RETRY;
-    while let Err(error) = attempt(host, order).await {
+    let limited = || async {
+        let attempt = tokio::time::timeout(ATTEMPT_LIMIT, attempt(host, order)).await;
+        attempt.unwrap_or_else(|_| Err("timed out".to_owned()))
+    };
+    while let Err(error) = limited().await {
         tracing::debug!(error, "not registered yet");
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(LONGEST_RETRY);

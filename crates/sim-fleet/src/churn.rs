@@ -126,25 +126,34 @@ fn patch(cluster: &Cluster, change: &Change) -> Option<Value> {
     Some(json!({"metadata": {"resourceVersion": cluster.metadata.resource_version}, "spec": spec}))
 }
 
+/// How a fleet is changed.
+#[derive(Clone, Debug)]
+pub struct Churn {
+    pub seed: u64,
+    /// Between two changes.
+    pub pause: Duration,
+    /// How many changes there are; none for no end.
+    pub changes: Option<usize>,
+    /// Versions in ascending order.
+    pub versions: Vec<String>,
+    /// The size that worker pools stay near.
+    pub workers: i32,
+}
+
 impl Fleet {
-    /// Changes a random cluster every `pause` until `over`. Machines without power get it back.
-    pub async fn churn(
-        &self,
-        seed: u64,
-        pause: Duration,
-        versions: &[String],
-        workers: i32,
-        over: impl Future<Output = ()>,
-    ) -> Tally {
-        let (mut dice, mut tally) = (Dice::new(seed), Tally::default());
-        let mut beats = tokio::time::interval(pause);
+    /// Changes a random cluster every now and then until `over`. Machines without power get it back.
+    pub async fn churn(&self, churn: &Churn, over: impl Future<Output = ()>) -> Tally {
+        let (mut dice, mut tally) = (Dice::new(churn.seed), Tally::default());
+        let mut beats = tokio::time::interval(churn.pause);
+        let mut left = churn.changes.unwrap_or(usize::MAX);
         let changes = async {
-            loop {
+            while left > 0 {
+                left -= 1;
                 beats.tick().await;
                 let mut all = self.clusters();
                 all.sort_by_key(|cluster| cluster.name_any());
                 let Some(cluster) = all.get(dice.roll(all.len())) else { continue };
-                let change = next_change(&mut dice, cluster, versions, workers);
+                let change = next_change(&mut dice, cluster, &churn.versions, churn.workers);
                 let pick = dice.roll(usize::MAX);
                 match carry_out(self.client(), &self.datacenter, cluster, &change, pick).await {
                     Ok(()) => tally.count(&change),

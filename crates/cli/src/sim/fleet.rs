@@ -9,7 +9,7 @@ use drover_api::management::v3::Setting;
 use drover_provisioning::controlplane::planner::releases::Releases;
 use drover_provisioning::settings::Settings;
 use drover_server::DataDir;
-use drover_sim_fleet::churn::Tally;
+use drover_sim_fleet::churn::{Churn, Tally};
 use drover_sim_fleet::clusters::Shape;
 use drover_sim_fleet::fleet::{self, Fleet, FleetOptions};
 use drover_sim_fleet::progress::Summary;
@@ -181,7 +181,8 @@ impl SimFleet {
         let seed = self.seed.unwrap_or_else(|| u64::from(std::process::id()));
         note(&format!("churn: {rate} changes per minute with --seed {seed}"));
         let pause = Duration::from_secs_f64(60.0 / f64::from(rate));
-        let tally = fleet.churn(seed, pause, &versions(), shape.workers, over).await;
+        let churn = Churn { seed, pause, changes: None, versions: versions(), workers: shape.workers };
+        let tally = fleet.churn(&churn, over).await;
         let settled = tokio::select! {
             settled = settle(fleet) => settled?,
             _ = signals.next() => return Ok(INTERRUPTED),
