@@ -55,17 +55,21 @@ pub fn resolve(crd: &CustomResourceDefinition) -> Result<(ApiResource, Contract)
         let Some(versions) = labels.get(&format!("{CONTRACT_PREFIX}{name}")) else { continue };
         let newest = versions.split('_').filter(served).max_by_key(|version| version_priority(version));
         if let Some(version) = newest {
-            let resource = ApiResource {
-                group: crd.spec.group.clone(),
-                version: version.to_owned(),
-                api_version: format!("{}/{version}", crd.spec.group),
-                kind: crd.spec.names.kind.clone(),
-                plural: crd.spec.names.plural.clone(),
-            };
-            return Ok((resource, contract));
+            return Ok((resource_of(crd, version), contract));
         }
     }
     Err(ResolveError::NoContract { crd: crd.metadata.name.clone().unwrap_or_default() })
+}
+
+/// Where a version of a CRD's kind is served.
+pub(crate) fn resource_of(crd: &CustomResourceDefinition, version: &str) -> ApiResource {
+    ApiResource {
+        group: crd.spec.group.clone(),
+        version: version.to_owned(),
+        api_version: format!("{}/{version}", crd.spec.group),
+        kind: crd.spec.names.kind.clone(),
+        plural: crd.spec.names.plural.clone(),
+    }
 }
 
 /// Kubernetes' order of versions: v2 > v1 > v1beta2 > v1beta1 > v1alpha1.

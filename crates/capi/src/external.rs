@@ -1,6 +1,6 @@
 //! Providers' objects: found through their CRD, watched once per kind, mapped to whoever refers to them.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{Api, ApiResource, DynamicObject};
 use parking_lot::Mutex;
 
-use crate::contract::{Contract, Provided, ResolveError, resolve};
+use crate::contract::{Contract, Provided, ResolveError, resolve, resource_of};
 use crate::waits::Hold;
 
 /// How long a pass waits for the first list of a kind that was not watched before, until it gives way to others.
@@ -85,7 +85,8 @@ pub struct Externals {
     caches: Caches,
     crds: Cache<CustomResourceDefinition>,
     listeners: Arc<Mutex<Vec<Listener>>>,
-    watched: Arc<Mutex<HashSet<String>>>,
+    /// The copies that are listened to, by resource.
+    watched: Arc<Mutex<HashMap<String, Cache<DynamicObject>>>>,
 }
 
 impl Externals {
@@ -93,7 +94,18 @@ impl Externals {
     pub fn new(caches: Caches) -> Self {
         let crds = caches.all::<CustomResourceDefinition>();
         crds.index(INDEX, |crd| vec![format!("{}/{}", crd.spec.group, crd.spec.names.kind)]);
-        Self { caches, crds, listeners: Arc::default(), watched: Arc::default() }
+        let watched: Arc<Mutex<HashMap<String, Cache<DynamicObject>>>> = Arc::default();
+        let (ended, of_kinds) = (watched.clone(), caches.clone());
+        crds.subscribe(move |change| {
+            // A kind that is defined again is listed again: what its cache knew is gone with the CRD.
+            let Some(crd) = change.old.filter(|_| change.new.is_none()) else { return };
+            for version in &crd.spec.versions {
+                let resource = resource_of(crd, &version.name);
+                of_kinds.end_dynamic(&resource);
+                ended.lock().remove(&id(&resource));
+            }
+        });
+        Self { caches, crds, listeners: Arc::default(), watched }
     }
 
     /// The CRDs, for controllers that must look again when one appears or changes its labels.
@@ -117,8 +129,8 @@ impl Externals {
     /// The live copy of a kind, once it is complete: what is not in it does not exist.
     pub async fn cache(&self, resource: &ApiResource) -> Result<Cache<DynamicObject>, ResolveError> {
         let cache = self.caches.dynamic(resource);
-        let id = format!("{}/{}", resource.api_version, resource.plural);
-        if self.watched.lock().insert(id) {
+        let known = self.watched.lock().insert(id(resource), cache.clone());
+        if !known.is_some_and(|known| known.is(&cache)) {
             cache.index_by_owner();
             let (listeners, group, kind) =
                 (self.listeners.clone(), resource.group.clone(), resource.kind.clone());
@@ -159,6 +171,10 @@ impl Externals {
     pub fn api(&self, namespace: &str, resource: &ApiResource) -> Api<DynamicObject> {
         Api::namespaced_with(self.caches.client().clone(), namespace, resource)
     }
+}
+
+fn id(resource: &ApiResource) -> String {
+    format!("{}/{}", resource.api_version, resource.plural)
 }
 
 /// Under which value an object that refers to a provider's object is found in its own cache.

@@ -240,6 +240,7 @@ impl Reconciler for Runner {
         let Some(job) = job else {
             self.stop_child(&key);
             if !self.running(&key) {
+                self.recorded.forget(&key);
                 InheritedLock::discard(&self.options.lock(&key));
                 let _ = std::fs::remove_file(self.options.log(&key));
             }

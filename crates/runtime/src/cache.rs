@@ -114,6 +114,11 @@ impl<K: Cached> Cache<K> {
         self.inner.objects.read().by_key.get(key).cloned()
     }
 
+    /// Whether both share one copy.
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
     /// All objects, sorted by key.
     pub fn list(&self) -> Vec<Arc<K>> {
         let objects = self.inner.objects.read();

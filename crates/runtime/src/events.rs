@@ -200,6 +200,9 @@ impl Scribe {
         if self.similar.len() >= REMEMBERED {
             self.similar.retain(|_, (since, _)| now.duration_since(*since) < REPEAT);
         }
+        if self.similar.len() >= REMEMBERED {
+            self.similar.clear();
+        }
         let key = (object.uid.clone().unwrap_or_default(), reason);
         let (since, count) = self.similar.entry(key).or_insert((now, 0));
         if now.duration_since(*since) >= REPEAT {

@@ -8,38 +8,77 @@ use parking_lot::Mutex;
 
 use crate::cache::{Cache, Cached};
 use crate::error::Error;
+use crate::key::ObjectKey;
 
 /// How long a pass waits before it gives way to others.
 const CATCH_UP: Duration = Duration::from_secs(2);
 
-/// Per owner (by uid): the newest revision of a dependent that we wrote.
+/// Per owner: its uid, and the newest revision of a dependent that we wrote.
 #[derive(Default)]
 pub struct Expectations {
-    newest: Mutex<HashMap<String, String>>,
+    newest: Mutex<HashMap<ObjectKey, (String, String)>>,
 }
 
 impl Expectations {
     /// Remembers a write on behalf of `owner`.
     pub fn expect(&self, owner: &impl Resource, revision: Option<String>) {
         let (Some(uid), Some(revision)) = (owner.meta().uid.clone(), revision) else { return };
-        let mut newest = self.newest.lock();
-        let known = newest.entry(uid).or_default();
         let number = |text: &str| text.parse::<u64>().unwrap_or(0);
-        if number(&revision) >= number(known) {
-            *known = revision;
+        let mut newest = self.newest.lock();
+        let known = newest.entry(ObjectKey::of(owner)).or_default();
+        if known.0 != uid || number(&revision) >= number(&known.1) {
+            *known = (uid, revision);
         }
     }
 
     /// Waits until `cache` shows what was written on behalf of `owner`; a cache that stays behind is an error that is
     /// tried again.
     pub async fn met<K: Cached>(&self, owner: &impl Resource, cache: &Cache<K>) -> Result<(), Error> {
-        let uid = owner.meta().uid.clone().unwrap_or_default();
-        let Some(revision) = self.newest.lock().get(&uid).cloned() else { return Ok(()) };
-        if cache.caught_up(&revision, CATCH_UP).await {
-            self.newest.lock().remove(&uid);
+        let key = ObjectKey::of(owner);
+        let Some((uid, revision)) = self.newest.lock().get(&key).cloned() else { return Ok(()) };
+        if owner.meta().uid.as_ref() != Some(&uid) || cache.caught_up(&revision, CATCH_UP).await {
+            let mut newest = self.newest.lock();
+            // Something else may have been written meanwhile.
+            if newest.get(&key).is_some_and(|known| known.1 == revision) {
+                newest.remove(&key);
+            }
             return Ok(());
         }
-        let name = owner.meta().name.clone().unwrap_or_default();
-        Err(Error::Stale(format!("what {name} owns")))
+        Err(Error::Stale(format!("what {} owns", key.name)))
+    }
+
+    /// Forgets an owner that is gone.
+    pub fn forget(&self, owner: &ObjectKey) {
+        self.newest.lock().remove(owner);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use serde_json::json;
+
+    fn object(uid: &str, revision: u64) -> ConfigMap {
+        let metadata =
+            json!({"name": "a", "namespace": "ns", "uid": uid, "resourceVersion": revision.to_string()});
+        serde_json::from_value(json!({ "metadata": metadata })).unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_is_waited_for_and_then_forgotten_and_so_is_an_owner_that_is_gone() {
+        let (expected, cache) = (Expectations::default(), Cache::fixed([object("x", 7)]));
+        let owner = object("x", 1);
+        expected.expect(&owner, Some("9".into()));
+        expected.expect(&owner, Some("7".into()));
+        assert!(matches!(expected.met(&owner, &cache).await, Err(Error::Stale(_))), "9 is not there yet");
+        assert!(expected.met(&object("y", 1), &cache).await.is_ok(), "another object of the same name");
+        assert!(expected.newest.lock().is_empty());
+        expected.expect(&owner, Some("7".into()));
+        assert!(expected.met(&owner, &cache).await.is_ok());
+        assert!(expected.newest.lock().is_empty());
+        expected.expect(&owner, Some("9".into()));
+        expected.forget(&ObjectKey::new("ns", "a"));
+        assert!(expected.newest.lock().is_empty());
     }
 }

@@ -193,7 +193,13 @@ impl Gate {
     fn tell(&self, cluster: &str, kind: &'static str, why: &str) {
         self.inner.machines.tell(cluster, &Note::warning(REFUSED, why).standing());
         let now = Instant::now();
-        let last = self.inner.logged.lock().insert((cluster.to_owned(), kind), now);
+        let last = {
+            let mut logged = self.inner.logged.lock();
+            if logged.len() == logged.capacity() {
+                logged.retain(|_, at| now.duration_since(*at) < LOG_PERIOD);
+            }
+            logged.insert((cluster.to_owned(), kind), now)
+        };
         if last.is_none_or(|last| now.duration_since(last) >= LOG_PERIOD) {
             tracing::warn!(cluster, "tunnel refused: {why}");
         } else {

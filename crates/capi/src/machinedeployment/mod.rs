@@ -126,7 +126,10 @@ impl Reconciler for MachineDeploymentController {
     const NAME: &'static str = "machinedeployment";
 
     async fn reconcile(&self, key: ObjectKey) -> Result<Next, Error> {
-        let Some(deployment) = self.caches.machine_deployments.get(&key) else { return Ok(Next::EVENT) };
+        let Some(deployment) = self.caches.machine_deployments.get(&key) else {
+            self.expected.forget(&key);
+            return Ok(Next::EVENT);
+        };
         self.expected.met(&*deployment, &self.caches.machine_sets).await?;
         let scope = self.observe(&deployment).await;
         let now = self.clock.now();

@@ -124,7 +124,10 @@ impl Reconciler for MachineSetController {
     const NAME: &'static str = "machineset";
 
     async fn reconcile(&self, key: ObjectKey) -> Result<Next, Error> {
-        let Some(set) = self.caches.machine_sets.get(&key) else { return Ok(Next::EVENT) };
+        let Some(set) = self.caches.machine_sets.get(&key) else {
+            self.expected.forget(&key);
+            return Ok(Next::EVENT);
+        };
         self.expected.met(&*set, &self.caches.machines).await?;
         let scope = self.observe(&set).await?;
         let now = self.clock.now();

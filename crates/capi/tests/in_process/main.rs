@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod kinds;
 mod world;
 
 use drover_runtime::fault::{Fault, Plan};

@@ -21,7 +21,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::{CORE, TEST};
 
 pub(crate) struct World {
-    client: Client,
+    pub(crate) client: Client,
     server: Embedded,
 }
 
@@ -267,7 +267,7 @@ fn resource(api_version: &str, kind: &str) -> ApiResource {
     }
 }
 
-fn provider_crd(kind: &str) -> CustomResourceDefinition {
+pub(crate) fn provider_crd(kind: &str) -> CustomResourceDefinition {
     let spec = if kind == "TestMachine" {
         json!({
             "type": "object", "x-kubernetes-preserve-unknown-fields": true,

@@ -52,7 +52,10 @@ impl Reconciler for MachineProvision {
     const NAME: &'static str = "machineprovision";
 
     async fn reconcile(&self, key: ObjectKey) -> Result<Next, Error> {
-        let Some(known) = self.cache.get(&key) else { return Ok(Next::EVENT) };
+        let Some(known) = self.cache.get(&key) else {
+            self.noted.forget(&key);
+            return Ok(Next::EVENT);
+        };
         // An object that was deleted just when its attempt was noted looks as if nothing had been made for it.
         self.noted.met(known.as_ref(), &self.cache).await?;
         let Some(object) = self.cache.get(&key) else { return Ok(Next::EVENT) };
