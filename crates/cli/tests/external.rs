@@ -270,7 +270,11 @@ impl Site {
         let refused = asked("/api/v1/secrets");
         assert!(refused.contains("cannot pass on client certificates"), "{refused}");
         assert_eq!((asked("/livez"), asked("/readyz")), ("ok".into(), "ok".into()));
-        assert!(asked("/metrics").contains("NotFound"));
+        let refused = asked("/metrics");
+        assert!(refused.contains("Unauthorized"), "{refused}");
+        let metrics = self.with(&admin, &["get", "--raw", "/metrics"]).ok();
+        assert!(metrics.contains("leader_election_master_status"), "{metrics}");
+        self.with(&alice, &["get", "--raw", "/metrics"]).refused();
 
         // The cluster itself: for who may do everything to its object.
         let id = text(&self.get(&[CLUSTER]), "/status/clusterName");
