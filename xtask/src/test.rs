@@ -60,7 +60,12 @@ fn jobs(wanted: Option<&str>) -> anyhow::Result<usize> {
 }
 
 fn build(cargo: &str, arguments: &[&str]) -> anyhow::Result<Vec<Program>> {
-    let mut child = Command::new(cargo)
+    let mut command = Command::new(cargo);
+    // What `cargo run` sets for this program is not meant for the build: build scripts that read it would run again.
+    for (name, _) in std::env::vars().filter(|(name, _)| is_of_package(name)) {
+        command.env_remove(name);
+    }
+    let mut child = command
         .arg("test")
         .args(arguments)
         .args(["--locked", "--no-run", "--message-format=json-render-diagnostics"])
@@ -76,6 +81,12 @@ fn build(cargo: &str, arguments: &[&str]) -> anyhow::Result<Vec<Program>> {
         bail!("failed to build the tests");
     }
     Ok(programs)
+}
+
+fn is_of_package(variable: &str) -> bool {
+    ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_CRATE_NAME", "CARGO_BIN_NAME", "CARGO_PRIMARY_PACKAGE"]
+        .iter()
+        .any(|prefix| variable.starts_with(prefix))
 }
 
 /// The test program that a message of cargo announces.

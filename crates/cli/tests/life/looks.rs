@@ -93,9 +93,9 @@ pub(crate) fn uses_the_cluster(person: &Person) {
         assert_eq!(row[4], FIRST, "{nodes}");
         assert!(row[5].starts_with("10."), "an address: {nodes}");
     }
-    // access#23: whoever acts as somebody else is not answered with rights of his own.
+    // access#23: impersonation is rejected instead of being answered with the caller's own permissions.
     let refused = person.kubectl_demo(&["get", "nodes", "--as", "nobody"]).refused();
-    assert!(refused.contains("acting as somebody else"), "{refused}");
+    assert!(refused.contains("is not supported for clusters"), "{refused}");
     let taints: Vec<String> = items(&person.get_demo(&["nodes"]))
         .iter()
         .filter(|node| !node["spec"]["taints"].is_null())
