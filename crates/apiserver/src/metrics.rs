@@ -1,7 +1,7 @@
 //! What the server counts, under kube-apiserver's names.
 //!
-//! Requests are counted only once somebody registers the metrics: most servers in a process (simulated clusters, tests)
-//! are never scraped, and pay nothing. What the store holds is read when somebody scrapes.
+//! Requests are counted only after the metrics are registered: most servers in a process (simulated clusters, tests)
+//! are never scraped and have no cost. The content of the store is read at each scrape.
 
 use std::fmt;
 use std::sync::Arc;

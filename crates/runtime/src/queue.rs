@@ -210,7 +210,7 @@ impl<K: Clone + Eq + Hash> State<K> {
 
 impl<K> Drop for State<K> {
     fn drop(&mut self) {
-        // Another queue of the same name may go on counting.
+        // Another queue of the same name may still be counted.
         if let Some(metrics) = &self.metrics {
             metrics.depth.dec_by(i64::try_from(self.ready.len()).unwrap_or(i64::MAX));
         }

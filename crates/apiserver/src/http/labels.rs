@@ -1,4 +1,4 @@
-//! Under which labels a request is counted. What a caller made up is not among them, so that nobody can fill the memory.
+//! The labels under which a request is counted. Names that a caller invents are not used, so the number of series is bounded.
 
 use http::header::CONTENT_TYPE;
 use http::request::Parts;

@@ -49,7 +49,7 @@ pub(super) struct Shared {
     fairness: Fairness,
     in_flight: InFlight,
     pub(super) heavy: Heavy,
-    /// Set once somebody wants to know.
+    /// Set when the metrics are registered.
     requests: OnceLock<Requests>,
 }
 
@@ -102,7 +102,7 @@ impl ApiService {
         let _ = self.shared.requests.set(Requests::new(registry));
     }
 
-    /// The caller of a request that somebody else answers, if the caller may make it.
+    /// The caller of a request that another handler answers, if the caller is authorized.
     pub async fn admit(&self, parts: &Parts) -> Result<UserInfo, Status> {
         let query = Query::parse(parts.uri.query().unwrap_or_default());
         let info = RequestInfo::parse(&parts.method, parts.uri.path(), &query);

@@ -54,7 +54,7 @@ impl Journal {
                 .and_then(|file| file.set_len(length))
                 .map_err(failed)?;
         }
-        // History does not come back: whoever followed the store lists again.
+        // History is not restored: watchers must list again.
         index.load(objects.into_values().collect(), vec![], revision, revision);
         Ok(Self { path: path.to_owned(), length, settled: length })
     }

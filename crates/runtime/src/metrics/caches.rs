@@ -1,4 +1,4 @@
-//! How many objects the caches hold, read when somebody scrapes.
+//! How many objects the caches hold, read at each scrape.
 
 use std::collections::BTreeMap;
 use std::fmt;

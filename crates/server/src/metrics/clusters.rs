@@ -1,4 +1,4 @@
-//! Clusters, machines and Jobs, counted in the caches when somebody scrapes.
+//! Clusters, machines and Jobs, counted in the caches at each scrape.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -121,7 +121,7 @@ fn cluster_phase(cluster: &Cluster) -> &'static str {
     }
 }
 
-/// What is not one of Cluster API's phases was written by somebody else, and is not repeated.
+/// A phase that Cluster API does not define was written by another client and is not used as a label.
 fn machine_phase(machine: &Machine) -> &'static str {
     let phase = machine.status.as_ref().and_then(|status| status.phase.as_deref());
     MACHINE_PHASES.into_iter().find(|known| Some(*known) == phase).unwrap_or("Unknown")
