@@ -16,7 +16,7 @@ const ALLOWED: &[(&str, &str, &str)] = &[
         "drivers of others have only words for a machine that does not exist",
     ),
     (
-        "crates/machine/src/local/init/systemctl.rs",
+        "crates/local-machines/src/init/systemctl.rs",
         "contains(\"not found\")",
         "the init of local machines is frozen; systemctl's exit code 5",
     ),

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
+use drover_local_machines::LocalDriver;
 use drover_machine::cli::{self, Cli, CreateArgs, Failure, Removal};
 use drover_machine::driver::{Driver, PowerOp};
 use drover_machine::flags::{self, Flag};
-use drover_machine::local::LocalDriver;
 use drover_machine::store::{DiskStore, SecretClient, SecretData, SecretStore, Store};
 use drover_server::DataDir;
 use k8s_openapi::ByteString;

@@ -24,7 +24,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use clap::Parser;
-use drover_machine::local::{holder_main, init_main, raise_open_files, shim_main};
+use drover_local_machines::{holder_main, init_main, raise_open_files, shim_main};
 
 /// The exit code of a program that panicked, as Rust has it.
 const PANICKED: i32 = 101;

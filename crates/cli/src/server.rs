@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
-use drover_machine::local::enough_open_files;
+use drover_local_machines::enough_open_files;
 use drover_server::front::Asset;
 use drover_server::manager::can_listen;
 use drover_server::shell::quoted;

@@ -202,12 +202,12 @@ fn few_open_files_are_raised_or_named() {
     for words in ["server --bind 127.0.0.1:0", "quickstart --bind 127.0.0.1:0"] {
         one_sentence(
             run(&mut limited("-n 64", words), words),
-            &["only 64 open files are allowed", "ulimit -Hn"],
+            &["the limit on open files is 64", "ulimit -Hn"],
         );
     }
     // Machines are made by other roles, and need their share too.
     let answer = run(&mut limited("-n 64", "machine create --driver local m"), "machine create");
-    assert!(answer.err.contains("only 64 open files are allowed"), "{}", answer.err);
+    assert!(answer.err.contains("the limit on open files is 64"), "{}", answer.err);
     let mut server = limited("-S -n 64", "\"$@\"");
     let mut server = spawn(&person, &mut server);
     let limits = fs::read_to_string(format!("/proc/{}/limits", server.id())).unwrap();

@@ -237,7 +237,7 @@ fn commands_fail_with_one_sentence() {
         (&["machine", "stop", "nosuch"], &no_machine),
         (&["machine", "ssh", "nosuch", "true"], &no_machine),
         (&["machine", "inspect", "nosuch"], &no_machine),
-        (&["machine", "create", "--driver", "nosuch", "m"], &["there is no driver \"nosuch\""]),
+        (&["machine", "create", "--driver", "nosuch", "m"], &["unknown driver \"nosuch\""]),
         (&["machine", "create", "--driver", "local", "--local-nosuch", "1", "m"], &["--local-nosuch"]),
     ];
     for (words, parts) in cases {

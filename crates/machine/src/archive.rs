@@ -1,6 +1,7 @@
-//! `extractedConfig`: the store as a tar.gz in the machine-state Secret. Entry names are absolute paths of the container
-//! that wrote it; readers go by what stands behind `/machines/`, and so do we. An archive is never unpacked to the paths
-//! it names.
+//! `extractedConfig`: the store as a tar.gz in the machine-state Secret.
+//!
+//! Entry names are absolute paths in the container that wrote the archive. Readers use only the part after `/machines/`,
+//! and so does this module. An archive is never unpacked to the paths in it.
 
 use std::{
     collections::BTreeMap,
@@ -13,14 +14,14 @@ use flate2::{Compression, GzBuilder, read::GzDecoder};
 /// Files by machine name and file name.
 pub type Files = BTreeMap<String, BTreeMap<String, Vec<u8>>>;
 
-/// Where the original's container has its store.
+/// Path of the store in the container of rancher-machine.
 pub const CONTAINER_STORE: &str = "/home/machine/.docker/machine";
-/// A state with a key pair has a few KiB; a Secret at most 1 MiB.
+/// A state with a key pair takes a few KiB, and a Secret at most 1 MiB.
 const MAX_UNPACKED: u64 = 32 << 20;
-/// Not state but by-products of some drivers.
+/// By-products of some drivers, which are not state.
 const SKIPPED: &[&str] = &[".iso", ".tar.gz", ".vmdk", ".img"];
 
-/// Packs a store. The same files give the same bytes.
+/// Packs a store. The output is deterministic.
 pub fn pack(store_path: &str, machines: &Files) -> io::Result<Vec<u8>> {
     let gzip = GzBuilder::new().mtime(0).write(Vec::new(), Compression::default());
     let mut tar = tar::Builder::new(gzip);
@@ -42,7 +43,7 @@ pub fn pack(store_path: &str, machines: &Files) -> io::Result<Vec<u8>> {
     tar.into_inner()?.finish()
 }
 
-/// The library refuses absolute names, rightly; readers of the original depend on them.
+/// Writes an absolute entry name, which the `tar` library rejects but readers of rancher-machine's archives expect.
 fn absolute_name(header: &mut tar::Header, directory: &str, name: &str) -> io::Result<()> {
     let fields = header.as_ustar_mut().ok_or(io::ErrorKind::InvalidInput)?;
     if name.len() > fields.name.len() || directory.len() > fields.prefix.len() {
@@ -54,8 +55,8 @@ fn absolute_name(header: &mut tar::Header, directory: &str, name: &str) -> io::R
     Ok(())
 }
 
-/// Unpacks an archive into memory. Entries that are not plain files directly below `machines/<name>/`, or whose names
-/// climb out of it, are left out. An empty archive is an empty store.
+/// Unpacks an archive into memory. Skips entries that are not regular files directly below `machines/<name>/`, and
+/// entries with `..` in their names. An empty archive is an empty store.
 pub fn unpack(archive: &[u8]) -> io::Result<Files> {
     let mut machines = Files::new();
     if archive.is_empty() {
@@ -65,7 +66,7 @@ pub fn unpack(archive: &[u8]) -> io::Result<Files> {
     for entry in tar.entries()? {
         let mut entry = entry?;
         let path = entry.path()?.into_owned();
-        let Some((machine, file)) = place(&path) else { continue };
+        let Some((machine, file)) = machine_and_file(&path) else { continue };
         if entry.header().entry_type() != tar::EntryType::Regular {
             continue;
         }
@@ -76,7 +77,7 @@ pub fn unpack(archive: &[u8]) -> io::Result<Files> {
     Ok(machines)
 }
 
-fn place(path: &Path) -> Option<(String, String)> {
+fn machine_and_file(path: &Path) -> Option<(String, String)> {
     let parts: Vec<&str> = path
         .components()
         .filter(|part| !matches!(part, Component::RootDir | Component::CurDir))
@@ -106,9 +107,9 @@ mod tests {
     }
 
     #[test]
-    fn entries_have_the_originals_names_and_come_back() {
+    fn archive_round_trips_with_the_entry_names_of_rancher_machine() {
         let packed = pack(CONTAINER_STORE, &files()).unwrap();
-        assert_eq!(packed, pack(CONTAINER_STORE, &files()).unwrap(), "the same state is the same bytes");
+        assert_eq!(packed, pack(CONTAINER_STORE, &files()).unwrap(), "the same state gives the same bytes");
         let mut tar = tar::Archive::new(GzDecoder::new(packed.as_slice()));
         let names: Vec<String> = tar
             .entries()
@@ -127,11 +128,11 @@ mod tests {
         let long = BTreeMap::from([("m".repeat(63), files()["m1"].clone())]);
         assert_eq!(unpack(&pack(CONTAINER_STORE, &long).unwrap()).unwrap()[&"m".repeat(63)].len(), 2);
         assert!(unpack(&[]).unwrap().is_empty());
-        assert!(unpack(b"no archive").is_err());
+        assert!(unpack(b"not an archive").is_err());
     }
 
     #[test]
-    fn names_that_climb_out_are_ignored_machine_drivers_check_34() {
+    fn names_outside_of_the_store_are_ignored_machine_drivers_check_34() {
         let mut tar = tar::Builder::new(flate2::write::GzEncoder::new(Vec::new(), Compression::default()));
         for (directory, name) in [
             ("/store/machines", "../../etc/x"),

@@ -1,5 +1,5 @@
-//! The verbs of `drover machine`, which are those of rancher-machine with its exit codes: 1 failed, 3 the check before
-//! creation failed and nothing was made, 4 not found. The `cli` crate only hands over the words it was called with.
+//! The commands of `drover machine`: those of rancher-machine, with its exit codes. 1 means failed, 3 that the check
+//! before creation failed and nothing was created, 4 not found. The `cli` crate only passes the arguments.
 
 use std::{path::Path, time::Duration};
 
@@ -13,35 +13,35 @@ use crate::{
     store::{MachineLock, Store, StoreError, valid_name},
 };
 
-/// How long a machine may take to run, in all.
-const PATIENCE: Duration = Duration::from_secs(180);
+/// Total time limit for a machine to be running.
+const TIMEOUT: Duration = Duration::from_secs(180);
 const POLL: Duration = Duration::from_secs(3);
 const LOCK_POLL: Duration = Duration::from_millis(100);
 
-/// The exit code for a machine that is not there.
+/// The exit code for a machine that does not exist.
 pub const NOT_FOUND: i32 = 4;
 
-/// What a verb works with.
+/// The dependencies of the commands.
 pub struct Cli<'a> {
-    /// Where machines are remembered.
+    /// Where machines are recorded.
     pub store: &'a dyn Store,
-    /// The driver of a name.
+    /// Returns the driver with a name.
     pub driver: &'a dyn Fn(&str) -> Option<Box<dyn Driver>>,
-    /// A driver that knows its machines by itself: those that the store does not have are listed and served too.
+    /// A driver that can list its machines. Its machines that are not in the store are listed and managed too.
     pub known: Option<&'a dyn Driver>,
-    /// The environment.
+    /// Reads an environment variable.
     pub env: &'a dyn Fn(&str) -> Option<String>,
-    /// Waits.
+    /// Sleeps.
     pub sleep: &'a dyn Fn(Duration),
 }
 
-/// Why a verb failed: one sentence and the exit code.
+/// Failure of a command: one sentence and the exit code.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {
-    /// The process' exit code.
+    /// The exit code of the process.
     pub code: i32,
-    /// One sentence with its causes.
+    /// One sentence, including the causes.
     pub message: String,
 }
 
@@ -68,7 +68,7 @@ impl From<DriverError> for Failure {
     }
 }
 
-/// What `create` was called with, apart from the driver's own flags.
+/// The arguments of `create`, without the driver's own flags.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CreateArgs {
     /// `--driver`.
@@ -79,16 +79,16 @@ pub struct CreateArgs {
     pub custom_install_script: String,
     /// `--hostname-override`.
     pub hostname_override: String,
-    /// `--machine-uid`: who wants the machine; a repeated create with the same one adopts.
+    /// `--machine-uid`: the UID of the object that requests the machine. A repeated create with the same UID adopts it.
     pub machine_uid: String,
-    /// `--data-dir`, for people who write it behind the verb.
+    /// `--data-dir`, which can also follow the command.
     pub data_dir: String,
-    /// Everything else.
+    /// All other arguments.
     pub driver_args: Vec<String>,
 }
 
 impl CreateArgs {
-    /// Reads the words after `create`. Flags that are not known here are the driver's.
+    /// Parses the arguments of `create`. Unknown flags are passed to the driver.
     pub fn parse(args: &[String]) -> Result<CreateArgs, Failure> {
         let own = ["driver", "custom-install-script", "hostname-override", "machine-uid", "data-dir"]
             .map(|name| flags::Flag::string(name, "", "", ""));
@@ -97,7 +97,7 @@ impl CreateArgs {
         let usage = |text: &str| Failure::new(1, text);
         let (values, mut rest) = flags::parse(&own, &args, |_| None).map_err(|text| usage(&text))?;
         let name = rest.pop().filter(|name| !name.starts_with('-'));
-        let name = name.ok_or_else(|| usage("create needs the machine's name as its last word"))?;
+        let name = name.ok_or_else(|| usage("create requires the machine's name as its last argument"))?;
         Ok(CreateArgs {
             driver: values.string("driver").to_owned(),
             name,
@@ -110,14 +110,14 @@ impl CreateArgs {
     }
 }
 
-/// What became of a machine that was to be removed.
+/// The result of removing a machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Removal {
-    /// It is gone.
+    /// The machine was deleted.
     Removed,
-    /// There was none.
+    /// There was no such machine.
     Absent,
-    /// It is forgotten; the text says what may have been left behind.
+    /// Only the record was deleted. The text names what may still exist.
     Forgotten(String),
 }
 
@@ -129,24 +129,24 @@ pub struct Listed {
     pub name: String,
     /// Its driver.
     pub driver: String,
-    /// What it does, or `Error`.
+    /// Its power state, or `Error`.
     pub state: String,
     /// Its address.
     pub address: String,
-    /// Why its state is not known.
+    /// Why its state is unknown.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub error: String,
 }
 
 impl Cli<'_> {
-    /// Makes a machine and waits until it runs. A machine that is in the store already is carried on with.
+    /// Creates a machine and waits until it is running. Continues with a machine that is already in the store.
     pub fn create(&self, args: &CreateArgs) -> Result<Host, Failure> {
         valid_name(&args.name)?;
         let driver = self.find(&args.driver)?;
         let (values, unknown) = flags::parse(&driver.flags(), &args.driver_args, self.env)
             .map_err(|text| Failure::new(3, text))?;
         if let Some(word) = unknown.first() {
-            return Err(Failure::new(3, format!("driver {} does not know {word}", args.driver)));
+            return Err(Failure::new(3, format!("driver {} has no option {word}", args.driver)));
         }
         let mut request = MachineRequest {
             name: args.name.clone(),
@@ -156,7 +156,7 @@ impl Cli<'_> {
             authorized_key: String::new(),
             values,
         };
-        // What is refused leaves nothing behind, not even a lock.
+        // A rejected request leaves nothing behind, not even a lock file.
         driver.validate(&request).map_err(|error| Failure::new(3, error.to_string()))?;
         let _lock = self.lock(&args.name)?;
         let mut host = match self.store.load(&args.name)? {
@@ -164,7 +164,7 @@ impl Cli<'_> {
                 let other = &host.config.driver_name;
                 return Err(Failure::new(
                     1,
-                    format!("machine {} already exists, made by driver {other}", args.name),
+                    format!("machine {} already exists, created by driver {other}", args.name),
                 ));
             }
             Some(host) => host,
@@ -181,13 +181,13 @@ impl Cli<'_> {
             if let Ok(progress) = &step {
                 host.set_addresses(&progress.addresses);
             }
-            // Also after a failure: the driver may have learnt an id that must not be forgotten.
+            // Also after a failure: the driver may have recorded an id that must not be lost.
             self.store.save(&host)?;
             let progress = step?;
             if progress.state == State::Running {
                 return Ok(host);
             }
-            if waited >= PATIENCE {
+            if waited >= TIMEOUT {
                 return Err(Failure::new(
                     1,
                     format!("machine {} is still {} after 180 s", args.name, progress.state),
@@ -199,7 +199,7 @@ impl Cli<'_> {
         }
     }
 
-    /// Records what is about to be made, before anything is.
+    /// Records what is about to be created.
     fn intent(&self, args: &CreateArgs) -> Result<Host, Failure> {
         let options = HostOptions {
             custom_install_script: args.custom_install_script.clone(),
@@ -215,8 +215,8 @@ impl Cli<'_> {
         Ok(host)
     }
 
-    /// Removes a machine. One that is not in the store is gone already. With `force` it is forgotten whatever the
-    /// driver says.
+    /// Removes a machine. Succeeds if it is not in the store. With `force`, its record is deleted even if the driver
+    /// fails.
     pub fn rm(&self, name: &str, force: bool) -> Result<Removal, Failure> {
         let _lock = self.lock(name)?;
         let Some(mut host) = self.store.load(name)? else { return self.rm_unsaved(name) };
@@ -232,7 +232,7 @@ impl Cli<'_> {
         }
     }
 
-    /// Nothing was saved, or it was saved elsewhere: what the driver knows by that name goes all the same.
+    /// Deletes a machine that is not in this store, if the driver can find it.
     fn rm_unsaved(&self, name: &str) -> Result<Removal, Failure> {
         let (Some(driver), Some(mut host)) = (self.known, self.unsaved(name)?) else {
             return Ok(Removal::Absent);
@@ -249,7 +249,7 @@ impl Cli<'_> {
         self.known.map_or("", |driver| driver.name())
     }
 
-    /// A machine that only its driver knows, as the store would have it.
+    /// A machine that is not in the store, in the form in which the store would have it.
     fn unsaved(&self, name: &str) -> Result<Option<Host>, Failure> {
         let found = self.unsaved_machines()?.into_iter().find(|(known, _)| known == name);
         Ok(found.map(|(name, progress)| {
@@ -267,14 +267,14 @@ impl Cli<'_> {
             let step = driver.delete(&name, &mut host.config.driver);
             self.store.save(host)?;
             let progress = match step {
-                // Drivers of others say it in their own words.
+                // External drivers report this only as text.
                 Err(error) if error.to_string().to_lowercase().contains("not found") => return Ok(()),
                 other => other?,
             };
             if progress.state == State::NotFound {
                 return Ok(());
             }
-            if waited >= PATIENCE {
+            if waited >= TIMEOUT {
                 return Err(Failure::new(
                     1,
                     format!("machine {name} is still {} after 180 s", progress.state),
@@ -286,7 +286,7 @@ impl Cli<'_> {
         }
     }
 
-    /// Every machine with its state. A driver that fails costs its own line only.
+    /// Lists every machine with its state. If a driver fails, only the rows of its machines show an error.
     pub fn ls(&self) -> Result<Vec<Listed>, Failure> {
         let mut lines = Vec::new();
         for name in self.store.list()? {
@@ -368,13 +368,13 @@ impl Cli<'_> {
         Ok(driver.exec(name, &host.config.driver, command)?)
     }
 
-    /// Waits for whoever works on the machine, such as a creating process whose parent died: its successor adopts what
-    /// it made, and a removal removes it.
+    /// Waits until no other process has locked the machine, such as a creating process whose parent died. A create then
+    /// adopts what that process created, and a removal deletes it.
     fn lock(&self, name: &str) -> Result<MachineLock, Failure> {
         let mut waited = Duration::ZERO;
         loop {
             match self.store.lock(name) {
-                Err(StoreError::Busy(_)) if waited < PATIENCE => {
+                Err(StoreError::Busy(_)) if waited < TIMEOUT => {
                     (self.sleep)(LOCK_POLL);
                     waited += LOCK_POLL;
                 }
@@ -394,14 +394,14 @@ impl Cli<'_> {
 
     fn find(&self, name: &str) -> Result<Box<dyn Driver>, Failure> {
         let unknown = || match name {
-            "" => "say who makes the machine, such as --driver local".to_owned(),
-            name => format!("there is no driver {name:?}; `drover machine create --help` shows them"),
+            "" => "no driver is specified; add for example --driver local".to_owned(),
+            name => format!("unknown driver {name:?}; `drover machine create --help` lists the drivers"),
         };
         (self.driver)(name).ok_or_else(|| Failure::new(1, unknown()))
     }
 }
 
-/// `ls` for people.
+/// Formats the output of `ls`.
 pub fn table(lines: &[Listed]) -> String {
     let mut out = format!("{:<32} {:<12} {:<10} ADDRESS\n", "NAME", "DRIVER", "STATE");
     for line in lines {
@@ -415,5 +415,5 @@ fn read_script(path: &str) -> Result<String, Failure> {
         return Ok(String::new());
     }
     std::fs::read_to_string(Path::new(path))
-        .map_err(|error| Failure::new(3, format!("cannot read the install script {path}: {error}")))
+        .map_err(|error| Failure::new(3, format!("failed to read the install script {path}: {error}")))
 }

@@ -1,7 +1,9 @@
-//! What every driver can do. Calls block, are idempotent, and may be cut off anywhere and repeated: a driver records what
-//! it is about to make in its state before it makes it, and adopts what it finds.
+//! The interface of all drivers.
 //!
-//! Calls block because a driver runs in a process of its own (a provisioning Job); async code uses a blocking task.
+//! Calls are idempotent and can be interrupted at any point and repeated: a driver records in its state what it is about
+//! to create before it creates it, and adopts what already exists.
+//!
+//! Calls block because a driver runs in its own process (a provisioning Job). Async code uses a blocking task.
 
 use std::{fmt, net::IpAddr, time::Duration};
 
@@ -9,53 +11,58 @@ use serde::{Deserialize, Serialize};
 
 use crate::flags::{Flag, Values};
 
-/// The driver's part of `config.json`: flat, with the field names of the Go drivers (`InstanceId`, `IPAddress`, …), so
-/// that state written by rancher-machine can be adopted and ours can be read.
+/// The driver's part of `config.json`: a flat object with the field names of the Go drivers (`InstanceId`, `IPAddress`,
+/// …), so that Drover can adopt state written by rancher-machine, and rancher-machine can read state written by Drover.
 pub type DriverState = serde_json::Map<String, serde_json::Value>;
 
 /// A kind of infrastructure.
 pub trait Driver: Send + Sync {
-    /// The name that flags and schemas begin with.
+    /// The prefix of flags and schemas.
     fn name(&self) -> &str;
 
-    /// Every option, from which the schema of `<Driver>Config` is made.
+    /// All options; the schema of `<Driver>Config` is generated from them.
     fn flags(&self) -> Vec<Flag>;
 
-    /// Looks whether the request can be met, without making anything.
+    /// Checks whether the request can be fulfilled, without creating anything.
     fn validate(&self, request: &MachineRequest) -> Result<(), DriverError>;
 
-    /// Takes the next step towards a running machine. The caller saves `state` after every call, also a failed one, and
-    /// calls again after `next_poll` until the machine runs.
+    /// Performs the next step of creating a machine. The caller saves `state` after every call, including failed ones,
+    /// and repeats the call after `next_poll` until the machine is running.
     fn ensure(&self, request: &MachineRequest, state: &mut DriverState) -> Result<Progress, DriverError>;
 
-    /// Looks at the machine.
+    /// Returns the current state of the machine.
     fn observe(&self, name: &str, state: &DriverState) -> Result<Progress, DriverError>;
 
-    /// Takes the next step towards no machine at all; [`State::NotFound`] means done. No machine is success.
+    /// Performs the next step of deleting the machine. [`State::NotFound`] means that the machine is deleted; deleting a
+    /// machine that does not exist succeeds.
     fn delete(&self, name: &str, state: &mut DriverState) -> Result<Progress, DriverError>;
 
     /// Starts, stops, restarts or kills the machine.
     fn power(&self, name: &str, state: &DriverState, op: PowerOp) -> Result<Progress, DriverError>;
 
-    /// Machines that the driver knows by itself, without any state of ours: those whose state is elsewhere (in a
-    /// machine-state Secret) or lost. Most providers cannot tell theirs from others'.
+    /// Lists machines that the driver can find without saved state, including those whose state is in a machine-state
+    /// Secret or lost. Most providers cannot distinguish Drover's machines from others and return none.
     fn list(&self) -> Result<Vec<(String, Progress)>, DriverError> {
         Ok(Vec::new())
     }
 
-    /// Runs a program in the machine, on this process' terminal if there is one, and returns its exit code. For
-    /// drivers whose machines are reached without SSH.
+    /// Runs a program in the machine, on the terminal of this process if there is one, and returns its exit code. For
+    /// drivers whose machines are accessed without SSH.
     fn exec(&self, name: &str, _state: &DriverState, _argv: &[String]) -> Result<i32, DriverError> {
-        Err(DriverError::Invalid(format!("driver {} offers no shell on {name}", self.name())))
+        Err(DriverError::Invalid(format!(
+            "cannot run a command on {name}: driver {} does not support it",
+            self.name()
+        )))
     }
 }
 
-/// What somebody wants.
+/// The requested machine.
 #[derive(Debug, Clone, Default)]
 pub struct MachineRequest {
     /// The machine's name.
     pub name: String,
-    /// Who wants it (`drover.io/machine-uid`); the same one adopts.
+    /// UID of the object that requests it (`drover.io/machine-uid`). A repeated request with the same UID adopts the
+    /// machine.
     pub uid: String,
     /// The host name, if it differs from the name.
     pub hostname: String,
@@ -67,31 +74,31 @@ pub struct MachineRequest {
     pub values: Values,
 }
 
-/// Where a machine stands.
+/// The observed state of a machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Progress {
-    /// The provider's id of the machine; empty while there is none.
+    /// The provider's id of the machine; empty if it has none yet.
     pub id: String,
-    /// Where it can be reached.
+    /// Its addresses.
     pub addresses: Addresses,
-    /// What it does.
+    /// Its power state.
     pub state: State,
-    /// When to look again; `None` if there is nothing to wait for.
+    /// When to check again; `None` if there is nothing to wait for.
     pub next_poll: Option<Duration>,
 }
 
-/// Where a machine can be reached.
+/// The addresses of a machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Addresses {
-    /// `IPAddress`: from outside.
+    /// `IPAddress`: reachable from outside.
     pub external: Option<IpAddr>,
-    /// `PrivateIPAddress`: from its neighbours.
+    /// `PrivateIPAddress`: reachable from the other machines.
     pub internal: Option<IpAddr>,
     /// `IPv6Address`.
     pub ipv6: Option<IpAddr>,
 }
 
-/// The states of rancher-machine, with its numbers.
+/// The states of rancher-machine, with the same numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[repr(u8)]
 #[allow(missing_docs)]
@@ -125,34 +132,34 @@ impl fmt::Display for State {
     }
 }
 
-/// What to do with a machine's power.
+/// A power operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PowerOp {
     /// Switches it on.
     Start,
-    /// Shuts it down in order.
+    /// Shuts it down gracefully.
     Stop,
-    /// Shuts it down in order and switches it on again.
+    /// Shuts it down gracefully and switches it on again.
     Restart,
-    /// Pulls the plug.
+    /// Switches it off immediately.
     Kill,
 }
 
-/// Why a driver could not do it.
+/// Failure of a driver.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum DriverError {
-    /// The request cannot be met as it is; the text names the field or the fix.
+    /// The request is invalid. The text names the field or the fix.
     #[error("{0}")]
     Invalid(String),
-    /// There is no such machine.
+    /// The machine does not exist.
     #[error("machine {0:?} not found")]
     NotFound(String),
-    /// The provider failed; trying again may help.
+    /// The provider failed; a retry may succeed.
     #[error("{message}")]
     Failed {
-        /// What the provider said.
+        /// The provider's error message.
         message: String,
-        /// How long the provider wants to be left alone.
+        /// The delay that the provider requests before a retry.
         retry_after: Option<Duration>,
     },
 }

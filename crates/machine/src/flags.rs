@@ -1,5 +1,5 @@
-//! The options of drivers: their model, how values are gathered from defaults, environment and command line, and how the
-//! fields of an infrastructure object become a command line. Pure.
+//! The options of drivers: their definition, and how their values are read from defaults, the environment and the command
+//! line. Pure functions.
 
 use std::collections::BTreeMap;
 
@@ -10,44 +10,44 @@ use serde_json::Value;
 pub struct Flag {
     /// Name without the leading dashes.
     pub name: String,
-    /// One sentence for people.
+    /// Help text, one sentence.
     pub usage: String,
-    /// Variable that sets it; empty if none.
+    /// Environment variable that sets it; empty if none.
     pub env: String,
-    /// Kind and default.
+    /// Type and default.
     pub value: FlagValue,
 }
 
-/// The value of an option; its variant is the option's kind.
+/// The value of an option. The variant is the option's type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FlagValue {
-    /// One text.
+    /// A string.
     String(String),
-    /// A list; the option may be repeated.
+    /// A list; the option can be repeated.
     StringSlice(Vec<String>),
     /// A number.
     Int(i64),
-    /// A switch that is off by default.
+    /// A boolean that is false by default.
     Bool(bool),
 }
 
 impl Flag {
-    /// An option with a text.
+    /// A string option.
     pub fn string(name: &str, default: &str, env: &str, usage: &str) -> Flag {
         Flag::new(name, FlagValue::String(default.to_owned()), env, usage)
     }
 
-    /// An option that may be repeated.
+    /// An option that can be repeated.
     pub fn strings(name: &str, env: &str, usage: &str) -> Flag {
         Flag::new(name, FlagValue::StringSlice(Vec::new()), env, usage)
     }
 
-    /// An option with a number.
+    /// An integer option.
     pub fn int(name: &str, default: i64, env: &str, usage: &str) -> Flag {
         Flag::new(name, FlagValue::Int(default), env, usage)
     }
 
-    /// A switch.
+    /// A boolean option.
     pub fn bool(name: &str, env: &str, usage: &str) -> Flag {
         Flag::new(name, FlagValue::Bool(false), env, usage)
     }
@@ -56,18 +56,18 @@ impl Flag {
         Flag { name: name.to_owned(), usage: usage.to_owned(), env: env.to_owned(), value }
     }
 
-    /// The name of the field in `<Driver>Config` that stands for this option.
+    /// The name of the field in `<Driver>Config` that corresponds to this option.
     pub fn field(&self) -> String {
         camel(self.name.split_once('-').map_or(&self.name, |(_, rest)| rest))
     }
 }
 
-/// The options of one call.
+/// The values of all options in one call.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Values(BTreeMap<String, FlagValue>);
 
 impl Values {
-    /// A text; empty if there is none of that name.
+    /// A string; empty if there is no such option.
     pub fn string(&self, name: &str) -> &str {
         match self.0.get(name) {
             Some(FlagValue::String(value)) => value,
@@ -75,7 +75,7 @@ impl Values {
         }
     }
 
-    /// A list; empty if there is none of that name.
+    /// A list; empty if there is no such option.
     pub fn strings(&self, name: &str) -> &[String] {
         match self.0.get(name) {
             Some(FlagValue::StringSlice(values)) => values,
@@ -83,7 +83,7 @@ impl Values {
         }
     }
 
-    /// A number; zero if there is none of that name.
+    /// An integer; zero if there is no such option.
     pub fn int(&self, name: &str) -> i64 {
         match self.0.get(name) {
             Some(FlagValue::Int(value)) => *value,
@@ -91,18 +91,18 @@ impl Values {
         }
     }
 
-    /// A switch; off if there is none of that name.
+    /// A boolean; false if there is no such option.
     pub fn bool(&self, name: &str) -> bool {
         matches!(self.0.get(name), Some(FlagValue::Bool(true)))
     }
 
-    /// Sets one value, as a test or another program does.
+    /// Sets one value, for tests and other programs.
     pub fn set(&mut self, name: &str, value: FlagValue) {
         self.0.insert(name.to_owned(), value);
     }
 }
 
-/// The options as help for people, one a line.
+/// The help text of the options, one per line.
 pub fn help(flags: &[Flag]) -> String {
     let placeholder = |flag: &Flag| match flag.value {
         FlagValue::Bool(_) => "",
@@ -118,8 +118,8 @@ pub fn help(flags: &[Flag]) -> String {
     names.iter().zip(flags).map(line).collect()
 }
 
-/// Splits a command line into the values of `flags`, which come from the line, else the environment, else the default,
-/// and the words that belong to none of them.
+/// Parses a command line. Returns the values of `flags`, taken from the command line, the environment or the default (in
+/// that order), and the remaining arguments.
 pub fn parse(
     flags: &[Flag],
     args: &[String],
@@ -150,7 +150,7 @@ pub fn parse(
         let text = match (&flag.value, inline) {
             (_, Some(text)) => text,
             (FlagValue::Bool(_), None) => "true".to_owned(),
-            (_, None) => words.next().cloned().ok_or_else(|| format!("--{name} needs a value"))?,
+            (_, None) => words.next().cloned().ok_or_else(|| format!("--{name} requires a value"))?,
         };
         given.entry(&flag.name).or_default().push(text);
     }
@@ -172,7 +172,7 @@ fn read(flag: &Flag, text: &str) -> Result<FlagValue, String> {
         FlagValue::StringSlice(_) => {
             FlagValue::StringSlice(text.split(',').map(|part| part.trim().to_owned()).collect())
         }
-        FlagValue::Int(_) => FlagValue::Int(text.parse().map_err(|_| format!("{text:?} is no number"))?),
+        FlagValue::Int(_) => FlagValue::Int(text.parse().map_err(|_| format!("{text:?} is not a number"))?),
         FlagValue::Bool(_) => match text {
             "1" | "t" | "true" | "TRUE" | "True" => FlagValue::Bool(true),
             "0" | "f" | "false" | "FALSE" | "False" => FlagValue::Bool(false),
@@ -270,7 +270,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn help_lines_up_and_names_the_variable() {
+    fn help_is_aligned_and_names_the_environment_variable() {
         let flags = [Flag::int("local-cpus", 0, "LOCAL_CPUS", "How many"), Flag::bool("x", "", "Whether")];
         assert_eq!(help(&flags), "  --local-cpus N  How many [env: LOCAL_CPUS]\n  --x             Whether\n");
     }
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn line_wins_over_environment_wins_over_default() {
+    fn command_line_overrides_environment_overrides_default() {
         let flags = [
             Flag::string("x-region", "here", "X_REGION", ""),
             Flag::int("x-count", 3, "X_COUNT", ""),
@@ -355,8 +355,8 @@ mod tests {
         assert!(!values.bool("x-on"));
         assert_eq!(
             parse(&flags, &line("--x-count=many"), env).unwrap_err(),
-            "--x-count: \"many\" is no number"
+            "--x-count: \"many\" is not a number"
         );
-        assert!(parse(&flags, &line("--x-region"), env).unwrap_err().contains("needs a value"));
+        assert!(parse(&flags, &line("--x-region"), env).unwrap_err().contains("requires a value"));
     }
 }

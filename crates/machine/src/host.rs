@@ -1,4 +1,4 @@
-//! A machine as the store keeps it: `config.json` with the original's field names, and the files beside it.
+//! A machine in the store: `config.json` with the field names of rancher-machine, and the files in the same directory.
 
 use std::collections::BTreeMap;
 
@@ -13,17 +13,17 @@ use crate::driver::{Addresses, DriverState};
 pub struct HostConfig {
     /// Always 3.
     pub config_version: u32,
-    /// The driver's state with the fields that every driver has.
+    /// The driver's state, including the fields that all drivers have.
     pub driver: DriverState,
-    /// Which driver made it.
+    /// The driver that created it.
     pub driver_name: String,
-    /// How it was asked for.
+    /// The options it was created with.
     pub host_options: HostOptions,
     /// Its name.
     pub name: String,
 }
 
-/// How a machine was asked for. Credentials are never among this.
+/// The options a machine was created with. They never contain credentials.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct HostOptions {
@@ -48,17 +48,17 @@ pub struct HostOptions {
     pub auth_options: Value,
 }
 
-/// A machine as the store keeps it.
+/// A machine in the store.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Host {
     /// `config.json`.
     pub config: HostConfig,
-    /// Files beside it, by name: `id_rsa`, `id_rsa.pub`.
+    /// Files in the same directory, by name: `id_rsa`, `id_rsa.pub`.
     pub files: BTreeMap<String, Vec<u8>>,
 }
 
 impl Host {
-    /// A machine that is wanted and does not exist yet. `store_path` is where readers expect the store to have been.
+    /// A machine that does not exist yet. `store_path` is the path of the store that is written into the state.
     pub fn new(name: &str, driver: &str, store_path: &str, options: HostOptions) -> Host {
         let state = json!({
             "IPAddress": "",
@@ -82,7 +82,7 @@ impl Host {
         Host { config, files: BTreeMap::new() }
     }
 
-    /// Writes the addresses where readers look for them.
+    /// Writes the addresses into the fields that readers of the state use.
     pub fn set_addresses(&mut self, addresses: &Addresses) {
         for (key, address) in [
             ("IPAddress", addresses.external),
@@ -95,12 +95,12 @@ impl Host {
         }
     }
 
-    /// A text of the driver's state; empty if it has none.
+    /// A string field of the driver's state; empty if it does not exist.
     pub fn driver_text(&self, key: &str) -> &str {
         self.config.driver.get(key).and_then(Value::as_str).unwrap_or("")
     }
 
-    /// The files of the machine's directory, `config.json` among them (four spaces of indent, as the original has it).
+    /// The files of the machine's directory, including `config.json` (indented by four spaces, as in rancher-machine).
     pub fn to_files(&self) -> Result<BTreeMap<String, Vec<u8>>, serde_json::Error> {
         let mut text = Vec::new();
         let formatter = serde_json::ser::PrettyFormatter::with_indent(b"    ");
@@ -110,7 +110,7 @@ impl Host {
         Ok(files)
     }
 
-    /// The reverse of [`Host::to_files`]; `None` without `config.json`.
+    /// The inverse of [`Host::to_files`]. Returns `None` if there is no `config.json`.
     pub fn from_files(mut files: BTreeMap<String, Vec<u8>>) -> Result<Option<Host>, serde_json::Error> {
         let Some(text) = files.remove("config.json") else { return Ok(None) };
         Ok(Some(Host { config: serde_json::from_slice(&text)?, files }))

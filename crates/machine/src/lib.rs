@@ -1,17 +1,14 @@
-//! Machines: the trait of all drivers, the `local` driver that makes real Linux hosts on this host, the store that
-//! remembers machines, and the verbs of `drover machine`.
+//! Machines: the trait of all drivers, the store that records machines, and the commands of `drover machine`.
 //!
-//! Must not know: Kubernetes objects or a Kubernetes client (a secret store asks for a [`store::SecretClient`]),
-//! clusters, plans, or what a machine is for. It never assumes the name of its own executable: whoever opens
-//! [`local::Local`] says which one has its entry points.
+//! It must not depend on a Kubernetes client (a secret store uses a [`store::SecretClient`]), nor on clusters, plans or
+//! the purpose of a machine.
 //!
-//! Start reading at [`driver::Driver`], then [`local`] (the holder, process 1 of a machine, the shims), then [`cli`].
+//! Start reading at [`driver::Driver`], then [`store`], then [`cli`].
 
 pub mod archive;
 pub mod cli;
 pub mod driver;
 pub mod flags;
 pub mod host;
-pub mod local;
 pub mod sshkey;
 pub mod store;

@@ -1,5 +1,7 @@
-//! The SSH key pair of a machine, in OpenSSH's own formats. Ed25519, in files that are called `id_rsa` because that is
-//! where readers of the state look; OpenSSH goes by the content.
+//! The SSH key pair of a machine, in OpenSSH's formats.
+//!
+//! The keys are Ed25519, but the files are named `id_rsa` because readers of the state expect that name. OpenSSH detects
+//! the type from the content.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use ring::{
@@ -7,22 +9,22 @@ use ring::{
     signature::{Ed25519KeyPair, KeyPair},
 };
 
-/// A key pair as it is written to files.
+/// A key pair in the format of its files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SshKey {
     /// Content of `id_rsa`.
     pub private: String,
-    /// Content of `id_rsa.pub`, one line without its end.
+    /// Content of `id_rsa.pub`: one line, without the line break.
     pub public: String,
 }
 
-/// The system's source of randomness failed, which leaves nothing to do.
+/// The system's random number generator failed.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot make an SSH key: no randomness")]
+#[error("failed to generate an SSH key: the system's random number generator failed")]
 pub struct KeyError;
 
 impl SshKey {
-    /// Makes a new pair.
+    /// Generates a new pair.
     pub fn generate(comment: &str) -> Result<SshKey, KeyError> {
         let mut seed = [0u8; 32];
         let mut check = [0u8; 4];

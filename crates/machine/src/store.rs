@@ -1,5 +1,5 @@
-//! Where machines are remembered: a directory, or a Kubernetes Secret (behind a small trait, so that this crate needs no
-//! Kubernetes client). Both hold the layout of rancher-machine.
+//! The store that records machines: a directory, or a Kubernetes Secret behind a small trait, so that this crate needs
+//! no Kubernetes client. Both use the layout of rancher-machine.
 
 use std::{
     collections::BTreeMap,
@@ -16,54 +16,56 @@ use crate::{
     host::Host,
 };
 
-/// Why a store could not do it.
+/// Failure of a store.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// A name that could lead out of the store.
-    #[error("{0:?} is no machine name: letters, digits, dots and dashes, a letter or digit first")]
+    /// The name is invalid and could lead to a path outside of the store.
+    #[error(
+        "invalid machine name {0:?}: a name consists of letters, digits, dots and dashes, and starts with a letter or digit"
+    )]
     Name(String),
-    /// Another process works on this machine.
-    #[error("another process is working on machine {0:?}")]
+    /// Another process has locked this machine.
+    #[error("another process has locked machine {0:?}")]
     Busy(String),
-    /// The state is damaged.
-    #[error("the state of machine {name:?} is damaged")]
+    /// The state is corrupt.
+    #[error("the state of machine {name:?} is corrupt")]
     Damaged {
         /// The machine.
         name: String,
-        /// How.
+        /// The parse error.
         #[source]
         source: serde_json::Error,
     },
-    /// The archive in the Secret is damaged.
-    #[error("the archive in the machine-state secret is damaged")]
+    /// The archive in the Secret is corrupt.
+    #[error("the archive in the machine-state secret is corrupt")]
     Archive(#[source] io::Error),
     /// A file could not be read or written.
-    #[error("cannot use {}", path.display())]
+    #[error("failed to access {}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// The Kubernetes API refused.
+    /// The Kubernetes API returned an error.
     #[error("{0}")]
     Secret(String),
 }
 
-/// Remembers machines.
+/// Records machines.
 pub trait Store {
-    /// Where readers expect the store to have been when its files were written.
+    /// The path of the store that is written into the state of machines.
     fn path(&self) -> String;
-    /// The machine of that name.
+    /// Returns the machine, if it exists.
     fn load(&self, name: &str) -> Result<Option<Host>, StoreError>;
-    /// Remembers a machine.
+    /// Creates or replaces the record of a machine.
     fn save(&self, host: &Host) -> Result<(), StoreError>;
-    /// Forgets a machine; one that is not there is fine.
+    /// Deletes the record of a machine. Succeeds if there is none.
     fn remove(&self, name: &str) -> Result<(), StoreError>;
     /// The names of all machines, sorted.
     fn list(&self) -> Result<Vec<String>, StoreError>;
-    /// Keeps other processes away from a machine until the result is dropped.
+    /// Locks a machine against other processes until the result is dropped.
     fn lock(&self, name: &str) -> Result<MachineLock, StoreError>;
 }
 
@@ -74,7 +76,8 @@ pub struct MachineLock {
 }
 
 impl Drop for MachineLock {
-    /// The file goes while its lock is held: whoever waits sees that it is gone, and begins anew. See [`DiskStore`].
+    /// Removes the file while its lock is held. A process that waits for the lock detects that the file is gone and
+    /// tries again; see [`DiskStore`].
     fn drop(&mut self) {
         if let Some((path, _)) = &self.held {
             let _ = fs::remove_file(path);
@@ -82,21 +85,21 @@ impl Drop for MachineLock {
     }
 }
 
-/// The rule of the original: `^[a-zA-Z0-9][a-zA-Z0-9\-\.]*$`.
+/// The rule of rancher-machine: `^[a-zA-Z0-9][a-zA-Z0-9\-\.]*$`.
 pub fn valid_name(name: &str) -> Result<(), StoreError> {
     let good = name.starts_with(|first: char| first.is_ascii_alphanumeric())
         && name.chars().all(|each| each.is_ascii_alphanumeric() || each == '-' || each == '.');
     if good { Ok(()) } else { Err(StoreError::Name(name.to_owned())) }
 }
 
-/// `<root>/machines/<name>/{config.json,id_rsa,id_rsa.pub}`, directories 0700, files 0600.
+/// `<root>/machines/<name>/{config.json,id_rsa,id_rsa.pub}`; directories have mode 0700, files 0600.
 #[derive(Debug, Clone)]
 pub struct DiskStore {
     root: PathBuf,
 }
 
 impl DiskStore {
-    /// A store at `root` (`MACHINE_STORAGE_PATH`).
+    /// Opens the store at `root` (`MACHINE_STORAGE_PATH`).
     pub fn new(root: impl Into<PathBuf>) -> DiskStore {
         DiskStore { root: root.into() }
     }
@@ -189,7 +192,8 @@ impl Store for DiskStore {
                 .map_err(at(&path))?;
             let file = Flock::lock(file, FlockArg::LockExclusiveNonblock)
                 .map_err(|_| StoreError::Busy(name.to_owned()))?;
-            // Its last holder removed it between the two calls: others lock the one that is there now, or none.
+            // If the previous owner removed the file between the two calls, this is a lock on a deleted file: try
+            // again.
             let number = |meta: fs::Metadata| (meta.dev(), meta.ino());
             let ours = file.metadata().map(number).map_err(at(&path))?;
             if fs::metadata(&path).is_ok_and(|there| number(there) == ours) {
@@ -199,18 +203,18 @@ impl Store for DiskStore {
     }
 }
 
-/// What a secret store needs of the Kubernetes API. Calls block and bring their own time limit.
+/// The Kubernetes API calls that a secret store needs. Calls block and must have their own timeout.
 pub trait SecretClient {
-    /// The Secret's data and resourceVersion; `None` if there is no such Secret.
+    /// Returns the Secret's data and resourceVersion; `None` if the Secret does not exist.
     fn get(&self, namespace: &str, name: &str) -> Result<Option<SecretData>, String>;
-    /// Replaces the Secret's data if its resourceVersion is still the same.
+    /// Replaces the Secret's data if its resourceVersion has not changed.
     fn update(&self, namespace: &str, name: &str, secret: &SecretData) -> Result<(), String>;
 }
 
-/// The part of a Secret that matters here.
+/// The part of a Secret that a store uses.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SecretData {
-    /// Guards the update.
+    /// Detects conflicting updates.
     pub resource_version: String,
     /// Decoded values.
     pub data: BTreeMap<String, Vec<u8>>,
@@ -228,7 +232,7 @@ pub struct SecretStore<C> {
 }
 
 impl<C: SecretClient> SecretStore<C> {
-    /// The store in one Secret, which must exist before anything is saved.
+    /// The store in one Secret. The Secret must exist before anything is saved.
     pub fn new(client: C, namespace: &str, name: &str) -> SecretStore<C> {
         SecretStore { client, namespace: namespace.to_owned(), name: name.to_owned() }
     }
@@ -285,13 +289,13 @@ impl<C: SecretClient> Store for SecretStore<C> {
         Ok(self.read()?.1.into_keys().collect())
     }
 
-    /// Whoever runs provisioning Jobs sees to it that there is one at a time; the resourceVersion guards the rest.
+    /// The runner of provisioning Jobs starts only one at a time; the resourceVersion detects other conflicts.
     fn lock(&self, _name: &str) -> Result<MachineLock, StoreError> {
         Ok(MachineLock { held: None })
     }
 }
 
-/// What others read out of a machine-state Secret.
+/// The fields of a machine-state Secret that controllers read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StateSummary {
     /// `DriverName`.
@@ -306,7 +310,8 @@ pub struct StateSummary {
     pub ssh_user: String,
 }
 
-/// Reads the first machine of an archive; `None` if it is empty ("waiting for driver config to be saved").
+/// Reads the first machine of an archive. Returns `None` if the archive is empty ("waiting for driver config to be
+/// saved").
 pub fn summary(extracted_config: &[u8]) -> Result<Option<StateSummary>, StoreError> {
     let machines = archive::unpack(extracted_config).map_err(StoreError::Archive)?;
     for (name, files) in machines {
@@ -336,7 +341,7 @@ mod tests {
     use crate::host::HostOptions;
 
     #[test]
-    fn a_lock_keeps_others_out() {
+    fn a_lock_excludes_other_processes() {
         let dir = tempfile::tempdir().unwrap();
         let store = DiskStore::new(dir.path());
         let held = store.lock("m").unwrap();
@@ -347,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn names_cannot_lead_out_of_the_store() {
+    fn names_with_a_path_outside_of_the_store_are_rejected() {
         let dir = tempfile::tempdir().unwrap();
         let store = DiskStore::new(dir.path());
         for name in ["../x", "", ".hidden", "a/b", "-x"] {
@@ -358,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_state_is_said_not_lost() {
+    fn corrupt_state_is_an_error_and_is_kept() {
         let dir = tempfile::tempdir().unwrap();
         let store = DiskStore::new(dir.path());
         store.save(&Host::new("m", "local", "/s", HostOptions::default())).unwrap();

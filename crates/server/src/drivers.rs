@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
+use drover_local_machines::LocalDriver;
 use drover_machine::driver::Driver;
 use drover_machine::flags::FlagValue;
-use drover_machine::local::LocalDriver;
 use drover_provisioning::machine::schema::{Drivers, Flag, FlagKind};
 
 use crate::datadir::DataDir;

@@ -13,7 +13,7 @@ use drover_api::names::JOB_RUNNER;
 use drover_apiserver::auth::pki::{Credential, Pki, ServingCertificate, kubeconfig, server_config};
 use drover_apiserver::storage::{SqliteStorage, StorageError};
 use drover_jobs::{Runner, RunnerOptions};
-use drover_machine::local::Local;
+use drover_local_machines::Local;
 use drover_provisioning::settings::{CurrentSettings, Settings};
 use jiff::Timestamp;
 use kube::Client;
@@ -334,7 +334,7 @@ async fn open_local(data_dir: &DataDir, options: &ManagerOptions) -> (Option<Loc
     let opened = tokio::task::spawn_blocking(move || {
         let local = Local::open(&dir, &exe)?;
         let gateway = local.gateway()?;
-        Ok::<_, drover_machine::local::Error>((local, gateway))
+        Ok::<_, drover_local_machines::Error>((local, gateway))
     });
     match opened.await {
         Ok(Ok((local, gateway))) => (Some(local), Some(gateway)),
@@ -357,7 +357,7 @@ async fn serve_gateway(local: Local, port: Port) {
         let opened = tokio::task::spawn_blocking(move || {
             let watch = opening.watch()?;
             let listener = opening.listen(GATEWAY_PORT)?;
-            Ok::<_, drover_machine::local::Error>((watch, listener))
+            Ok::<_, drover_local_machines::Error>((watch, listener))
         });
         let (watch, listener) = match opened.await {
             Ok(Ok(opened)) => opened,

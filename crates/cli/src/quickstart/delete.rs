@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use drover_machine::local::Local;
+use drover_local_machines::Local;
 use drover_server::DataDir;
 
 use super::instance;

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
-use drover_machine::local::Local;
+use drover_local_machines::Local;
 use drover_provisioning::controlplane::planner::releases::Releases;
 use drover_server::shell::quoted;
 use drover_server::{DataDir, Manager};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use drover_machine::local::{Error, Local, MachineInfo, PowerState};
+use drover_local_machines::{Error, Local, MachineInfo, PowerState};
 use drover_server::DataDir;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
