@@ -198,4 +198,7 @@ pub mod drover {
     /// On NodeDrivers: `spec.managedBy` of the Jobs that create and remove the driver's machines. Without it they are run by
     /// Drover's own runner, [`crate::names::JOB_RUNNER`].
     pub const JOB_MANAGED_BY: &str = "drover.io/job-managed-by";
+    /// On management Clusters and their namespaces: uid of the provisioning Cluster that they belong to. It is not copied from
+    /// the annotations of a provisioning Cluster.
+    pub const CLUSTER_UID: &str = "drover.io/cluster-uid";
 }

@@ -15,12 +15,16 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::ResourceExt;
+use kube::api::{
+    Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions,
+};
 use kube::core::GroupVersionKind;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::keys::labels;
+use crate::init::identity;
+use crate::keys::{annotations, labels};
 
 /// A call to the API may take this long.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -29,6 +33,10 @@ const LIMIT: Duration = Duration::from_secs(30);
 pub const BY_TYPE: &str = "provisioning/type";
 /// Finds the RKEControlPlane of a management Cluster.
 pub const BY_MANAGEMENT_CLUSTER: &str = "provisioning/management-cluster";
+/// Finds Clusters by the management ids under which they may be meant.
+pub const BY_MANAGEMENT_ID: &str = "provisioning/management-id";
+/// Finds a Cluster by its uid, and the management Clusters that have this uid.
+pub const BY_CLUSTER_UID: &str = "provisioning/cluster-uid";
 
 /// One cache per kind.
 #[derive(Clone)]
@@ -103,6 +111,11 @@ impl Store {
         store.accounts.index_by_label(labels::MACHINE_NAME);
         store.secrets.index_by_label(labels::SERVICE_ACCOUNT_NAME);
         store.pods.index_by_owner();
+        store.clusters.index(BY_MANAGEMENT_ID, identity::claims);
+        store.clusters.index(BY_CLUSTER_UID, |cluster| cluster.metadata.uid.iter().cloned().collect());
+        store.twins.index(BY_CLUSTER_UID, |twin| {
+            twin.annotations().get(annotations::CLUSTER_UID).cloned().into_iter().collect()
+        });
         store.control_planes.index(BY_MANAGEMENT_CLUSTER, |control_plane| {
             vec![control_plane.spec.management_cluster_name.clone()]
         });
@@ -312,6 +325,21 @@ impl Writer {
         let doing = format!("delete {kind} {key}");
         let api = self.api(api_version, kind, &key.namespace);
         match within(&doing, api.delete(&key.name, &DeleteParams::background())).await? {
+            Ok(_) => Ok(()),
+            Err(error) if is_not_found(&error) => Ok(()),
+            Err(source) => Err(Error::Api { operation: doing, source }),
+        }
+    }
+
+    /// Deletes exactly this object, not one of the same name that was created since.
+    pub async fn delete_this(&self, object: &DynamicObject) -> Result<(), Error> {
+        let types = object.types.clone().unwrap_or_default();
+        let key = ObjectKey::of(object);
+        let doing = format!("delete {} {key}", types.kind);
+        let api = self.api(&types.api_version, &types.kind, &key.namespace);
+        let only = Preconditions { uid: object.metadata.uid.clone(), resource_version: None };
+        let params = DeleteParams::background().preconditions(only);
+        match within(&doing, api.delete(&key.name, &params)).await? {
             Ok(_) => Ok(()),
             Err(error) if is_not_found(&error) => Ok(()),
             Err(source) => Err(Error::Api { operation: doing, source }),

@@ -20,8 +20,8 @@ use crate::context::{Context, Options};
 use crate::controlplane::Planner;
 use crate::controlplane::machinedrain::MachineDrain;
 use crate::init::controller::Init;
+use crate::init::identity;
 use crate::init::token::Tokens;
-use crate::init::twin;
 use crate::keys::labels;
 use crate::machine::custom::{CustomMachines, Requests};
 use crate::machine::drivers::{LOCAL_DRIVER, NodeDrivers, local_driver};
@@ -31,7 +31,7 @@ use crate::machine::nodelookup;
 use crate::machine::nodes::Nodes;
 use crate::registration::connect::Connect;
 use crate::settings::current::{Reports, is_change};
-use crate::store::{BY_MANAGEMENT_CLUSTER, Store, Writer};
+use crate::store::{BY_MANAGEMENT_CLUSTER, BY_MANAGEMENT_ID, Store, Writer};
 use kinds::{Kinds, follow_kinds};
 
 /// All providers. CRDs of `drover_api::crds()` must be Established before it is made.
@@ -163,6 +163,15 @@ fn feed_init(controller: Controller<Init>, store: &Store) -> Controller<Init> {
     let (by_twin, by_secret) = (store.clusters.clone(), store.clusters.clone());
     with_settings(controller, store, &store.clusters)
         .reconciles(&store.clusters)
+        // A Cluster that ends may leave its management id to another.
+        .watches(&store.clusters, {
+            let clusters = store.clusters.clone();
+            move |change| {
+                let ended = change.old.filter(|_| change.new.is_none());
+                let ids = ended.map(|cluster| identity::claims(cluster)).unwrap_or_default();
+                ids.iter().flat_map(|id| clusters_of_twin(&clusters, id)).collect::<Vec<_>>()
+            }
+        })
         .reconciles(&store.control_planes)
         .reconciles(&store.capi_clusters)
         .watches(&store.deployments, |change| by_label(change.either(), labels::capi::CLUSTER_NAME))
@@ -188,11 +197,8 @@ fn feed_init(controller: Controller<Init>, store: &Store) -> Controller<Init> {
 }
 
 fn clusters_of_twin(clusters: &Cache<drover_api::provisioning::v1::Cluster>, name: &str) -> Vec<ObjectKey> {
-    let all = clusters.list();
-    all.iter()
-        .filter(|cluster| twin::name_of(cluster) == name)
-        .map(|cluster| ObjectKey::of(cluster.as_ref()))
-        .collect()
+    let found = clusters.by_index(BY_MANAGEMENT_ID, name);
+    found.iter().map(|cluster| ObjectKey::of(cluster.as_ref())).collect()
 }
 
 fn feed_rke_clusters(controller: Controller<Clusters>, store: &Store) -> Controller<Clusters> {

@@ -6,10 +6,11 @@ use drover_api::finalizers::cattle as finalizers;
 use drover_api::provisioning::v1::{self as provisioning, Cluster};
 use drover_api::{capi::v1beta2 as capi, management::v3 as management};
 use drover_runtime::{Error, Next, ObjectKey, Reconciler};
-use kube::api::DynamicObject;
+use kube::api::{DynamicObject, ObjectMeta};
 use serde_json::{Value, json};
 
 use super::generate::{GenerateError, Generated, Surroundings, generate, owner_reference};
+use super::identity::{self, Evidence, Identity, Refusal};
 use super::objectset::ObjectSet;
 use super::pools::{APPLIED_QUANTITY, deployment_name, quantity_text, scale, scaled_to, state_holders};
 use super::shortfall::{self, Seen};
@@ -19,7 +20,7 @@ use crate::admission::credential_key;
 use crate::conditions as generic;
 use crate::context::Context;
 use crate::keys::{annotations, conditions, labels};
-use crate::store::{Writer, status_of, to_dynamic};
+use crate::store::{BY_CLUSTER_UID, BY_MANAGEMENT_ID, Writer, status_of, to_dynamic};
 
 /// Reconciles one provisioning Cluster.
 pub struct Init {
@@ -59,11 +60,17 @@ impl Reconciler for Init {
                 return Ok(Next::EVENT);
             }
         }
-        self.apply_twin(&cluster).await?;
+        let identity = self.identity(&cluster);
+        let evidence = self.evidence(&cluster, &identity);
+        if let Err(refusal) = identity::check(&cluster, &identity, &evidence) {
+            return self.report_refusal(&cluster, &refusal).await;
+        }
+        self.apply_twin(&cluster, &identity, &evidence).await?;
         if self.follow_scale(&cluster).await? || self.record_schemas(&cluster).await? {
             return Ok(Next::EVENT);
         }
-        let mut generated = self.surroundings(&cluster).await.and_then(|around| generate(&cluster, &around));
+        let mut generated =
+            self.surroundings(&cluster, &identity.id).await.and_then(|around| generate(&cluster, &around));
         let mut written = None;
         if let Ok(made) = &generated {
             match self.write(&cluster, made).await {
@@ -74,23 +81,71 @@ impl Reconciler for Init {
                 other => written = other?,
             }
         }
-        self.report(&cluster, &generated, written).await
+        self.report(&cluster, &identity.id, &generated, written).await
     }
 }
 
 impl Init {
-    async fn apply_twin(&self, cluster: &Cluster) -> Result<(), Error> {
-        let name = twin::name_of(cluster);
-        if self
-            .context
-            .store
-            .namespaces
-            .get(&ObjectKey::cluster(&name))
-            .is_some_and(|n| n.metadata.deletion_timestamp.is_some())
-        {
+    /// The id that the Cluster would have, according to the caches.
+    pub(super) fn identity(&self, cluster: &Cluster) -> Identity {
+        let uid = cluster.metadata.uid.as_deref().unwrap_or_default();
+        identity::wanted(cluster, &self.context.store.twins.by_index(BY_CLUSTER_UID, uid))
+    }
+
+    /// What the caches know about an id.
+    pub(super) fn evidence(&self, cluster: &Cluster, identity: &Identity) -> Evidence {
+        let store = &self.context.store;
+        let mut others = store.clusters.by_index(BY_MANAGEMENT_ID, &identity.id);
+        others.retain(|other| other.metadata.uid != cluster.metadata.uid);
+        let key = ObjectKey::cluster(&identity.id);
+        let (twin, namespace) = (store.twins.get(&key), store.namespaces.get(&key));
+        let exists = |object: &ObjectMeta| {
+            let owner = object.annotations.as_ref().and_then(|notes| notes.get(annotations::CLUSTER_UID));
+            owner.is_some_and(|uid| !store.clusters.by_index(BY_CLUSTER_UID, uid).is_empty())
+        };
+        let referenced = twin.as_deref().and_then(identity::reference);
+        Evidence {
+            twin_owner_exists: twin.as_ref().is_some_and(|twin| exists(&twin.metadata)),
+            namespace_owner_exists: namespace.as_ref().is_some_and(|namespace| exists(&namespace.metadata)),
+            referenced_exists: referenced.is_some_and(|key| store.clusters.get(&key).is_some()),
+            others,
+            twin,
+            namespace,
+        }
+    }
+
+    /// Says why the cluster cannot have its id. Nothing else is written.
+    async fn report_refusal(&self, cluster: &Cluster, refusal: &Refusal) -> Result<Next, Error> {
+        let key = ObjectKey::of(cluster);
+        let plane = self.context.store.control_planes.get(&key);
+        let next = status::refused(cluster, refusal, plane.as_deref(), self.context.now());
+        let mut status = json!(next);
+        if refusal.clears_status() {
+            // Left out, the field would stay as its author wrote it.
+            status["clusterName"] = json!("");
+        }
+        self.status.apply_status(&status_of(provisioning::API_VERSION, "Cluster", &key, status)).await?;
+        self.context.events.tell(cluster, &events::of_status(cluster, &next));
+        Ok(Next::EVENT)
+    }
+
+    async fn apply_twin(
+        &self,
+        cluster: &Cluster,
+        identity: &Identity,
+        evidence: &Evidence,
+    ) -> Result<(), Error> {
+        let name = &identity.id;
+        let namespace = evidence.namespace.as_deref();
+        if namespace.is_some_and(|namespace| namespace.metadata.deletion_timestamp.is_some()) {
             return Err(Error::Stale(format!("namespace {name}, which is being deleted")));
         }
-        for object in twin::objects(cluster) {
+        for object in twin::objects(cluster, name) {
+            // An id that a person chose may be in use although the cache does not show it yet.
+            let is_new = evidence.twin.is_none() && !identity.derived && object["kind"] == "Cluster";
+            if is_new && !self.twin.create(&object).await? {
+                return Err(Error::Stale(format!("management cluster {name}")));
+            }
             self.twin.apply(&object).await?;
         }
         let display = cluster.metadata.name.as_deref().unwrap_or_default();
@@ -202,14 +257,18 @@ impl Init {
     }
 
     /// What generation needs. Configs are read from the API: their kinds come and go at run time.
-    async fn surroundings(&self, cluster: &Cluster) -> Result<Surroundings, GenerateError> {
+    async fn surroundings(
+        &self,
+        cluster: &Cluster,
+        management_name: &str,
+    ) -> Result<Surroundings, GenerateError> {
         let store = &self.context.store;
         let key = ObjectKey::of(cluster);
         let namespace = &key.namespace;
         let machines = store.machines.by_label(labels::capi::CLUSTER_NAME, namespace, &key.name);
         let control_plane = store.control_planes.get(&key);
         let mut around = Surroundings {
-            management_name: twin::name_of(cluster),
+            management_name: management_name.to_owned(),
             data_directories: control_plane
                 .as_ref()
                 .map(|plane| plane.spec.config.data_directories.clone().unwrap_or_default()),
@@ -354,13 +413,14 @@ impl Init {
     async fn report(
         &self,
         cluster: &Cluster,
+        management_name: &str,
         generated: &Result<Generated, GenerateError>,
         written: Option<i64>,
     ) -> Result<Next, Error> {
         let store = &self.context.store;
         let key = ObjectKey::of(cluster);
         let now = self.context.now();
-        let twin_key = ObjectKey::cluster(twin::name_of(cluster));
+        let twin_key = ObjectKey::cluster(management_name);
         let twin = store.twins.get(&twin_key);
         let twin_conditions =
             twin.as_ref().and_then(|t| t.status.as_ref()).map(|s| s.conditions.clone()).unwrap_or_default();
@@ -383,7 +443,9 @@ impl Init {
             })
         });
         let plane = control_plane.as_deref().map(|plane| status::with_shortfall(plane, shortfall.as_deref()));
-        let next = status::of_cluster(cluster, generated, plane.as_deref(), connected, has_kubeconfig, now);
+        let mut next =
+            status::of_cluster(cluster, generated, plane.as_deref(), connected, has_kubeconfig, now);
+        management_name.clone_into(&mut next.cluster_name);
         self.status.apply_status(&status_of(provisioning::API_VERSION, "Cluster", &key, json!(next))).await?;
         self.context.events.tell(cluster, &events::of_status(cluster, &next));
         if let Some(twin) = &twin {

@@ -13,7 +13,7 @@ use crate::keys::conditions as types;
 pub fn of_status(cluster: &Cluster, next: &ClusterStatus) -> Vec<Note> {
     let live = cluster.status.clone().unwrap_or_default();
     let mut notes = Vec::new();
-    if live.cluster_name != next.cluster_name {
+    if live.cluster_name != next.cluster_name && !next.cluster_name.is_empty() {
         let message = format!("The cluster is known to the management plane as {}", next.cluster_name);
         notes.push(Note::normal("ManagementClusterCreated", message));
     }
@@ -97,6 +97,7 @@ pub fn of_removal(cluster: &Cluster, step: &Step, management_name: &str) -> Opti
             }
             message.clone()
         }
+        Step::MarkNamespace => return None,
         Step::DeleteTwin => format!("deleting management cluster [{management_name}]"),
         Step::DeleteCapiCluster => format!("deleting cluster-api cluster [{name}] with its machines"),
         Step::DeleteGenerated => "deleting templates that are left".to_owned(),

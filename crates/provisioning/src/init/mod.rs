@@ -3,6 +3,7 @@
 pub mod controller;
 pub mod events;
 pub mod generate;
+pub mod identity;
 pub mod kubeconfig;
 pub mod log;
 pub mod names;

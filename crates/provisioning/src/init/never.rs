@@ -6,9 +6,12 @@
 use drover_api::provisioning::v1::{Cluster, RKEMachinePool};
 use serde_json::{Value, json};
 
+use super::identity;
 use super::pools::{self, is_dns_label};
 use super::problems::name_problem;
 use super::template::CONFIG_API_VERSION;
+use super::twin::annotation;
+use crate::keys::annotations;
 
 /// A field that can never work.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,6 +39,11 @@ fn all(cluster: &Cluster) -> Vec<Never> {
     if let Some(why) = name_problem(cluster).filter(|_| !name.is_empty()) {
         refuse("metadata.name".into(), json!(name), why);
     }
+    let chosen = annotation(cluster, annotations::MANAGEMENT_CLUSTER_NAME);
+    if !chosen.is_empty() && !identity::is_id(chosen) {
+        let field = format!("metadata.annotations[{}]", annotations::MANAGEMENT_CLUSTER_NAME);
+        refuse(field, json!(chosen), NOT_AN_ID.to_owned());
+    }
     let Some(config) = &cluster.spec.rke_config else { return found };
     let version = &cluster.spec.kubernetes_version;
     if let Some(why) = version_problem(version) {
@@ -58,6 +66,9 @@ fn all(cluster: &Cluster) -> Vec<Never> {
     }
     found
 }
+
+const NOT_AN_ID: &str = "the id of a management cluster is c-m- and 8, or c- and 5, lower-case letters and digits: \
+     remove the annotation, or set it to such an id";
 
 /// A version that no release of either distribution can have.
 fn version_problem(version: &str) -> Option<String> {
@@ -138,6 +149,21 @@ mod tests {
         let told = refusals(&worse, Some(&bad));
         assert_eq!(told.len(), 1, "{told:?}");
         assert_eq!((told[0].field.as_str(), &told[0].value), ("spec.kubernetesVersion", &json!("newest")));
+    }
+
+    #[test]
+    fn an_annotation_that_does_not_name_the_id_of_a_management_cluster_is_refused() {
+        let with = |id: &str| {
+            let mut cluster = cluster("demo", "v1.34.1+k3s1", pool("w", "LocalConfig", "w"));
+            cluster.metadata.annotations =
+                Some([(annotations::MANAGEMENT_CLUSTER_NAME.into(), id.into())].into());
+            fields(&cluster)
+        };
+        assert!(with("c-m-abcd1234").is_empty() && with("").is_empty());
+        assert_eq!(
+            with("kube-system"),
+            ["metadata.annotations[provisioning.cattle.io/management-cluster-name]"]
+        );
     }
 
     #[test]

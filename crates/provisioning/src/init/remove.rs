@@ -6,6 +6,8 @@
 pub struct Remaining {
     pub twin: Existence,
     pub management_namespace: Existence,
+    /// The namespace is this cluster's, but only the management Cluster, which is deleted first, proves it.
+    pub namespace_unmarked: bool,
     pub capi_cluster: Existence,
     pub control_plane: bool,
     /// Machines that block, each with what it says about its deletion.
@@ -34,6 +36,7 @@ pub struct MachineBlock {
 /// The next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
+    MarkNamespace,
     DeleteTwin,
     DeleteManagementNamespace,
     DeleteCapiCluster,
@@ -46,6 +49,9 @@ pub enum Step {
 
 /// Decides the next step.
 pub fn next(cluster: &str, management_name: &str, remaining: &Remaining) -> Step {
+    if remaining.namespace_unmarked {
+        return Step::MarkNamespace;
+    }
     match remaining.twin {
         Existence::Present => return Step::DeleteTwin,
         Existence::Deleting => {
@@ -111,6 +117,7 @@ mod tests {
         let mut left = Remaining {
             twin: Existence::Present,
             management_namespace: Existence::Present,
+            namespace_unmarked: true,
             capi_cluster: Existence::Present,
             control_plane: true,
             machines: vec![("m1".into(), MachineBlock::default()), ("m2".into(), MachineBlock::default())],
@@ -118,6 +125,8 @@ mod tests {
             kubeconfig_secret: Existence::Present,
         };
         let step = |left: &Remaining| next("demo", "c-m-x", left);
+        assert_eq!(step(&left), Step::MarkNamespace);
+        left.namespace_unmarked = false;
         assert_eq!(step(&left), Step::DeleteTwin);
         left.twin = Existence::Deleting;
         assert_eq!(step(&left), Step::Wait("waiting for management cluster [c-m-x] to delete".into()));

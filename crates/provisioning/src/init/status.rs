@@ -9,7 +9,8 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::generate::{GenerateError, Generated};
-use super::{kubeconfig, twin};
+use super::identity::Refusal;
+use super::kubeconfig;
 use crate::conditions::{self as generic, FALSE, TRUE, UNKNOWN};
 use crate::keys::{annotations, conditions as types};
 
@@ -78,7 +79,6 @@ pub fn of_cluster(
         generic::set(list, types::CONFIG_ACCEPTED, FALSE, "NotInEffect", &warnings, now);
     }
     set_kstatus(list, generated, now);
-    status.cluster_name = twin::name_of(cluster);
     status.ready |= connected;
     if has_kubeconfig {
         let name = cluster.metadata.name.as_deref().unwrap_or_default();
@@ -88,6 +88,23 @@ pub fn of_cluster(
     status.agent_deployed |= connected;
     if generated.is_ok() {
         status.observed_generation = cluster.metadata.generation.unwrap_or_default();
+    }
+    status
+}
+
+/// The status of a Cluster that cannot have its management Cluster.
+pub fn refused(
+    cluster: &Cluster,
+    refusal: &Refusal,
+    control_plane: Option<&RKEControlPlane>,
+    now: Timestamp,
+) -> ClusterStatus {
+    let why = refusal.to_string();
+    let generated = Err(GenerateError::Invalid(why.clone()));
+    let mut status = of_cluster(cluster, &generated, control_plane, false, false, now);
+    generic::set(&mut status.conditions, types::CREATED, FALSE, "Error", &why, now);
+    if refusal.clears_status() {
+        status.cluster_name.clear();
     }
     status
 }

@@ -96,7 +96,7 @@ fn provisioning_check_1_objects_of_a_cluster_with_two_pools() {
     let control_plane = object(&generated, "RKEControlPlane", "demo");
     assert_eq!(control_plane["spec"]["managementClusterName"], "c-m-abcdefgh");
 
-    let twin = twin::objects(&cluster()).remove(0);
+    let twin = twin::objects(&cluster(), "c-m-abcdefgh").remove(0);
     assert_eq!(twin["metadata"]["annotations"]["provisioning.cattle.io/administrated"], "true");
     assert!(twin["metadata"]["name"].as_str().unwrap().starts_with("c-m-"));
 }
@@ -380,8 +380,9 @@ fn a_cluster_tells_what_becomes_of_it_and_each_thing_once() {
         |version: &str, plane: Option<drover_api::rke::v1::RKEControlPlane>, connected, wanted: &[&str]| {
             cluster.spec.kubernetes_version = version.into();
             let generated = generate(&cluster, &surroundings());
-            let next =
+            let mut next =
                 super::status::of_cluster(&cluster, &generated, plane.as_ref(), connected, connected, now);
+            next.cluster_name = "c-m-abcdefgh".into();
             let told = super::events::of_status(&cluster, &next);
             assert_eq!(told.iter().map(|note| note.reason).collect::<Vec<_>>(), wanted, "{told:?}");
             cluster.status = Some(next.clone());

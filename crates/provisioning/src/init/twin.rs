@@ -3,34 +3,23 @@
 use drover_api::provisioning::v1::Cluster;
 use serde_json::{Map, Value, json};
 
-use super::names::management_cluster_name;
 use crate::keys::annotations;
 
 /// Name of the token that every cluster has.
 pub const DEFAULT_TOKEN: &str = "default-token";
 
-/// The twin's name: what was noted, what a person chose, or what follows from the UID.
-pub fn name_of(cluster: &Cluster) -> String {
-    let noted = cluster.status.as_ref().map(|status| status.cluster_name.as_str()).unwrap_or_default();
-    let chosen = annotation(cluster, annotations::MANAGEMENT_CLUSTER_NAME);
-    [noted, chosen]
-        .into_iter()
-        .find(|name| !name.is_empty())
-        .map(str::to_owned)
-        .unwrap_or_else(|| management_cluster_name(cluster.metadata.uid.as_deref().unwrap_or_default()))
-}
-
 /// Twin, namespace and registration token.
-pub fn objects(cluster: &Cluster) -> Vec<Value> {
-    let name = name_of(cluster);
+pub fn objects(cluster: &Cluster, name: &str) -> Vec<Value> {
     vec![
-        twin(cluster, &name),
+        twin(cluster, name),
         json!({
             "apiVersion": "v1",
             "kind": "Namespace",
             "metadata": {
                 "name": name,
-                "annotations": {"management.cattle.io/cluster-id": name},
+                "annotations": {
+                    "management.cattle.io/cluster-id": name, annotations::CLUSTER_UID: cluster.metadata.uid,
+                },
             },
         }),
         json!({
@@ -53,6 +42,8 @@ fn twin(cluster: &Cluster, name: &str) -> Value {
         .filter(|(key, _)| !key.starts_with("kubectl.kubernetes.io/"))
         .map(|(key, value)| (key.clone(), json!(value)))
         .collect();
+    // Proves whose twin this is, so it must not be copied from the Cluster, which people edit.
+    notes.insert(annotations::CLUSTER_UID.into(), json!(cluster.metadata.uid));
     notes.insert(annotations::ADMINISTRATED.into(), json!(spec.rke_config.is_some().to_string()));
     let mut env = json!(spec.agent_env_vars).as_array().cloned().unwrap_or_default();
     let directories = spec.rke_config.as_ref().and_then(|config| config.config.data_directories.as_ref());
@@ -94,6 +85,6 @@ fn twin(cluster: &Cluster, name: &str) -> Value {
     })
 }
 
-fn annotation<'a>(cluster: &'a Cluster, key: &str) -> &'a str {
+pub(super) fn annotation<'a>(cluster: &'a Cluster, key: &str) -> &'a str {
     cluster.metadata.annotations.as_ref().and_then(|a| a.get(key)).map(String::as_str).unwrap_or_default()
 }

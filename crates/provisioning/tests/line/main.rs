@@ -8,6 +8,7 @@ mod command;
 mod crash;
 mod custom;
 mod garbage;
+mod identity;
 mod late;
 mod players;
 mod ready;
