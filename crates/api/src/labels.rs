@@ -88,6 +88,12 @@ pub mod rke {
     pub const INFRA_REMOVE: &str = "rke.cattle.io/infra-remove";
 }
 
+/// Drover's own.
+pub mod drover {
+    /// On the Secrets of registration tokens: caches find them by it.
+    pub const REGISTRATION_TOKEN: &str = "drover.io/registration-token";
+}
+
 /// Other labels of Rancher and wrangler.
 pub mod cattle {
     /// Operating system of a pool or machine.

@@ -1,6 +1,6 @@
 //! One attempt: a child process with the files, environment and credentials that a pod would have.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
@@ -57,6 +57,15 @@ pub struct Outcome {
 pub struct Invocation {
     pub args: Vec<String>,
     pub env: BTreeMap<String, String>,
+}
+
+/// The Secrets that a pod takes its environment and its files from.
+pub fn secret_names(pod: &PodSpec) -> BTreeSet<&str> {
+    let sources = pod.containers.iter().flat_map(|container| container.env_from.iter().flatten());
+    let of_env =
+        sources.filter_map(|source| source.secret_ref.as_ref()).map(|reference| reference.name.as_str());
+    let volumes = pod.volumes.iter().flatten().filter_map(|volume| volume.secret.as_ref());
+    of_env.chain(volumes.filter_map(|source| source.secret_name.as_deref())).collect()
 }
 
 /// Writes the Secrets that the pod mounts below `dir` and translates arguments that name a mounted path.

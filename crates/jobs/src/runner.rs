@@ -1,9 +1,11 @@
 //! The controller: keeps one child per unfinished Job, and writes down what became of each.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use drover_runtime::cache::Selector;
 use drover_runtime::error::{is_already_exists, is_not_found};
 use drover_runtime::{Cache, Caches, Clock, Controller, Error, Expectations, Next, ObjectKey, Reconciler};
 use jiff::Timestamp;
@@ -69,7 +71,6 @@ pub struct Runner {
     client: Client,
     jobs: Cache<Job>,
     pods: Cache<Pod>,
-    secrets: Cache<Secret>,
     clock: Arc<dyn Clock>,
     slots: Arc<Mutex<Slots<Child>>>,
     /// Records that the cache may not show yet: without them an attempt that succeeded would be made again.
@@ -91,7 +92,6 @@ impl Runner {
     pub async fn run(
         options: RunnerOptions,
         caches: &Caches,
-        secrets: Cache<Secret>,
         clock: Arc<dyn Clock>,
         stop: CancellationToken,
     ) {
@@ -100,14 +100,14 @@ impl Runner {
         let slots = Slots::new(*limit.borrow_and_update());
         metrics.set_counts((0, 0), slots.limit());
         let slots = Arc::new(Mutex::new(slots));
-        let (jobs, pods) = (caches.all::<Job>(), caches.all::<Pod>());
+        let labelled = Selector::labels(options.label);
+        let (jobs, pods) = (caches.select::<Job>(labelled.clone()), caches.select::<Pod>(labelled));
         pods.index_by_label(JOB_NAME);
         let runner = Self {
             options,
             client: caches.client().clone(),
             jobs: jobs.clone(),
             pods: pods.clone(),
-            secrets,
             clock,
             slots: slots.clone(),
             recorded: Arc::default(),
@@ -180,7 +180,6 @@ impl Runner {
         let run = AttemptRun {
             options: self.options.clone(),
             client: self.client.clone(),
-            secrets: self.secrets.clone(),
             clock: self.clock.clone(),
             job: job.clone(),
             key: key.clone(),
@@ -321,7 +320,6 @@ fn last_failure(pods: &[Arc<Pod>]) -> Option<Timestamp> {
 struct AttemptRun {
     options: RunnerOptions,
     client: Client,
-    secrets: Cache<Secret>,
     clock: Arc<dyn Clock>,
     job: Arc<Job>,
     key: ObjectKey,
@@ -380,7 +378,8 @@ impl AttemptRun {
         private_dir(&dir).map_err(Error::other(doing()))?;
         let spec = self.job.spec.as_ref().and_then(|spec| spec.template.spec.clone());
         let spec = spec.ok_or_else(|| Error::Invalid(format!("Job {} has no pod", self.key)))?;
-        let secret = |name: &str| self.secrets.get(&self.key.sibling(name)).map(|secret| (*secret).clone());
+        let secrets = self.secrets(&spec).await?;
+        let secret = |name: &str| secrets.get(name).cloned();
         let mut invocation = attempt::prepare(&spec, &secret, &dir).map_err(Error::other(doing()))?;
         if let Some(account) = &spec.service_account_name {
             let kubeconfig = dir.join("kubeconfig");
@@ -399,6 +398,17 @@ impl AttemptRun {
 
     fn attempt_dir(&self, pod: &str) -> PathBuf {
         self.options.dir.join("attempts").join(format!("{}_{pod}", self.key.namespace))
+    }
+
+    /// The Secrets of the pod. Like a kubelet, the runner reads them when the pod starts.
+    async fn secrets(&self, spec: &PodSpec) -> Result<BTreeMap<String, Secret>, Error> {
+        let api: Api<Secret> = Api::namespaced(self.client.clone(), &self.key.namespace);
+        let mut found = BTreeMap::new();
+        for name in attempt::secret_names(spec) {
+            let secret = api.get_opt(name).await.map_err(Error::api(format!("get Secret {name}")))?;
+            found.extend(secret.map(|secret| (name.to_owned(), secret)));
+        }
+        Ok(found)
     }
 
     async fn kubeconfig(&self, account: &str) -> Result<String, Error> {
@@ -438,6 +448,10 @@ impl AttemptRun {
         labels
             .extend([(JOB_NAME.to_owned(), self.key.name.clone()), (CONTROLLER_UID.to_owned(), uid.clone())]);
         labels.insert("job-name".into(), self.key.name.clone());
+        // Our cache finds pods by it, whether the template has it or not.
+        if let Some(value) = self.job.labels().get(self.options.label) {
+            labels.entry(self.options.label.to_owned()).or_insert_with(|| value.clone());
+        }
         let owner = OwnerReference {
             api_version: "batch/v1".into(),
             kind: "Job".into(),

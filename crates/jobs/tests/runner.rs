@@ -236,8 +236,7 @@ impl World {
         runtime.spawn(async move {
             let client = in_process_client(late(service), UserInfo::system_masters("runner"));
             let caches = Caches::new(client, CancellationToken::new());
-            let secrets = caches.all();
-            Runner::run(options, &caches, secrets, Arc::new(SystemClock), stop).await;
+            Runner::run(options, &caches, Arc::new(SystemClock), stop).await;
         });
         Running(Some(runtime))
     }

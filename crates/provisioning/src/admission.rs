@@ -19,7 +19,7 @@ pub use crate::init::pools::missing_roles;
 pub use crate::init::schemas::keep as keep_schemas;
 
 /// Namespace of the credentials that every cluster may refer to.
-const SHARED_CREDENTIALS: &str = "cattle-global-data";
+pub(crate) const SHARED_CREDENTIALS: &str = "cattle-global-data";
 
 /// Whether a change takes a driver away from those who use it: it is deactivated, or goes by another name.
 pub fn ends_driver(old: &NodeDriver, new: &NodeDriver) -> bool {

@@ -4,6 +4,7 @@
 pub mod labels {
     pub use drover_api::labels::capi;
     pub use drover_api::labels::cattle::*;
+    pub use drover_api::labels::drover::*;
     pub use drover_api::labels::rke::*;
 
     /// Group of the cluster-like object a plan secret belongs to (rancher `pkg/plan`); `…-kind`, `…-name`.

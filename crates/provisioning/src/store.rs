@@ -23,8 +23,11 @@ use kube::core::GroupVersionKind;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::dynamic::{DynamicKinds, MACHINE_GROUP};
 use crate::init::identity;
 use crate::keys::{annotations, labels};
+use crate::machine::drivers::driver_name;
+use crate::selectors;
 
 /// A call to the API may take this long.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -37,11 +40,16 @@ pub const BY_MANAGEMENT_CLUSTER: &str = "provisioning/management-cluster";
 pub const BY_MANAGEMENT_ID: &str = "provisioning/management-id";
 /// Finds a Cluster by its uid, and the management Clusters that have this uid.
 pub const BY_CLUSTER_UID: &str = "provisioning/cluster-uid";
+/// Finds the Clusters that name a driver's Config, by [`config_value`].
+pub const BY_CONFIG: &str = "provisioning/config";
+/// Finds NodeDrivers by the name of the driver.
+pub const BY_DRIVER: &str = "provisioning/driver";
 
 /// One cache per kind.
 #[derive(Clone)]
 pub struct Store {
     pub caches: Caches,
+    pub dynamic: DynamicKinds,
     pub clusters: Cache<provisioning::Cluster>,
     pub management_ids: ManagementIds,
     pub twins: Cache<management::Cluster>,
@@ -72,7 +80,9 @@ pub struct Store {
 
 impl Store {
     pub fn new(caches: &Caches) -> Self {
+        let crds = caches.all();
         let store = Self {
+            dynamic: DynamicKinds::new(caches, &crds),
             clusters: caches.all(),
             management_ids: ManagementIds::new(caches.all()),
             twins: caches.all(),
@@ -90,15 +100,15 @@ impl Store {
             sets: caches.all(),
             machines: caches.all(),
             health_checks: caches.all(),
-            secrets: caches.all(),
-            config_maps: caches.all(),
-            accounts: caches.all(),
-            roles: caches.all(),
-            bindings: caches.all(),
+            secrets: selectors::secrets(caches),
+            config_maps: selectors::config_maps(caches),
+            accounts: selectors::accounts(caches),
+            roles: selectors::roles(caches),
+            bindings: selectors::bindings(caches),
             namespaces: caches.all(),
-            jobs: caches.all(),
-            pods: caches.all(),
-            crds: caches.all(),
+            jobs: selectors::jobs(caches),
+            pods: selectors::pods(caches),
+            crds,
             caches: caches.clone(),
         };
         store.machines.index_by_label(labels::capi::CLUSTER_NAME);
@@ -116,9 +126,20 @@ impl Store {
         store.twins.index(BY_CLUSTER_UID, |twin| {
             twin.annotations().get(annotations::CLUSTER_UID).cloned().into_iter().collect()
         });
+        store.clusters.index(BY_CONFIG, |cluster| {
+            let namespace = cluster.metadata.namespace.as_deref().unwrap_or_default();
+            let pools = cluster.spec.rke_config.iter().flat_map(|config| &config.machine_pools);
+            let configs = pools.filter_map(|pool| {
+                let reference = &pool.machine_config_ref;
+                Some((reference.kind.as_deref()?, reference.name.as_deref()?))
+            });
+            configs.map(|(kind, name)| config_value(kind, &ObjectKey::new(namespace, name))).collect()
+        });
+        store.drivers.index(BY_DRIVER, |driver| vec![driver_name(driver)]);
         store.control_planes.index(BY_MANAGEMENT_CLUSTER, |control_plane| {
             vec![control_plane.spec.management_cluster_name.clone()]
         });
+        selectors::follow_references(&store);
         store
     }
 
@@ -196,6 +217,11 @@ impl Store {
             _ => None,
         }
     }
+}
+
+/// The value under which [`BY_CONFIG`] finds the Clusters that name a Config.
+pub fn config_value(kind: &str, key: &ObjectKey) -> String {
+    format!("{kind}/{key}")
 }
 
 fn dynamic<K: Serialize>(object: Option<Arc<K>>) -> Option<DynamicObject> {
@@ -278,7 +304,11 @@ impl Writer {
             serde_json::from_value(desired.clone()).map_err(Error::other(doing.clone()))?;
         let group = api_version.split_once('/').map_or("", |(group, _)| group);
         let cached = if live.is_none() { self.store.live(kind, group, &key) } else { None };
-        let live = live.or(cached.as_ref());
+        let dynamic = match (live, &cached) {
+            (None, None) if group == MACHINE_GROUP => self.store.dynamic.get(group, kind, &key).await?,
+            _ => None,
+        };
+        let live = live.or(cached.as_ref()).or(dynamic.as_deref());
         let api = self.api(api_version, kind, &key.namespace);
         let applied = async {
             if status {
@@ -318,6 +348,13 @@ impl Writer {
         let doing = format!("get {kind} {key}");
         let api = self.api(api_version, kind, &key.namespace);
         found(within(&doing, api.get(&key.name)).await?).map_err(Error::api(doing))
+    }
+
+    /// A Secret as the API has it now.
+    pub async fn find_secret(&self, key: &ObjectKey) -> Result<Option<Secret>, Error> {
+        let doing = format!("get Secret {key}");
+        let api: Api<Secret> = Api::namespaced(self.store.caches.client().clone(), &key.namespace);
+        within(&doing, api.get_opt(&key.name)).await?.map_err(Error::api(doing))
     }
 
     /// Deletes an object and what it owns; a gone one is done.
@@ -373,7 +410,8 @@ impl Writer {
             .await?
             .map_err(Error::api(doing))?;
         let revision = stored.metadata.resource_version.unwrap_or_default();
-        self.store.secrets.caught_up(&revision, Duration::from_secs(2)).await;
+        let key = ObjectKey::new(namespace, name);
+        self.store.secrets.shows(&key, &revision, Duration::from_secs(2)).await;
         Ok(())
     }
 

@@ -38,6 +38,7 @@ struct Families {
     panics: Family<Controller, Counter>,
     active: Family<Controller, Gauge>,
     limit: Family<Controller, Gauge>,
+    lists: Family<Listed, Counter>,
 }
 
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
@@ -48,6 +49,11 @@ struct Queue {
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
 struct Controller {
     controller: &'static str,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct Listed {
+    resource: String,
 }
 
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
@@ -74,6 +80,7 @@ impl Default for Families {
             panics: Family::default(),
             active: Family::default(),
             limit: Family::default(),
+            lists: Family::default(),
         }
     }
 }
@@ -116,6 +123,11 @@ impl Metrics {
             "Reconciles that may run at once",
             all.limit.clone(),
         );
+        registry.register(
+            "drover_cache_lists",
+            "Reads of all objects of a controllers' cache",
+            all.lists.clone(),
+        );
     }
 
     pub(crate) fn queue(&self, name: &'static str) -> QueueMetrics {
@@ -127,6 +139,11 @@ impl Metrics {
             waited: all.waited.get_or_create_owned(&labels),
             worked: all.worked.get_or_create_owned(&labels),
         }
+    }
+
+    /// Counts the reads of all objects of a cache.
+    pub(crate) fn lists(&self, resource: String) -> Counter {
+        self.families.lists.get_or_create_owned(&Listed { resource })
     }
 
     pub(crate) fn controller(&self, controller: &'static str) -> ControllerMetrics {

@@ -119,7 +119,7 @@ impl Manager {
         };
         plane.metrics.register(|registry| jobs.metrics.register(registry));
         plane.join(|parts| async move {
-            Runner::run(jobs, &parts.caches, parts.secrets, parts.clock, parts.stop).await;
+            Runner::run(jobs, &parts.caches, parts.clock, parts.stop).await;
         });
 
         let authority = pki.clone();

@@ -28,12 +28,12 @@ use drover_provisioning::context::{Options as ProvisioningOptions, SystemRandom}
 use drover_provisioning::controllers::Provisioning;
 use drover_provisioning::controlplane::planner::releases::Releases;
 use drover_provisioning::machine::schema::Drivers;
+use drover_provisioning::selectors;
 use drover_provisioning::settings::{CurrentSettings, Settings};
 use drover_runtime::metrics::CacheSizes;
-use drover_runtime::{Cache, Caches, Clock, SystemClock, vital};
+use drover_runtime::{Caches, Clock, SystemClock, vital};
 use drover_tunnel::Registry;
 use futures::future::BoxFuture;
-use k8s_openapi::api::core::v1::Secret;
 use kube::Client;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -79,7 +79,6 @@ pub struct Plane {
     /// What is shown at `/metrics`.
     pub metrics: Metrics,
     caches: Caches,
-    secrets: Cache<Secret>,
     settings: CurrentSettings,
     clock: Arc<dyn Clock>,
     backend: Backend,
@@ -91,7 +90,6 @@ pub struct Plane {
 /// What a further controller shares with those of the plane.
 pub struct Shared {
     pub caches: Caches,
-    pub secrets: Cache<Secret>,
     pub settings: CurrentSettings,
     pub clock: Arc<dyn Clock>,
     pub stop: CancellationToken,
@@ -173,7 +171,7 @@ impl Plane {
         let counted = drover_runtime::Metrics::default();
         let caches = Caches::new(client.clone(), controllers.clone()).counted(counted.clone());
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        let (secrets, twins) = (caches.all::<Secret>(), caches.all());
+        let (secrets, twins) = (selectors::secrets(&caches), caches.all());
         let tokens = Tokens::new(secrets.clone()).with_registrations(caches.all());
         late.set(Arc::new(KubeconfigAuthenticator::new(tokens.clone())));
         if let Backend::External(external) = &backend {
@@ -252,18 +250,7 @@ impl Plane {
             Connectivity::new(client.clone(), twins, downstreams, gate, clock.clone(), patience);
         run(Box::pin(connectivity.run(controllers.clone())));
         let port = Port { front, tls, connections: crate::connections::gate(&current), stop };
-        Ok(Self {
-            client,
-            metrics,
-            caches,
-            secrets,
-            settings: current,
-            clock,
-            backend,
-            port,
-            controllers,
-            tasks,
-        })
+        Ok(Self { client, metrics, caches, settings: current, clock, backend, port, controllers, tasks })
     }
 
     /// What people may set.
@@ -293,7 +280,6 @@ impl Plane {
     {
         let work = controller(Shared {
             caches: self.caches.clone(),
-            secrets: self.secrets.clone(),
             settings: self.settings.clone(),
             clock: self.clock.clone(),
             stop: self.controllers.clone(),

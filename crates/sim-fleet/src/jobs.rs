@@ -7,6 +7,7 @@ use drover_api::labels::rke::INFRA_MACHINE_NAME;
 use drover_machine::archive::{self, CONTAINER_STORE};
 use drover_machine::host::{Host, HostOptions};
 use drover_machine::store::EXTRACTED_CONFIG;
+use drover_runtime::cache::Selector;
 use drover_runtime::error::{is_conflict, is_not_found};
 use drover_runtime::{Cache, Caches, Controller, Error, Next, ObjectKey, Reconciler};
 use jiff::Timestamp;
@@ -49,7 +50,7 @@ impl Runner {
         datacenter: Arc<Datacenter>,
         stop: CancellationToken,
     ) {
-        let jobs = caches.all::<Job>();
+        let jobs = caches.select::<Job>(Selector::labels(INFRA_MACHINE_NAME));
         let runner = Self { options, client: caches.client().clone(), jobs: jobs.clone(), datacenter };
         Controller::new(runner).concurrency(CONCURRENCY).reconciles(&jobs).run(stop).await;
     }

@@ -33,6 +33,7 @@ pub fn plan_access(bootstrap: &RKEBootstrap, owners: &Owners) -> Vec<Value> {
     let own_name = bootstrap.metadata.name.as_deref().unwrap_or_default();
     let name = plan_name(own_name);
     let owner = owner_reference(bootstrap);
+    let marks = json!({labels::BOOTSTRAP_NAME: own_name});
     vec![
         json!({
             "apiVersion": "v1",
@@ -52,7 +53,7 @@ pub fn plan_access(bootstrap: &RKEBootstrap, owners: &Owners) -> Vec<Value> {
         json!({
             "apiVersion": "rbac.authorization.k8s.io/v1",
             "kind": "Role",
-            "metadata": {"namespace": namespace, "name": name, "ownerReferences": [owner]},
+            "metadata": {"namespace": namespace, "name": name, "labels": marks, "ownerReferences": [owner]},
             "rules": [{
                 "apiGroups": [""],
                 "resources": ["secrets"],
@@ -63,7 +64,7 @@ pub fn plan_access(bootstrap: &RKEBootstrap, owners: &Owners) -> Vec<Value> {
         json!({
             "apiVersion": "rbac.authorization.k8s.io/v1",
             "kind": "RoleBinding",
-            "metadata": {"namespace": namespace, "name": name, "ownerReferences": [owner]},
+            "metadata": {"namespace": namespace, "name": name, "labels": marks, "ownerReferences": [owner]},
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
             "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
         }),

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use drover_api::capi::v1beta2::Cluster;
 use drover_runtime::queue::WorkQueue;
 use drover_runtime::{Cache, Controller, ObjectKey};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -14,10 +15,11 @@ use tokio_util::task::TaskTracker;
 
 use super::with_settings;
 use crate::context::Context;
+use crate::dynamic::{CONFIG_GROUP, MACHINE_GROUP, is_established, resource_of};
 use crate::keys::labels;
-use crate::machine::provision::controller::MachineProvision;
+use crate::machine::provision::controller::{MachineProvision, cluster_gates, machine_gates};
 use crate::owner::owner_name;
-use crate::store::{Store, resource};
+use crate::store::{BY_CONFIG, Store, config_value};
 
 /// The controllers that run now, by CRD, and what they are given.
 pub(super) struct Kinds {
@@ -41,19 +43,12 @@ pub(super) fn follow_kinds(kinds: Arc<Kinds>, store: &Store) {
     });
 }
 
-fn is_established(crd: &CustomResourceDefinition) -> bool {
-    let conditions = crd.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    conditions.into_iter().any(|condition| condition.type_ == "Established" && condition.status == "True")
-}
-
 impl Kinds {
     fn start(&self, crd: &CustomResourceDefinition) {
         let (group, kind) = (crd.spec.group.as_str(), crd.spec.names.kind.as_str());
-        let is_config = group == "rke-machine-config.cattle.io";
-        let is_machine = group == "rke-machine.cattle.io" && kind.ends_with("Machine");
-        if !is_config && !is_machine {
-            return;
-        }
+        let is_config = group == CONFIG_GROUP;
+        let is_machine = group == MACHINE_GROUP && kind.ends_with("Machine");
+        let Some(resource) = resource_of(crd).filter(|_| is_config || is_machine) else { return };
         let mut running = self.running.lock();
         if running.contains_key(&crd.name_any()) {
             return;
@@ -61,29 +56,26 @@ impl Kinds {
         let stop = self.stop.child_token();
         running.insert(crd.name_any(), stop.clone());
         drop(running);
-        let cache = self.context.store.caches.dynamic(&resource(&format!("{group}/v1"), kind));
-        if is_config { self.follow_configs(&cache) } else { self.provision(kind, &cache, stop) }
+        let cache = self.context.store.caches.dynamic(&resource);
+        if is_config { self.follow_configs(kind, &cache) } else { self.provision(kind, &cache, stop) }
     }
 
     fn end(&self, crd: &CustomResourceDefinition) {
         if let Some(stop) = self.running.lock().remove(&crd.name_any()) {
             stop.cancel();
-            let api_version = format!("{}/v1", crd.spec.group);
-            self.context.store.caches.end_dynamic(&resource(&api_version, &crd.spec.names.kind));
+            if let Some(resource) = resource_of(crd) {
+                self.context.store.caches.end_dynamic(&resource);
+            }
         }
     }
 
     /// A Config that comes or changes concerns the clusters beside it that name it.
-    fn follow_configs(&self, cache: &Cache<DynamicObject>) {
+    fn follow_configs(&self, kind: &str, cache: &Cache<DynamicObject>) {
         let (clusters, queue) = (self.context.store.clusters.clone(), self.init_queue.clone());
+        let kind = kind.to_owned();
         cache.subscribe(move |change| {
-            for cluster in clusters.list() {
-                let pools = cluster.spec.rke_config.iter().flat_map(|config| &config.machine_pools);
-                let named =
-                    pools.into_iter().any(|p| p.machine_config_ref.name.as_deref() == Some(&change.key.name));
-                if named && cluster.namespace().as_deref() == Some(&change.key.namespace) {
-                    queue.add(ObjectKey::of(cluster.as_ref()));
-                }
+            for cluster in clusters.by_index(BY_CONFIG, &config_value(&kind, change.key)) {
+                queue.add(ObjectKey::of(cluster.as_ref()));
             }
         });
     }
@@ -99,9 +91,16 @@ impl Kinds {
             .reconciles(cache)
             .watches(&store.machines, move |change| {
                 let reference = &change.either()?.spec.infrastructure_ref;
-                (reference.kind == wanted).then(|| change.key.sibling(&reference.name))
+                let same =
+                    change.old.map(|old| machine_gates(old)) == change.new.map(|new| machine_gates(new));
+                (reference.kind == wanted && !same).then(|| change.key.sibling(&reference.name))
             })
             .watches(&store.capi_clusters, move |change| {
+                // A Cluster's status counts its machines and changes with each of them.
+                let gates = |cluster: Option<&Arc<Cluster>>| cluster.map(|cluster| cluster_gates(cluster));
+                if gates(change.old) == gates(change.new) {
+                    return vec![];
+                }
                 let machines =
                     machines.by_label(labels::capi::CLUSTER_NAME, &change.key.namespace, &change.key.name);
                 machines

@@ -5,6 +5,7 @@ mod kinds;
 use std::sync::Arc;
 use std::time::Duration;
 
+use drover_api::rke::v1::RKECluster;
 use drover_api::secret_types;
 use drover_runtime::cache::Cached;
 use drover_runtime::{Cache, Controller, ObjectKey, Reconciler};
@@ -22,11 +23,11 @@ use crate::controlplane::machinedrain::MachineDrain;
 use crate::init::controller::Init;
 use crate::init::identity;
 use crate::init::token::Tokens;
-use crate::keys::labels;
+use crate::keys::{annotations, labels};
 use crate::machine::custom::{CustomMachines, Requests};
 use crate::machine::drivers::{LOCAL_DRIVER, NodeDrivers, local_driver};
 use crate::machine::lostnodes::LostNodes;
-use crate::machine::missing::MissingNodes;
+use crate::machine::missing::{self, MissingNodes};
 use crate::machine::nodelookup;
 use crate::machine::nodes::Nodes;
 use crate::registration::connect::Connect;
@@ -218,15 +219,6 @@ pub(crate) fn planes_of_twin(
     found.iter().map(|cp| ObjectKey::of(cp.as_ref())).collect()
 }
 
-/// The Machines of a management cluster, by its id.
-fn machines_of_twin(store: &Store) -> impl Fn(&str) -> Vec<ObjectKey> + Clone + Send + Sync + 'static {
-    let (planes, machines) = (store.control_planes.clone(), store.machines.clone());
-    move |management| {
-        let keys = planes_of_twin(&planes, management);
-        keys.iter().flat_map(|key| machines_of_cluster(&machines, key)).collect()
-    }
-}
-
 fn machines_of_cluster(
     machines: &Cache<drover_api::capi::v1beta2::Machine>,
     cluster: &ObjectKey,
@@ -240,7 +232,6 @@ const MACHINE_BY_UID: &str = "provisioning/machine-uid";
 
 fn feed_nodes(controller: Controller<Nodes>, context: &Context) -> Controller<Nodes> {
     let store = &context.store;
-    let machines_of = machines_of_twin(store);
     let queue = controller.queue();
     store.machines.index(MACHINE_BY_UID, |machine| machine.metadata.uid.iter().cloned().collect());
     let machines = store.machines.clone();
@@ -255,11 +246,18 @@ fn feed_nodes(controller: Controller<Nodes>, context: &Context) -> Controller<No
     }));
     controller
         .reconciles(&store.machines)
-        .watches(&store.twins, move |change| machines_of(&change.key.name))
         .watches(&store.custom_machines, |change| Some(change.key.clone()))
         .watches(&store.secrets, |change| {
-            let secret = change.either().filter(|s| s.type_.as_deref() == Some(secret_types::MACHINE_PLAN));
-            by_label(secret, labels::MACHINE_NAME)
+            let plan = |secret: &&Arc<Secret>| secret.type_.as_deref() == Some(secret_types::MACHINE_PLAN);
+            // Of a plan secret only the pool's labels and taints matter, and not what its agent reports.
+            let pool = |secret: Option<&Arc<Secret>>| {
+                let notes = secret?.metadata.annotations.clone().unwrap_or_default();
+                Some([annotations::LABELS, annotations::TAINTS].map(|key| notes.get(key).cloned()))
+            };
+            if pool(change.old) == pool(change.new) {
+                return None;
+            }
+            by_label(change.either().filter(plan), labels::MACHINE_NAME)
         })
 }
 
@@ -272,21 +270,25 @@ fn feed_lost_nodes(controller: Controller<LostNodes>, context: &Context) -> Cont
             queue.add(change.cluster.clone());
         }
     }));
-    let by_twin = store.control_planes.clone();
-    controller.watches(&store.twins, move |change| planes_of_twin(&by_twin, &change.key.name)).watches(
-        &store.machines,
-        |change| {
-            let gone = change.new.is_none();
-            change.old.filter(|_| gone).map(|machine| change.key.sibling(&machine.spec.cluster_name))
-        },
-    )
+    controller.watches(&store.machines, |change| {
+        let gone = change.new.is_none();
+        change.old.filter(|_| gone).map(|machine| change.key.sibling(&machine.spec.cluster_name))
+    })
 }
 
 fn feed_missing_nodes(controller: Controller<MissingNodes>, store: &Store) -> Controller<MissingNodes> {
-    let (machines, machines_of) = (store.machines.clone(), machines_of_twin(store));
+    let machines = store.machines.clone();
     controller
-        .reconciles(&store.machines)
-        // The annotation that says how long a Node may be missing.
-        .watches(&store.rke_clusters, move |change| machines_of_cluster(&machines, change.key))
-        .watches(&store.twins, move |change| machines_of(&change.key.name))
+        .watches(&store.machines, |change| {
+            change.either().filter(|machine| missing::is_custom(machine)).map(|_| change.key.clone())
+        })
+        .watches(&store.rke_clusters, move |change| {
+            // The annotation that says how long a Node may be missing.
+            let patience =
+                |cluster: Option<&Arc<RKECluster>>| cluster.and_then(|c| missing::patience_of(c).cloned());
+            if patience(change.old) == patience(change.new) {
+                return vec![];
+            }
+            machines_of_cluster(&machines, change.key)
+        })
 }

@@ -22,8 +22,10 @@ pub mod status;
 pub mod waitrecords;
 pub mod waits;
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use drover_api::management::v3 as management;
 use drover_api::rke::v1::{self as rke, RKEControlPlane};
 use drover_api::secret_types;
 use drover_runtime::events::Note;
@@ -34,9 +36,10 @@ use serde_json::json;
 use self::decide::{End, decide};
 use self::observe::authorized_for;
 use self::repairs::Repairs;
+use crate::conditions as generic;
 use crate::context::Context;
 use crate::controllers::{by_label, planes_of_twin, with_settings};
-use crate::keys::labels;
+use crate::keys::{conditions, labels};
 use crate::store::{Store, Writer, status_of};
 
 /// Waits are ended by events; this only guards against a lost one.
@@ -75,7 +78,14 @@ impl Planner {
             .reconciles(&store.control_planes)
             .reconciles(&store.capi_clusters)
             .watches(&store.machines, |change| by_label(change.either(), labels::capi::CLUSTER_NAME))
-            .watches(&store.twins, move |change| planes_of_twin(&by_twin, &change.key.name))
+            .watches(&store.twins, move |change| {
+                let connected = |twin: Option<&Arc<management::Cluster>>| {
+                    let status = twin.and_then(|twin| twin.status.as_ref());
+                    status.is_some_and(|s| generic::is_true(&s.conditions, conditions::CONNECTED))
+                };
+                let changed = connected(change.old) != connected(change.new);
+                if changed { planes_of_twin(&by_twin, &change.key.name) } else { vec![] }
+            })
             .watches(&store.secrets, clusters_of_files)
             .watches(&store.config_maps, clusters_of_files)
             .watches(&store.secrets, clusters_of_secret(store))
@@ -90,6 +100,7 @@ impl Reconciler for Planner {
         if control_plane.metadata.deletion_timestamp.is_some() {
             return self.remove(&control_plane).await;
         }
+        observe::require_files(&self.context.store, &control_plane)?;
         let now = self.context.now();
         let scope = observe::scope(&self.context, &self.repairs, &control_plane);
         let decision = decide(&scope, now);

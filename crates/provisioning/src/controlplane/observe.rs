@@ -9,7 +9,7 @@ use drover_api::finalizers::cattle::RKE_CONTROL_PLANE;
 use drover_api::names::safe_concat_name;
 use drover_api::rke::v1::RKEControlPlane;
 use drover_api::secret_types;
-use drover_runtime::ObjectKey;
+use drover_runtime::{Error, ObjectKey};
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
 use kube::api::ObjectMeta;
@@ -28,6 +28,7 @@ use crate::init::token::secret_name;
 use crate::init::twin::DEFAULT_TOKEN;
 use crate::keys::{annotations, conditions, labels};
 use crate::owner::owner_name;
+use crate::selectors::require_read;
 use crate::store::Store;
 
 /// Name of the secret with a cluster's join tokens.
@@ -120,6 +121,19 @@ pub fn scope(context: &Context, repairs: &Repairs, control_plane: &RKEControlPla
         namespace: key.namespace,
         name: key.name,
     }
+}
+
+/// An error while an object that files come from has not been read: until then it is not known to be missing.
+pub fn require_files(store: &Store, control_plane: &RKEControlPlane) -> Result<(), Error> {
+    let key = ObjectKey::of(control_plane);
+    for (kind, source) in selector_files::references(&control_plane.spec) {
+        let key = [key.sibling(&source.name)];
+        match kind {
+            "Secret" => require_read(&store.secrets, key)?,
+            _ => require_read(&store.config_maps, key)?,
+        }
+    }
+    Ok(())
 }
 
 /// The objects that files are to come from; those that are not there are left out.

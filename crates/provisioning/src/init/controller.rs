@@ -19,7 +19,9 @@ use super::{events, kubeconfig, log, schemas, status, twin};
 use crate::admission::credential_key;
 use crate::conditions as generic;
 use crate::context::Context;
+use crate::dynamic::{CONFIG_GROUP, MACHINE_GROUP};
 use crate::keys::{annotations, conditions, labels};
+use crate::selectors::require_credentials;
 use crate::store::{BY_CLUSTER_UID, BY_MANAGEMENT_ID, Writer, status_of, to_dynamic};
 
 /// Reconciles one provisioning Cluster.
@@ -60,6 +62,7 @@ impl Reconciler for Init {
                 return Ok(Next::EVENT);
             }
         }
+        require_credentials(&self.context.store, &cluster)?;
         let identity = self.identity(&cluster);
         let evidence = self.evidence(&cluster, &identity);
         if let Err(refusal) = identity::check(&cluster, &identity, &evidence) {
@@ -256,7 +259,7 @@ impl Init {
         Ok(true)
     }
 
-    /// What generation needs. Configs are read from the API: their kinds come and go at run time.
+    /// What generation needs.
     async fn surroundings(
         &self,
         cluster: &Cluster,
@@ -287,13 +290,13 @@ impl Init {
                 let fields = schema.spec.resource_fields.keys().cloned().collect();
                 around.schemas.insert(kind.clone(), fields);
                 let key = ObjectKey::new(namespace, &name);
-                let config = self
-                    .writer
-                    .get(CONFIG_API_VERSION, &kind, &key)
+                let config = store
+                    .dynamic
+                    .get(CONFIG_GROUP, &kind, &key)
                     .await
                     .map_err(|error| GenerateError::NotYet(error.chain()))?;
                 if let Some(config) = config {
-                    around.configs.insert((kind, name), json!(config));
+                    around.configs.insert((kind, name), json!(config.as_ref()));
                 }
             }
             for credential in [&pool.cloud_credential_secret_name, &cluster.spec.cloud_credential_secret_name]
@@ -311,7 +314,8 @@ impl Init {
     async fn adopt(&self, cluster: &Cluster, generated: &Generated) -> Result<(), Error> {
         for (kind, name) in &generated.adopt {
             let key = ObjectKey::of(cluster).sibling(name);
-            let Some(config) = self.writer.get(CONFIG_API_VERSION, kind, &key).await? else { continue };
+            let found = self.context.store.dynamic.get(CONFIG_GROUP, kind, &key).await?;
+            let Some(config) = found else { continue };
             let owners = config.metadata.owner_references.clone().unwrap_or_default();
             if owners.iter().any(|owner| Some(&owner.uid) == cluster.metadata.uid.as_ref()) {
                 continue;
@@ -373,9 +377,11 @@ impl Init {
         let sets = store.sets.by_label(labels::capi::CLUSTER_NAME, &key.namespace, &key.name);
         used.extend(sets.iter().map(|s| s.spec.template.spec.infrastructure_ref.name.clone()));
         for kind in self.template_kinds() {
-            for name in self.generated_of(MACHINE_API_VERSION, &kind, &key.namespace, hash).await? {
-                if !used.contains(&name) {
-                    self.writer.delete(MACHINE_API_VERSION, &kind, &key.sibling(name)).await?;
+            let Some(cache) = store.dynamic.cache(MACHINE_GROUP, &kind).await? else { continue };
+            for template in cache.by_label(labels::OBJECTSET_HASH, &key.namespace, hash) {
+                let key = ObjectKey::of(template.as_ref());
+                if !used.contains(&key.name) {
+                    self.writer.delete(MACHINE_API_VERSION, &kind, &key).await?;
                 }
             }
         }
@@ -384,12 +390,9 @@ impl Init {
 
     /// Kinds of machine templates that exist now.
     pub(super) fn template_kinds(&self) -> Vec<String> {
-        let crds = self.context.store.crds.list();
-        let of_machines = crds.iter().filter(|crd| crd.spec.group == "rke-machine.cattle.io");
-        of_machines
-            .map(|crd| crd.spec.names.kind.clone())
-            .filter(|kind| kind.ends_with("MachineTemplate"))
-            .collect()
+        let mut kinds = self.context.store.dynamic.of_group(MACHINE_GROUP);
+        kinds.retain(|kind| kind.ends_with("MachineTemplate"));
+        kinds
     }
 
     /// Names of a kind's objects that belong to the cluster's set.
@@ -501,7 +504,8 @@ impl Init {
         let Some(stored) = self.writer.apply(&desired).await? else { return Ok(()) };
         // Without waiting, the next pass would append to an old log.
         let revision = stored.metadata.resource_version.unwrap_or_default();
-        self.context.store.config_maps.caught_up(&revision, std::time::Duration::from_secs(2)).await;
+        let key = ObjectKey::new(namespace, log::NAME);
+        self.context.store.config_maps.shows(&key, &revision, std::time::Duration::from_secs(2)).await;
         Ok(())
     }
 

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use crate::context::Context;
 use crate::controlplane::observe::text;
 use crate::init::twin::DEFAULT_TOKEN;
-use crate::keys::annotations;
+use crate::keys::{annotations, labels};
 use crate::plansecret::edit::rfc3339;
 use crate::registration::command;
 use crate::registration::terms::{self, EXPIRES_AT};
@@ -57,7 +57,12 @@ impl Reconciler for Tokens {
             return Ok(Next::EVENT);
         }
         let (notes, secret) = (scope(&token), key.sibling(secret_name(&key.name)));
-        match store.secrets.get(&secret) {
+        let mut live = store.secrets.get(&secret).map(|secret| (*secret).clone());
+        if live.is_none() {
+            // The cache does not show what an earlier version made without the label.
+            live = self.writer.find_secret(&secret).await?;
+        }
+        match live {
             None => {
                 // Made once with a random value, never applied again: a second pass must not change the token.
                 let owner = json!({
@@ -72,7 +77,7 @@ impl Reconciler for Tokens {
                     "apiVersion": "v1", "kind": "Secret",
                     "metadata": {
                         "namespace": key.namespace, "name": secret.name, "ownerReferences": [owner],
-                        "annotations": notes,
+                        "annotations": notes, "labels": {labels::REGISTRATION_TOKEN: "true"},
                     },
                     "type": "Opaque",
                     "data": data,
@@ -127,10 +132,14 @@ fn correction(
     }
     let expires = expires.map(rfc3339);
     let late = text(secret, EXPIRES_AT) != expires;
-    if wrong.is_empty() && !late {
+    let marked = secret.labels().contains_key(labels::REGISTRATION_TOKEN);
+    if wrong.is_empty() && !late && marked {
         return None;
     }
     let mut patch = json!({"metadata": {"uid": secret.metadata.uid, "annotations": wrong}});
+    if !marked {
+        patch["metadata"]["labels"] = json!({labels::REGISTRATION_TOKEN: "true"});
+    }
     if late {
         patch["data"] = json!({EXPIRES_AT: expires.map(|text| BASE64_STANDARD.encode(text))});
     }
@@ -140,11 +149,15 @@ fn correction(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kube::api::ObjectMeta;
 
     #[test]
     fn the_secret_follows_the_terms_of_its_token() {
         let secret: Secret = serde_json::from_value(json!({
-            "metadata": {"uid": "u", "annotations": {"drover.io/registration-roles": "worker", "other": "stays"}},
+            "metadata": {
+                "uid": "u", "labels": {"drover.io/registration-token": "true"},
+                "annotations": {"drover.io/registration-roles": "worker", "other": "stays"},
+            },
             "data": {"token": BASE64_STANDARD.encode("t"), "expiresAt": BASE64_STANDARD.encode("2026-01-01T00:00:00Z")},
         }))
         .unwrap();
@@ -161,6 +174,9 @@ mod tests {
         let narrowed = correction(&secret, &roles("etcd"), Some(until)).unwrap();
         assert_eq!(narrowed["metadata"]["annotations"], json!({"drover.io/registration-roles": "etcd"}));
         assert_eq!(narrowed.get("data"), None);
+        let earlier = Secret { metadata: ObjectMeta { labels: None, ..secret.metadata.clone() }, ..secret };
+        let marked = correction(&earlier, &roles("worker"), Some(until)).unwrap();
+        assert_eq!(marked["metadata"]["labels"], json!({"drover.io/registration-token": "true"}));
     }
 
     #[test]

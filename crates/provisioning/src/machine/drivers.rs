@@ -1,7 +1,5 @@
 //! The controller of NodeDrivers: an active driver gets its schema and its kinds.
 
-use std::sync::Arc;
-
 use drover_api::management::v3::{self as management, NodeDriver};
 use drover_api::names::JOB_RUNNER;
 use drover_runtime::{Error, Next, ObjectKey, Reconciler};
@@ -115,8 +113,7 @@ pub fn driver_name(driver: &NodeDriver) -> String {
 }
 
 /// `managedBy` of the Jobs of a driver: what the NodeDriver's annotation says, or Drover's own runner.
-pub fn job_runner(drivers: &[Arc<NodeDriver>], name: &str) -> String {
-    let driver = drivers.iter().find(|driver| driver_name(driver) == name);
+pub fn job_runner(driver: Option<&NodeDriver>) -> String {
     let annotation = driver.and_then(|driver| driver.annotations().get(annotations::JOB_MANAGED_BY));
     annotation.filter(|value| !value.is_empty()).cloned().unwrap_or_else(|| JOB_RUNNER.to_owned())
 }
@@ -131,13 +128,11 @@ mod tests {
             let mut driver = NodeDriver::new(name, Default::default());
             driver.metadata.annotations =
                 runner.map(|runner| [(annotations::JOB_MANAGED_BY.to_owned(), runner.to_owned())].into());
-            Arc::new(driver)
+            driver
         };
-        let drivers =
-            [driver("local", None), driver("Mine", Some("example.com/mine")), driver("odd", Some(""))];
-        assert_eq!(job_runner(&drivers, "mine"), "example.com/mine");
-        for name in ["local", "odd", "unknown"] {
-            assert_eq!(job_runner(&drivers, name), JOB_RUNNER, "{name}");
+        assert_eq!(job_runner(Some(&driver("mine", Some("example.com/mine")))), "example.com/mine");
+        for driver in [None, Some(driver("local", None)), Some(driver("odd", Some("")))] {
+            assert_eq!(job_runner(driver.as_ref()), JOB_RUNNER, "{driver:?}");
         }
     }
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use drover_api::capi::v1beta2 as capi;
 use drover_api::conditions::{reasons, types};
+use drover_api::rke::v1::RKECluster;
 use drover_runtime::events::Note;
 use drover_runtime::{Error, Next, ObjectKey, Reconciler};
 use jiff::{SignedDuration, Timestamp};
@@ -43,11 +44,20 @@ pub fn decide(machine: &capi::Machine, after: SignedDuration, now: Timestamp) ->
     }
 }
 
+/// Whether a person brought the server.
+pub fn is_custom(machine: &capi::Machine) -> bool {
+    let reference = &machine.spec.infrastructure_ref;
+    reference.api_group == "rke.cattle.io" && reference.kind == "CustomMachine"
+}
+
+/// How long a cluster lets a Node be missing, as its annotation says.
+pub fn patience_of(cluster: &RKECluster) -> Option<&String> {
+    cluster.metadata.annotations.as_ref()?.get(annotations::DELETE_MISSING_CUSTOM_MACHINES_AFTER)
+}
+
 /// A custom machine's Node that was deleted, and when the Machine said so.
 fn missing(machine: &capi::Machine) -> Option<(&str, Timestamp)> {
-    let reference = &machine.spec.infrastructure_ref;
-    let custom = reference.api_group == "rke.cattle.io" && reference.kind == "CustomMachine";
-    if !custom || machine.metadata.deletion_timestamp.is_some() {
+    if !is_custom(machine) || machine.metadata.deletion_timestamp.is_some() {
         return None;
     }
     let status = machine.status.as_ref()?;
@@ -73,7 +83,7 @@ impl MissingNodes {
         let key = ObjectKey::of(machine).sibling(&machine.spec.cluster_name);
         let cluster = self.context.store.rke_clusters.get(&key)?;
         let note = annotations::DELETE_MISSING_CUSTOM_MACHINES_AFTER;
-        let text = cluster.metadata.annotations.as_ref()?.get(note)?;
+        let text = patience_of(&cluster)?;
         let parsed = parse_duration(text);
         if parsed.is_none() {
             let message =

@@ -66,9 +66,13 @@ impl Nodes {
             .and_then(|status| status.initialization.as_ref()?.bootstrap_data_secret_created)
             .unwrap_or(machine.spec.bootstrap.data_secret_name.is_some());
         let reference = &machine.spec.infrastructure_ref;
-        let api_version = format!("{}/v1", reference.api_group);
         let infra_key = key.sibling(&reference.name);
-        let Some(infra) = self.writer.get(&api_version, &reference.kind, &infra_key).await? else {
+        let dynamic = &self.context.store.dynamic;
+        let Some(resource) = dynamic.resource(&reference.api_group, &reference.kind) else {
+            return Ok(Next::EVENT);
+        };
+        let api_version = resource.api_version;
+        let Some(infra) = dynamic.get(&reference.api_group, &reference.kind, &infra_key).await? else {
             return Ok(Next::EVENT);
         };
         let ready = infra.data["status"]["conditions"]

@@ -5,6 +5,7 @@
 
 mod cluster;
 mod command;
+mod cost;
 mod crash;
 mod custom;
 mod garbage;

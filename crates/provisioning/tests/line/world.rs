@@ -3,7 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
-use drover_access_api::{ClusterAccess, ClusterChange, ClusterHandle, Disconnected, Listener, Why};
+use drover_access_api::{
+    ClusterAccess, ClusterChange, ClusterHandle, Disconnected, Listener, ManagementIds, Why,
+};
+use drover_api::management::v3::Cluster as Twin;
 use drover_apiserver::auth::pki::Pki;
 use drover_apiserver::embedded::{Embedded, EmbeddedOptions};
 use drover_apiserver::http::ApiService;
@@ -15,7 +18,7 @@ use drover_provisioning::machine::schema::{Drivers, Flag, FlagKind};
 use drover_provisioning::registration::connect::Connect;
 use drover_provisioning::settings::Settings;
 use drover_runtime::fault::{Fault, Faulty, Plan};
-use drover_runtime::{Cache, Caches, Clock, ObjectKey, in_process_client};
+use drover_runtime::{Cache, Caches, Clock, Metrics, ObjectKey, in_process_client};
 use drover_testkit::objects::Objects;
 use drover_testkit::{demo, eventually_within};
 use jiff::{SignedDuration, Timestamp};
@@ -133,8 +136,13 @@ impl World {
 
     /// Starts the controllers on a client of the test's own.
     pub(crate) fn manager_with(&self, client: Client) -> Manager {
+        self.manager_counted(client, Metrics::default())
+    }
+
+    /// The same; what the controllers do is counted.
+    pub(crate) fn manager_counted(&self, client: Client, metrics: Metrics) -> Manager {
         let stop = CancellationToken::new();
-        let caches = Caches::new(client, stop.clone());
+        let caches = Caches::new(client, stop.clone()).counted(metrics);
         let below = Caches::new(self.downstream.clone(), stop.clone());
         let nodes: Cache<Node> = below.all();
         let tunnel = Arc::new(Tunnel {
@@ -142,6 +150,7 @@ impl World {
             nodes,
             twins: caches.all(),
             clusters: caches.all(),
+            ids: ManagementIds::new(caches.all()),
         });
         let provisioning = Provisioning::new(Options {
             caches: caches.clone(),
@@ -189,12 +198,14 @@ struct Tunnel {
     nodes: Cache<Node>,
     twins: Cache<drover_api::management::v3::Cluster>,
     clusters: Cache<drover_api::provisioning::v1::Cluster>,
+    ids: ManagementIds,
 }
 
 impl Tunnel {
     fn connected(&self) -> bool {
-        let twins = self.twins.list();
-        let conditions = twins.iter().flat_map(|twin| twin.status.iter().flat_map(|s| &s.conditions));
+        let id = self.ids.id_of(&ObjectKey::new("default", "demo"));
+        let twin = id.and_then(|id| self.twins.get(&ObjectKey::cluster(id)));
+        let conditions = twin.iter().flat_map(|twin| twin.status.iter().flat_map(|s| &s.conditions));
         conditions.into_iter().any(|c| c.type_ == "Connected" && c.status == "True")
     }
 }
@@ -223,6 +234,16 @@ impl ClusterAccess for Tunnel {
         self.nodes.subscribe(move |change| {
             listener(&ClusterChange { cluster: &cluster, node: Some(change) });
         });
-        self.twins.subscribe(move |_| again(&ClusterChange { cluster: &of_twin, node: None }));
+        // As in `access`: only a change of the connection is one.
+        let connected = |twin: Option<&Arc<Twin>>| {
+            let conditions =
+                twin.and_then(|twin| twin.status.as_ref()).map(|status| status.conditions.clone());
+            conditions.into_iter().flatten().any(|c| c.type_ == "Connected" && c.status == "True")
+        };
+        self.twins.subscribe(move |change| {
+            if connected(change.old) != connected(change.new) {
+                again(&ClusterChange { cluster: &of_twin, node: None });
+            }
+        });
     }
 }

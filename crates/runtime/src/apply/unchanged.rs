@@ -21,14 +21,20 @@ pub(super) fn is_unchanged(desired: &Value, live: &Value, fields: &Value) -> boo
     let mut top = Value::Object(top);
     let identity = ["name", "namespace", "generateName"];
     if let Some(meta) = desired.get("metadata").and_then(Value::as_object) {
-        let tracked: Map<String, Value> =
-            meta.iter().filter(|(k, _)| !identity.contains(&k.as_str())).map(clone).collect();
+        // Empty labels and annotations are not stored, and nobody owns them.
+        let is_tracked =
+            |(key, value): &(&String, &Value)| !identity.contains(&key.as_str()) && !is_empty_map(value);
+        let tracked: Map<String, Value> = meta.iter().filter(is_tracked).map(clone).collect();
         if !tracked.is_empty() {
             top["metadata"] = Value::Object(tracked);
         }
     }
     let live = Value::Object(live.clone());
     same(&top, &live, &Value::Object(fields.clone()))
+}
+
+fn is_empty_map(value: &Value) -> bool {
+    value.as_object().is_some_and(Map::is_empty)
 }
 
 fn clone((key, value): (&String, &Value)) -> (String, Value) {
@@ -39,8 +45,9 @@ fn same(desired: &Value, live: &Value, fields: &Value) -> bool {
     let Some(fields) = fields.as_object() else { return false };
     let mut children = fields.iter().filter(|(key, _)| *key != ".").peekable();
     if children.peek().is_none() {
-        // A leaf: a scalar, an atomic list or map, or an empty container.
-        return desired == live;
+        // A leaf: a scalar, an atomic list or map, or an empty container. What others put into a map that we applied as
+        // empty is theirs; an atomic map that others changed is no longer among our fields.
+        return desired == live || is_empty_map(desired) && live.is_object();
     }
     match (desired, live) {
         (Value::Object(desired), Value::Object(live)) => {
@@ -129,6 +136,20 @@ mod tests {
             edit(&mut desired);
             assert!(!is_unchanged(&desired, &live(), &fields()), "{desired}");
         }
+    }
+
+    #[test]
+    fn a_map_that_we_applied_as_empty_may_be_filled_by_others() {
+        let mut fields = fields();
+        fields["f:metadata"].as_object_mut().unwrap().remove("f:labels");
+        fields["f:spec"] = json!({});
+        let mut desired = desired();
+        desired["metadata"]["labels"] = json!({});
+        desired["spec"] = json!({});
+        assert!(is_unchanged(&desired, &live(), &fields));
+        let mut live = live();
+        live.as_object_mut().unwrap().remove("spec");
+        assert!(!is_unchanged(&desired, &live, &fields));
     }
 
     #[test]

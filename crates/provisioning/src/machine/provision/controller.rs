@@ -23,7 +23,7 @@ use crate::keys::{annotations, labels};
 use crate::machine::args::driver_of;
 use crate::machine::drivers;
 use crate::owner::owner_name;
-use crate::store::{Writer, status_of};
+use crate::store::{BY_DRIVER, Writer, status_of};
 
 /// Reconciles infra machines of one kind.
 pub struct MachineProvision {
@@ -216,12 +216,13 @@ impl MachineProvision {
                     Some((namespace, name)) => ObjectKey::new(namespace, name),
                     None => ObjectKey::new(&scope.machine.namespace, name),
                 };
-                let secret = store.secrets.get(&key);
-                let data = secret.and_then(|secret| secret.data.clone()).unwrap_or_default();
+                let secret = self.writer.find_secret(&key).await?;
+                let data = secret.and_then(|secret| secret.data).unwrap_or_default();
                 data.into_iter().map(|(key, value)| (key, value.0)).collect()
             }
         };
-        let managed_by = drivers::job_runner(&store.drivers.list(), &driver_of(&self.kind));
+        let driver = store.drivers.by_index(BY_DRIVER, &driver_of(&self.kind)).into_iter().next();
+        let managed_by = drivers::job_runner(driver.as_deref());
         let input = objects::Input {
             infra,
             capi_machine: scope.capi_machine.as_deref().unwrap_or(&scope.machine.capi_machine),
@@ -279,22 +280,31 @@ fn credential_name(infra: &Value) -> String {
         .unwrap_or_default()
 }
 
+/// What of a Machine its server depends on.
+pub(crate) fn machine_gates(machine: &capi::Machine) -> (Option<&str>, Option<&str>, bool) {
+    let paused =
+        machine.metadata.annotations.as_ref().is_some_and(|a| a.contains_key(annotations::capi::PAUSED));
+    (machine.metadata.uid.as_deref(), machine.spec.bootstrap.data_secret_name.as_deref(), paused)
+}
+
+/// What of a Cluster its servers depend on: whether it is paused, and whether its infrastructure is ready.
+pub(crate) fn cluster_gates(cluster: &capi::Cluster) -> (bool, bool) {
+    let initialization = cluster.status.as_ref().and_then(|status| status.initialization.as_ref());
+    let provisioned = initialization.and_then(|done| done.infrastructure_provisioned).unwrap_or(false);
+    (cluster.spec.paused.unwrap_or(false), provisioned)
+}
+
 /// The gates before a server is made, in order.
 fn blocked(machine: Option<&capi::Machine>, cluster: Option<&capi::Cluster>) -> Option<String> {
     let Some(machine) = machine else { return Some("waiting for its Machine".to_owned()) };
     let Some(cluster) = cluster else { return Some("waiting for its Cluster".to_owned()) };
-    let paused = cluster.spec.paused.unwrap_or(false)
-        || machine.metadata.annotations.as_ref().is_some_and(|a| a.contains_key(annotations::capi::PAUSED));
-    let provisioned = cluster
-        .status
-        .as_ref()
-        .and_then(|status| status.initialization.as_ref()?.infrastructure_provisioned)
-        .unwrap_or(false);
-    if paused {
+    let (_, data, paused) = machine_gates(machine);
+    let (cluster_paused, provisioned) = cluster_gates(cluster);
+    if paused || cluster_paused {
         Some("the cluster is paused".to_owned())
     } else if !provisioned {
         Some("waiting for cluster infrastructure to be ready".to_owned())
-    } else if machine.spec.bootstrap.data_secret_name.is_none() {
+    } else if data.is_none() {
         Some("waiting for bootstrap data".to_owned())
     } else {
         None
