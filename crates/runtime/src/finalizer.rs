@@ -1,4 +1,4 @@
-//! Finalizers, added and removed one at a time by JSON patch with `test`, so that nobody's are lost.
+//! Finalizers, added and removed by JSON patch with `test`, so that no other finalizer is lost.
 
 use std::fmt::Debug;
 
@@ -16,21 +16,31 @@ pub async fn ensure<K>(api: &Api<K>, object: &K, finalizer: &str) -> Result<bool
 where
     K: Resource + Clone + Debug + DeserializeOwned,
 {
+    ensure_all(api, object, &[finalizer]).await
+}
+
+/// The same for several finalizers, with one write.
+pub async fn ensure_all<K>(api: &Api<K>, object: &K, finalizers: &[&str]) -> Result<bool, Error>
+where
+    K: Resource + Clone + Debug + DeserializeOwned,
+{
     let present = object.finalizers();
-    if present.iter().any(|f| f == finalizer) || object.meta().deletion_timestamp.is_some() {
+    let missing: Vec<&str> =
+        finalizers.iter().copied().filter(|wanted| !present.iter().any(|f| f == wanted)).collect();
+    if missing.is_empty() || object.meta().deletion_timestamp.is_some() {
         return Ok(false);
     }
     let patch = if object.meta().finalizers.is_none() {
         vec![
             // A missing list cannot be tested for; the version stands for it.
             json!({"op": "test", "path": "/metadata/resourceVersion", "value": object.resource_version()}),
-            json!({"op": "add", "path": "/metadata/finalizers", "value": [finalizer]}),
+            json!({"op": "add", "path": "/metadata/finalizers", "value": missing}),
         ]
     } else {
-        vec![
-            json!({"op": "test", "path": "/metadata/finalizers", "value": present}),
-            json!({"op": "add", "path": "/metadata/finalizers/-", "value": finalizer}),
-        ]
+        let mut patch = vec![json!({"op": "test", "path": "/metadata/finalizers", "value": present})];
+        let add = |name: &&str| json!({"op": "add", "path": "/metadata/finalizers/-", "value": name});
+        patch.extend(missing.iter().map(add));
+        patch
     };
     send(api, object, patch, "add finalizer to").await.map(|()| true)
 }
@@ -40,10 +50,26 @@ pub async fn remove<K>(api: &Api<K>, object: &K, finalizer: &str) -> Result<bool
 where
     K: Resource + Clone + Debug + DeserializeOwned,
 {
-    let Some(position) = object.finalizers().iter().position(|f| f == finalizer) else { return Ok(false) };
-    let path = format!("/metadata/finalizers/{position}");
-    let patch =
-        vec![json!({"op": "test", "path": path, "value": finalizer}), json!({"op": "remove", "path": path})];
+    remove_all(api, object, &[finalizer]).await
+}
+
+/// The same for several finalizers, with one write.
+pub async fn remove_all<K>(api: &Api<K>, object: &K, finalizers: &[&str]) -> Result<bool, Error>
+where
+    K: Resource + Clone + Debug + DeserializeOwned,
+{
+    let mut patch = Vec::new();
+    // From the end, so that the positions of the others stay.
+    for (position, name) in object.finalizers().iter().enumerate().rev() {
+        if finalizers.contains(&name.as_str()) {
+            let path = format!("/metadata/finalizers/{position}");
+            patch.push(json!({"op": "test", "path": path, "value": name}));
+            patch.push(json!({"op": "remove", "path": path}));
+        }
+    }
+    if patch.is_empty() {
+        return Ok(false);
+    }
     match send(api, object, patch, "remove finalizer from").await {
         Err(Error::Api { source, .. }) if crate::error::is_not_found(&source) => Ok(false),
         sent => sent.map(|()| true),

@@ -25,13 +25,11 @@ pub fn registration_headers(data: &[u8]) {
     let name = unmanaged::name_of("custom-", &id);
     assert!(is_domain(&name) && name.len() <= 63, "{name}");
     let asked = |role: &str| unmanaged::all(&request, role).iter().any(|value| value == "true");
-    for object in unmanaged::objects(
-        &Target { namespace: "default", cluster: "demo", name: &name, token: None },
-        &request,
-    ) {
-        let labels = object["metadata"]["labels"].as_object().expect("labels are a map");
+    let target = Target { namespace: "default", cluster: "demo", name: &name, token: None };
+    let objects = unmanaged::objects(&target, &request);
+    for meta in [&objects.bootstrap.metadata, &objects.infrastructure.metadata, &objects.machine.metadata] {
+        let labels = meta.labels.as_ref().expect("there are labels");
         for (key, value) in labels {
-            let value = value.as_str().expect("values are text");
             let own = ["rke.cattle.io/", "cluster.x-k8s.io/", "cattle.io/"]
                 .iter()
                 .any(|domain| key.starts_with(domain));
@@ -45,8 +43,7 @@ pub fn registration_headers(data: &[u8]) {
         ] {
             assert_eq!(labels.contains_key(role), asked(header), "{role}");
         }
-        for (key, note) in object["metadata"]["annotations"].as_object().into_iter().flatten() {
-            let note = note.as_str().expect("annotations are text");
+        for (key, note) in meta.annotations.iter().flatten() {
             if key.ends_with("labels") || key.ends_with("taints") {
                 serde_json::from_str::<Value>(note).expect("lists are stored as JSON");
             }

@@ -1,6 +1,7 @@
 //! Executes a decision. Every step is guarded and may be repeated.
 
 use drover_runtime::{Error, ObjectKey};
+use k8s_openapi::api::core::v1::Secret;
 
 use super::decide::{Action, Decision};
 use super::scope::Scope;
@@ -24,15 +25,15 @@ impl Bootstraps {
         let (bootstrap, owners) = (scope.bootstrap.as_ref(), &machine.owners);
         let key = ObjectKey::of(bootstrap);
         let name = objects::bootstrap_name(&key.name);
-        let applied = match action {
+        match action {
             Action::ApplyPlanAccess => {
-                for object in objects::plan_access(bootstrap, owners) {
-                    self.writer.apply(&object).await?;
-                }
-                return Ok(());
+                let access = objects::plan_access(bootstrap, owners);
+                self.writer.apply(&access.account).await?;
+                self.writer.apply(&access.role).await?;
+                self.writer.apply(&access.binding).await?;
             }
             Action::DeleteBootstrapSecret => {
-                return self.writer.delete("v1", "Secret", &key.sibling(&name)).await;
+                self.writer.delete::<Secret>(&key.sibling(&name)).await?;
             }
             Action::CreateTokenSecret => {
                 let Some(account) = self.context.store.accounts.get(&key.sibling(&name)) else {
@@ -40,16 +41,20 @@ impl Bootstraps {
                 };
                 let uid = account.metadata.uid.as_deref().unwrap_or_default();
                 let desired = objects::token_secret(&key.namespace, &name, uid, true);
-                return self.writer.create(&desired).await.map(|_| ());
+                self.writer.create(&desired).await?;
             }
-            Action::ApplyPlanSecret => self.writer.apply(&objects::plan_secret(bootstrap, owners)).await,
-            Action::ApplyAccount => self.writer.apply(&objects::bootstrap_account(bootstrap, owners)).await,
+            Action::ApplyPlanSecret => {
+                self.writer.apply(&objects::plan_secret(bootstrap, owners)).await?;
+            }
+            Action::ApplyAccount => {
+                self.writer.apply(&objects::bootstrap_account(bootstrap, owners)).await?;
+            }
             Action::ApplyBootstrapSecret => {
                 let script = if machine.custom { Some(REGISTERED) } else { scope.script.as_deref() };
                 let Some(script) = script else { return Ok(()) };
-                self.writer.apply(&objects::bootstrap_secret(bootstrap, owners, script)).await
+                self.writer.apply(&objects::bootstrap_secret(bootstrap, owners, script)).await?;
             }
-        };
-        applied.map(|_| ())
+        }
+        Ok(())
     }
 }

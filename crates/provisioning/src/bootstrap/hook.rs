@@ -334,7 +334,7 @@ impl EtcdHook {
         let patch = json!({"metadata": {
             "uid": machine.metadata.uid, "annotations": {annotations::ETCD_HOOK: value},
         }});
-        self.writer.merge(capi::API_VERSION, "Machine", &ObjectKey::of(machine), patch).await
+        self.writer.merge::<capi::Machine>(&ObjectKey::of(machine), patch).await
     }
 
     async fn ask_removal(&self, machine: &capi::Machine, place: &Place) -> Result<(), Error> {

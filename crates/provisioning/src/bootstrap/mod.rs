@@ -23,7 +23,6 @@ use drover_api::secret_types;
 use drover_runtime::{Controller, Error, Next, ObjectKey, Reconciler};
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
-use serde_json::json;
 
 use crate::context::Context;
 use crate::controllers::with_settings;
@@ -104,7 +103,7 @@ impl Reconciler for Bootstraps {
         let error = applied.as_ref().err().map(Error::chain);
         let next = status::status(&scope, &decision, error.as_deref(), self.context.now());
         if next != bootstrap.status.clone().unwrap_or_default() {
-            let desired = status_of(rke::API_VERSION, "RKEBootstrap", &key, json!(next));
+            let desired = status_of::<rke::RKEBootstrap>(&key, next.clone());
             self.writer.apply_status(&desired).await?;
             self.context.events.tell(bootstrap.as_ref(), &events::events(&scope, &next));
         }

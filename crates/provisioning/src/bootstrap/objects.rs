@@ -1,12 +1,17 @@
 //! The objects of one machine: its plan secret with the one account that may touch it, and its bootstrap.
 
-use base64::prelude::{BASE64_STANDARD, Engine as _};
+use std::collections::BTreeMap;
+
 use drover_api::names::safe_concat_name;
 use drover_api::rke::v1::RKEBootstrap;
-use k8s_openapi::api::core::v1::Secret;
-use serde_json::{Map, Value, json};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
+use k8s_openapi::api::rbac::v1::{PolicyRule, Role, RoleBinding, RoleRef, Subject};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::ObjectMeta;
 
 use crate::keys::{annotations, labels};
+use crate::owner::controller_reference;
 
 /// Name of the plan secret and of all that belongs to it.
 pub fn plan_name(bootstrap: &str) -> String {
@@ -26,56 +31,74 @@ pub struct Owners {
     pub cluster: String,
 }
 
+/// What an agent may reach its plan secret with.
+pub struct PlanAccess {
+    pub account: ServiceAccount,
+    pub role: Role,
+    pub binding: RoleBinding,
+}
+
 /// Account, role and binding of the plan. The secret itself is made by [`plan_secret`], because agents and
 /// planner write it too.
-pub fn plan_access(bootstrap: &RKEBootstrap, owners: &Owners) -> Vec<Value> {
-    let namespace = bootstrap.metadata.namespace.as_deref().unwrap_or_default();
+pub fn plan_access(bootstrap: &RKEBootstrap, owners: &Owners) -> PlanAccess {
     let own_name = bootstrap.metadata.name.as_deref().unwrap_or_default();
     let name = plan_name(own_name);
-    let owner = owner_reference(bootstrap);
-    let marks = json!({labels::BOOTSTRAP_NAME: own_name});
-    vec![
-        json!({
-            "apiVersion": "v1",
-            "kind": "ServiceAccount",
-            "metadata": {
-                "namespace": namespace,
-                "name": name,
-                "labels": {
-                    labels::MACHINE_NAME: owners.machine,
-                    labels::BOOTSTRAP_NAME: own_name,
-                    labels::SERVICE_ACCOUNT_ROLE: labels::ROLE_PLAN,
-                    labels::PLAN_SECRET_NAME: name,
-                },
-                "ownerReferences": [owner],
+    // Caches find them by the label.
+    let marked = || ObjectMeta {
+        labels: Some(texts([(labels::BOOTSTRAP_NAME, own_name)])),
+        ..owned(bootstrap, &name)
+    };
+    let mut account = owned(bootstrap, &name);
+    account.labels = Some(texts([
+        (labels::MACHINE_NAME, owners.machine.as_str()),
+        (labels::BOOTSTRAP_NAME, own_name),
+        (labels::SERVICE_ACCOUNT_ROLE, labels::ROLE_PLAN),
+        (labels::PLAN_SECRET_NAME, &name),
+    ]));
+    let rule = PolicyRule {
+        api_groups: Some(vec![String::new()]),
+        resources: Some(vec!["secrets".into()]),
+        resource_names: Some(vec![name.clone()]),
+        verbs: ["watch", "get", "update", "list"].map(str::to_owned).into(),
+        ..PolicyRule::default()
+    };
+    PlanAccess {
+        account: ServiceAccount { metadata: account, ..ServiceAccount::default() },
+        role: Role { metadata: marked(), rules: Some(vec![rule]) },
+        binding: RoleBinding {
+            metadata: marked(),
+            role_ref: RoleRef {
+                api_group: Some("rbac.authorization.k8s.io".into()),
+                kind: "Role".into(),
+                name: name.clone(),
             },
-        }),
-        json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "Role",
-            "metadata": {"namespace": namespace, "name": name, "labels": marks, "ownerReferences": [owner]},
-            "rules": [{
-                "apiGroups": [""],
-                "resources": ["secrets"],
-                "resourceNames": [name],
-                "verbs": ["watch", "get", "update", "list"],
-            }],
-        }),
-        json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "RoleBinding",
-            "metadata": {"namespace": namespace, "name": name, "labels": marks, "ownerReferences": [owner]},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
-            "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
-        }),
-    ]
+            subjects: Some(vec![Subject {
+                kind: "ServiceAccount".into(),
+                name: name.clone(),
+                namespace: Some(bootstrap.metadata.namespace.clone().unwrap_or_default()),
+                ..Subject::default()
+            }]),
+        },
+    }
+}
+
+fn owned(bootstrap: &RKEBootstrap, name: &str) -> ObjectMeta {
+    ObjectMeta {
+        namespace: bootstrap.metadata.namespace.clone(),
+        name: Some(name.to_owned()),
+        owner_references: Some(vec![controller_reference(bootstrap)]),
+        ..ObjectMeta::default()
+    }
+}
+
+fn texts<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> BTreeMap<String, String> {
+    pairs.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
 }
 
 /// The plan secret's type, labels and annotations: those of the bootstrap, so that roles, labels and taints
 /// reach the planner. Applied without data: data belongs to planner and agent.
-pub fn plan_secret(bootstrap: &RKEBootstrap, owners: &Owners) -> Value {
-    let mut marks: Map<String, Value> =
-        bootstrap.metadata.labels.iter().flatten().map(|(key, value)| (key.clone(), json!(value))).collect();
+pub fn plan_secret(bootstrap: &RKEBootstrap, owners: &Owners) -> Secret {
+    let mut marks = bootstrap.metadata.labels.clone().unwrap_or_default();
     for (key, value) in [
         (labels::MACHINE_NAME.to_owned(), owners.machine.as_str()),
         (labels::CLUSTER_NAME.to_owned(), owners.cluster.as_str()),
@@ -87,22 +110,15 @@ pub fn plan_secret(bootstrap: &RKEBootstrap, owners: &Owners) -> Value {
         (format!("{}kind", labels::PLAN_MACHINE_PREFIX), "Machine"),
         (format!("{}name", labels::PLAN_MACHINE_PREFIX), owners.machine.as_str()),
     ] {
-        marks.insert(key, json!(value));
+        marks.insert(key, value.to_owned());
     }
-    let notes: Map<String, Value> =
-        plan_annotations(bootstrap).map(|(key, value)| (key.clone(), json!(value))).collect();
-    json!({
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {
-            "namespace": bootstrap.metadata.namespace,
-            "name": plan_name(bootstrap.metadata.name.as_deref().unwrap_or_default()),
-            "labels": marks,
-            "annotations": notes,
-            "ownerReferences": [owner_reference(bootstrap)],
-        },
-        "type": drover_api::secret_types::MACHINE_PLAN,
-    })
+    let notes = plan_annotations(bootstrap).map(|(key, value)| (key.clone(), value.clone())).collect();
+    let name = plan_name(bootstrap.metadata.name.as_deref().unwrap_or_default());
+    Secret {
+        metadata: ObjectMeta { labels: Some(marks), annotations: Some(notes), ..owned(bootstrap, &name) },
+        type_: Some(drover_api::secret_types::MACHINE_PLAN.to_owned()),
+        ..Secret::default()
+    }
 }
 
 /// The annotations of a bootstrap that its plan secret has too. kubectl's record of an apply is about the bootstrap itself.
@@ -112,22 +128,17 @@ pub fn plan_annotations(bootstrap: &RKEBootstrap) -> impl Iterator<Item = (&Stri
 }
 
 /// The bootstrap account: it may do nothing, its token only says which machine speaks.
-pub fn bootstrap_account(bootstrap: &RKEBootstrap, owners: &Owners) -> Value {
+pub fn bootstrap_account(bootstrap: &RKEBootstrap, owners: &Owners) -> ServiceAccount {
     let own_name = bootstrap.metadata.name.as_deref().unwrap_or_default();
-    json!({
-        "apiVersion": "v1",
-        "kind": "ServiceAccount",
-        "metadata": {
-            "namespace": bootstrap.metadata.namespace,
-            "name": bootstrap_name(own_name),
-            "labels": {
-                labels::MACHINE_NAME: owners.machine,
-                labels::BOOTSTRAP_NAME: own_name,
-                labels::SERVICE_ACCOUNT_ROLE: labels::ROLE_BOOTSTRAP,
-            },
-            "ownerReferences": [owner_reference(bootstrap)],
-        },
-    })
+    let marks = texts([
+        (labels::MACHINE_NAME, owners.machine.as_str()),
+        (labels::BOOTSTRAP_NAME, own_name),
+        (labels::SERVICE_ACCOUNT_ROLE, labels::ROLE_BOOTSTRAP),
+    ]);
+    ServiceAccount {
+        metadata: ObjectMeta { labels: Some(marks), ..owned(bootstrap, &bootstrap_name(own_name)) },
+        ..ServiceAccount::default()
+    }
 }
 
 /// Name of an account's token secret. It follows from the account, so that a crash cannot make a second one.
@@ -143,57 +154,49 @@ pub fn service_account_token(secret: &Secret) -> Option<String> {
 }
 
 /// Token secret of an account; the API server fills in the token.
-pub fn token_secret(namespace: &str, account: &str, account_uid: &str, bootstrap: bool) -> Value {
-    let mut notes = json!({"kubernetes.io/service-account.name": account});
+pub fn token_secret(namespace: &str, account: &str, account_uid: &str, bootstrap: bool) -> Secret {
+    let mut notes = texts([("kubernetes.io/service-account.name", account)]);
     if bootstrap {
-        notes[annotations::BOOTSTRAP_TOKEN] = json!("true");
+        notes.insert(annotations::BOOTSTRAP_TOKEN.to_owned(), "true".to_owned());
     }
-    json!({
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {
-            "namespace": namespace,
-            "name": token_secret_name(account, account_uid),
-            "labels": {labels::SERVICE_ACCOUNT_NAME: account},
-            "annotations": notes,
-            "ownerReferences": [{
-                "apiVersion": "v1", "kind": "ServiceAccount", "name": account, "uid": account_uid,
-            }],
+    let owner = OwnerReference {
+        api_version: "v1".into(),
+        kind: "ServiceAccount".into(),
+        name: account.to_owned(),
+        uid: account_uid.to_owned(),
+        ..OwnerReference::default()
+    };
+    Secret {
+        metadata: ObjectMeta {
+            namespace: Some(namespace.to_owned()),
+            name: Some(token_secret_name(account, account_uid)),
+            labels: Some(texts([(labels::SERVICE_ACCOUNT_NAME, account)])),
+            annotations: Some(notes),
+            owner_references: Some(vec![owner]),
+            ..ObjectMeta::default()
         },
-        "type": "kubernetes.io/service-account-token",
-    })
+        type_: Some("kubernetes.io/service-account-token".to_owned()),
+        ..Secret::default()
+    }
 }
 
 /// The secret with the script that a new server runs.
-pub fn bootstrap_secret(bootstrap: &RKEBootstrap, owners: &Owners, script: &str) -> Value {
-    json!({
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {
-            "namespace": bootstrap.metadata.namespace,
-            "name": bootstrap_name(bootstrap.metadata.name.as_deref().unwrap_or_default()),
-            "labels": {labels::capi::CLUSTER_NAME: owners.cluster},
-            "ownerReferences": [owner_reference(bootstrap)],
-        },
-        "type": drover_api::secret_types::BOOTSTRAP,
-        "data": {"value": BASE64_STANDARD.encode(script)},
-    })
-}
-
-fn owner_reference(bootstrap: &RKEBootstrap) -> Value {
-    json!({
-        "apiVersion": drover_api::rke::v1::API_VERSION,
-        "kind": "RKEBootstrap",
-        "name": bootstrap.metadata.name,
-        "uid": bootstrap.metadata.uid,
-        "controller": true,
-        "blockOwnerDeletion": true,
-    })
+pub fn bootstrap_secret(bootstrap: &RKEBootstrap, owners: &Owners, script: &str) -> Secret {
+    let name = bootstrap_name(bootstrap.metadata.name.as_deref().unwrap_or_default());
+    let marks = texts([(labels::capi::CLUSTER_NAME, owners.cluster.as_str())]);
+    Secret {
+        metadata: ObjectMeta { labels: Some(marks), ..owned(bootstrap, &name) },
+        type_: Some(drover_api::secret_types::BOOTSTRAP.to_owned()),
+        data: Some([("value".to_owned(), ByteString(script.as_bytes().to_vec()))].into()),
+        ..Secret::default()
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kube::ResourceExt;
+    use serde_json::json;
 
     fn bootstrap(name: &str) -> RKEBootstrap {
         serde_json::from_value(json!({
@@ -210,16 +213,15 @@ mod tests {
     #[test]
     fn provisioning_check_16_the_role_allows_only_its_secret() {
         let owners = Owners { machine: "m1".into(), cluster: "demo".into() };
-        let objects = plan_access(&bootstrap("b1"), &owners);
-        let role = &objects[1];
-        assert_eq!(role["rules"].as_array().unwrap().len(), 1);
-        assert_eq!(role["rules"][0]["resourceNames"], json!(["b1-machine-plan"]));
-        assert_eq!(role["rules"][0]["resources"], json!(["secrets"]));
+        let rules = plan_access(&bootstrap("b1"), &owners).role.rules.unwrap();
+        assert_eq!(rules.len(), 1);
+        assert_eq!(json!(rules[0].resource_names), json!(["b1-machine-plan"]));
+        assert_eq!(json!(rules[0].resources), json!(["secrets"]));
         let secret = plan_secret(&bootstrap("b1"), &owners);
-        assert_eq!(secret["type"], "rke.cattle.io/machine-plan");
-        assert_eq!(secret["metadata"]["labels"]["rke.cattle.io/worker-role"], "true");
-        assert_eq!(secret["metadata"]["labels"]["plan.cattle.io/machine-name"], "m1");
-        assert!(secret.get("data").is_none());
+        assert_eq!(secret.type_.as_deref(), Some("rke.cattle.io/machine-plan"));
+        assert_eq!(secret.labels()["rke.cattle.io/worker-role"], "true");
+        assert_eq!(secret.labels()["plan.cattle.io/machine-name"], "m1");
+        assert_eq!(secret.data, None);
     }
 
     #[test]
@@ -228,9 +230,9 @@ mod tests {
         let owners = Owners::default();
         let name = plan_name(&long);
         assert!(name.len() == 63 && name.starts_with("xxx"));
-        let objects = plan_access(&bootstrap(&long), &owners);
-        assert_eq!(objects[0]["metadata"]["name"], json!(name));
-        assert_eq!(objects[0]["metadata"]["labels"]["rke.cattle.io/plan-secret-name"], json!(name));
-        assert_eq!(plan_secret(&bootstrap(&long), &owners)["metadata"]["name"], json!(name));
+        let account = plan_access(&bootstrap(&long), &owners).account;
+        assert_eq!(account.name_any(), name);
+        assert_eq!(account.labels()["rke.cattle.io/plan-secret-name"], name);
+        assert_eq!(plan_secret(&bootstrap(&long), &owners).name_any(), name);
     }
 }

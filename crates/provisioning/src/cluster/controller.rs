@@ -1,8 +1,7 @@
 //! The controller of RKEClusters.
 
-use drover_api::rke::v1 as rke;
+use drover_api::rke::v1::{APIEndpoint, RKECluster};
 use drover_runtime::{Error, Next, ObjectKey, Reconciler};
-use serde_json::json;
 
 use super::decide::{Decision, ENDPOINT, decide, events};
 use crate::context::Context;
@@ -36,16 +35,15 @@ impl Reconciler for Clusters {
         match decide(&cluster, paused, self.context.now()) {
             Decision::Leave => {}
             Decision::SetEndpoint => {
-                let desired = json!({
-                    "apiVersion": rke::API_VERSION, "kind": "RKECluster",
-                    "metadata": {"namespace": key.namespace, "name": key.name, "uid": cluster.metadata.uid},
-                    "spec": {"controlPlaneEndpoint": {"host": ENDPOINT.0, "port": ENDPOINT.1}},
-                });
+                let mut desired = RKECluster::new(&key.name, Default::default());
+                desired.metadata.namespace = Some(key.namespace.clone());
+                desired.spec.control_plane_endpoint =
+                    Some(APIEndpoint { host: ENDPOINT.0.to_owned(), port: ENDPOINT.1 });
                 self.writer.apply(&desired).await?;
             }
             Decision::SetStatus(status) => {
                 let notes = events(&cluster, &status);
-                let desired = status_of(rke::API_VERSION, "RKECluster", &key, json!(status));
+                let desired = status_of::<RKECluster>(&key, status);
                 self.writer.apply_status(&desired).await?;
                 self.context.events.tell(cluster.as_ref(), &notes);
             }

@@ -8,7 +8,7 @@ use drover_runtime::queue::WorkQueue;
 use drover_runtime::{Cache, Controller, ObjectKey};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::ResourceExt;
-use kube::api::DynamicObject;
+use kube::api::{ApiResource, DynamicObject};
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -57,7 +57,7 @@ impl Kinds {
         running.insert(crd.name_any(), stop.clone());
         drop(running);
         let cache = self.context.store.caches.dynamic(&resource);
-        if is_config { self.follow_configs(kind, &cache) } else { self.provision(kind, &cache, stop) }
+        if is_config { self.follow_configs(kind, &cache) } else { self.provision(&resource, &cache, stop) }
     }
 
     fn end(&self, crd: &CustomResourceDefinition) {
@@ -80,13 +80,13 @@ impl Kinds {
         });
     }
 
-    fn provision(&self, kind: &str, cache: &Cache<DynamicObject>, stop: CancellationToken) {
+    fn provision(&self, resource: &ApiResource, cache: &Cache<DynamicObject>, stop: CancellationToken) {
         let store = &self.context.store;
-        let wanted = kind.to_owned();
+        let wanted = resource.kind.clone();
         let for_jobs = wanted.clone();
         let clusters_kind = wanted.clone();
         let machines = store.machines.clone();
-        let controller = Controller::new(MachineProvision::new(&self.context, kind, cache));
+        let controller = Controller::new(MachineProvision::new(&self.context, resource, cache));
         let controller = with_settings(controller, store, cache)
             .reconciles(cache)
             .watches(&store.machines, move |change| {

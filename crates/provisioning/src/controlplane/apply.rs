@@ -1,11 +1,14 @@
 //! Executes a decision. Every step is guarded and may be repeated.
 
-use base64::prelude::{BASE64_STANDARD, Engine as _};
 use drover_api::capi::v1beta2 as capi;
 use drover_api::finalizers::cattle::RKE_CONTROL_PLANE;
-use drover_api::rke::v1::{self as rke, RKEControlPlane};
+use drover_api::rke::v1::{RKEBootstrap, RKEControlPlane};
 use drover_runtime::{Error, ObjectKey};
-use serde_json::{Value, json};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use kube::api::ObjectMeta;
+use serde_json::json;
 
 use super::Planner;
 use super::decide::{Action, Decision, PlanWrite};
@@ -14,8 +17,9 @@ use super::machineconditions::{self, MachineConditions};
 use super::observe::state_secret_name;
 use super::scope::Scope;
 use crate::keys::{annotations, labels};
+use crate::owner::controller_reference;
 use crate::plansecret::Reason;
-use crate::store::{status_of, to_dynamic};
+use crate::store::status_of;
 
 impl Planner {
     /// Executes the actions in order; the first failure stops.
@@ -36,8 +40,7 @@ impl Planner {
         let key = ObjectKey::of(control_plane);
         match action {
             Action::AddFinalizer => {
-                let object = to_dynamic(control_plane)?;
-                self.writer.finalizer(&object, RKE_CONTROL_PLANE, true).await.map(|_| ())
+                self.writer.add_finalizers(control_plane, &[RKE_CONTROL_PLANE]).await.map(|_| ())
             }
             Action::WriteSecret(write) => {
                 tracing::info!(cluster = %key, %action, "plan secret written");
@@ -49,13 +52,13 @@ impl Planner {
                     annotations::capi::EXCLUDE_NODE_DRAINING: "true",
                     annotations::capi::EXCLUDE_WAIT_FOR_NODE_VOLUME_DETACH: "true",
                 }}});
-                self.writer.merge(capi::API_VERSION, "Machine", &key.sibling(machine), excluded).await?;
+                self.writer.merge::<capi::Machine>(&key.sibling(machine), excluded).await?;
                 let forced = json!({"metadata": {"annotations": {annotations::ETCD_FORCE_REMOVE: "true"}}});
-                self.writer.merge(rke::API_VERSION, "RKEBootstrap", &key.sibling(bootstrap), forced).await
+                self.writer.merge::<RKEBootstrap>(&key.sibling(bootstrap), forced).await
             }
             Action::Unpause => {
                 let patch = json!({"spec": {"paused": false}});
-                self.writer.merge(capi::API_VERSION, "Cluster", &key, patch).await
+                self.writer.merge::<capi::Cluster>(&key, patch).await
             }
             Action::SetConditions { machine, conditions } => {
                 self.set_conditions(&key.sibling(machine), conditions).await
@@ -64,7 +67,7 @@ impl Planner {
                 let machine = key.sibling(machine);
                 let Some(live) = self.context.store.machines.get(&machine) else { return Ok(()) };
                 let patch = json!({"metadata": {"uid": live.metadata.uid}, "spec": {"version": version}});
-                self.writer.merge(capi::API_VERSION, "Machine", &machine, patch).await
+                self.writer.merge::<capi::Machine>(&machine, patch).await
             }
         }
     }
@@ -82,17 +85,16 @@ impl Planner {
 
     async fn set_conditions(&self, key: &ObjectKey, conditions: &MachineConditions) -> Result<(), Error> {
         let Some(machine) = self.context.store.machines.get(key) else { return Ok(()) };
-        let list: Vec<Value> = conditions
-            .iter()
-            .map(|(type_, condition)| {
-                json!({
-                    "type": type_, "status": condition.status, "reason": condition.reason,
-                    "message": condition.message, "lastTransitionTime": condition.since.to_string(),
-                })
-            })
-            .collect();
-        let desired = status_of(capi::API_VERSION, "Machine", key, json!({"conditions": list}));
-        self.machines.apply_status(&desired).await?;
+        let list = conditions.iter().map(|(type_, condition)| Condition {
+            type_: (*type_).to_owned(),
+            status: condition.status.clone(),
+            reason: condition.reason.clone(),
+            message: condition.message.clone(),
+            last_transition_time: Time(condition.since),
+            observed_generation: None,
+        });
+        let status = capi::MachineStatus { conditions: list.collect(), ..capi::MachineStatus::default() };
+        self.machines.apply_status(&status_of::<capi::Machine>(key, status)).await?;
         let notes = machineconditions::notes(&super::observe::machine_conditions(&machine), conditions);
         self.context.events.tell(machine.as_ref(), &notes);
         Ok(())
@@ -100,24 +102,26 @@ impl Planner {
 
     async fn create_state_secret(&self, control_plane: &RKEControlPlane) -> Result<(), Error> {
         let key = ObjectKey::of(control_plane);
-        let desired = json!({
-            "apiVersion": "v1", "kind": "Secret",
-            "metadata": {
-                "namespace": key.namespace,
-                "name": state_secret_name(&key.name),
-                "labels": {labels::BACKUP: "true", labels::capi::CLUSTER_NAME: key.name},
-                "ownerReferences": [{
-                    "apiVersion": rke::API_VERSION, "kind": "RKEControlPlane",
-                    "name": key.name, "uid": control_plane.metadata.uid,
-                    "controller": true, "blockOwnerDeletion": true,
-                }],
+        let tokens = ["serverToken", "agentToken"];
+        let token = |name: &str| (name.to_owned(), ByteString(self.context.token().into_bytes()));
+        let desired = Secret {
+            metadata: ObjectMeta {
+                name: Some(state_secret_name(&key.name)),
+                labels: Some(
+                    [
+                        (labels::BACKUP.to_owned(), "true".to_owned()),
+                        (labels::capi::CLUSTER_NAME.to_owned(), key.name),
+                    ]
+                    .into(),
+                ),
+                namespace: Some(key.namespace),
+                owner_references: Some(vec![controller_reference(control_plane)]),
+                ..ObjectMeta::default()
             },
-            "type": drover_api::secret_types::CLUSTER_STATE,
-            "data": {
-                "serverToken": BASE64_STANDARD.encode(self.context.token()),
-                "agentToken": BASE64_STANDARD.encode(self.context.token()),
-            },
-        });
+            type_: Some(drover_api::secret_types::CLUSTER_STATE.to_owned()),
+            data: Some(tokens.map(token).into()),
+            ..Secret::default()
+        };
         self.writer.create(&desired).await.map(|_| ())
     }
 }

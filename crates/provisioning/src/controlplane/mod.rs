@@ -26,12 +26,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use drover_api::management::v3 as management;
-use drover_api::rke::v1::{self as rke, RKEControlPlane};
+use drover_api::rke::v1::RKEControlPlane;
 use drover_api::secret_types;
 use drover_runtime::events::Note;
 use drover_runtime::{Change, Controller, Error, Next, ObjectKey, Reconciler};
 use k8s_openapi::api::core::v1::Secret;
-use serde_json::json;
 
 use self::decide::{End, decide};
 use self::observe::authorized_for;
@@ -113,7 +112,7 @@ impl Reconciler for Planner {
         if decision.end != End::Silent {
             let error = applied.as_ref().err().map(Error::chain);
             let next = status::status(&scope, &decision, error.as_deref(), now);
-            let desired = status_of(rke::API_VERSION, "RKEControlPlane", &key, json!(next));
+            let desired = status_of::<RKEControlPlane>(&key, next.clone());
             self.writer.apply_status(&desired).await?;
             let finished = change::finished(&scope, &decision).filter(|_| applied.is_ok());
             self.tell(&control_plane, finished.as_slice());

@@ -3,13 +3,12 @@
 
 use drover_api::capi::v1beta2 as capi;
 use drover_api::finalizers::cattle::RKE_CONTROL_PLANE;
-use drover_api::rke::v1::{self as rke, RKEControlPlane, RKEControlPlaneStatus};
+use drover_api::rke::v1::{RKEControlPlane, RKEControlPlaneStatus};
 use drover_runtime::events::Note;
 use drover_runtime::{Error, Next, ObjectKey};
 use jiff::Timestamp;
 use kube::ResourceExt;
 use serde::Serialize;
-use serde_json::json;
 
 use super::Planner;
 use super::SAFETY;
@@ -18,7 +17,7 @@ use crate::conditions as generic;
 use crate::init::removal::block_of;
 use crate::init::remove::{MachineBlock, machines_message};
 use crate::keys::{conditions, labels};
-use crate::store::{status_of, to_dynamic};
+use crate::store::status_of;
 
 /// A control plane machine that is still there.
 #[derive(Clone, Debug)]
@@ -87,7 +86,7 @@ impl Planner {
         if message(&live) != message(&next) {
             self.context.events.tell(control_plane, [&Note::normal("Deleting", message(&next))]);
         }
-        let desired = status_of(rke::API_VERSION, "RKEControlPlane", &key, json!(next));
+        let desired = status_of::<RKEControlPlane>(&key, next);
         self.writer.apply_status(&desired).await?;
         // Every Machine that changes is an event.
         applied.map(|()| Next::after(SAFETY))
@@ -114,11 +113,10 @@ impl Planner {
         for action in actions {
             match action {
                 Action::DeleteMachine(name) => {
-                    self.writer.delete(capi::API_VERSION, "Machine", &key.sibling(name)).await?;
+                    self.writer.delete::<capi::Machine>(&key.sibling(name)).await?;
                 }
                 Action::RemoveFinalizer => {
-                    let object = to_dynamic(control_plane)?;
-                    if self.writer.finalizer(&object, RKE_CONTROL_PLANE, false).await? {
+                    if self.writer.remove_finalizers(control_plane, &[RKE_CONTROL_PLANE]).await? {
                         let note = Note::normal("Deleted", "No control plane machine is left");
                         self.context.events.tell(control_plane, [&note]);
                     }

@@ -2,11 +2,16 @@
 
 use std::collections::BTreeSet;
 
+use drover_api::capi::v1beta2::MachineDeployment;
 use drover_api::finalizers::cattle as finalizers;
 use drover_api::provisioning::v1::{self as provisioning, Cluster};
+use drover_api::rke::v1::{RKEBootstrapTemplate, RKECluster, RKEControlPlane};
 use drover_api::{capi::v1beta2 as capi, management::v3 as management};
 use drover_runtime::{Error, Next, ObjectKey, Reconciler};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::ResourceExt;
 use kube::api::{DynamicObject, ObjectMeta};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::generate::{GenerateError, Generated, Surroundings, generate, owner_reference};
@@ -14,7 +19,6 @@ use super::identity::{self, Evidence, Identity, Refusal};
 use super::objectset::ObjectSet;
 use super::pools::{APPLIED_QUANTITY, deployment_name, quantity_text, scale, scaled_to, state_holders};
 use super::shortfall::{self, Seen};
-use super::template::{CONFIG_API_VERSION, MACHINE_API_VERSION};
 use super::{events, kubeconfig, log, schemas, status, twin};
 use crate::admission::credential_key;
 use crate::conditions as generic;
@@ -22,7 +26,7 @@ use crate::context::Context;
 use crate::dynamic::{CONFIG_GROUP, MACHINE_GROUP};
 use crate::keys::{annotations, conditions, labels};
 use crate::selectors::require_credentials;
-use crate::store::{BY_CLUSTER_UID, BY_MANAGEMENT_ID, Writer, status_of, to_dynamic};
+use crate::store::{BY_CLUSTER_UID, BY_MANAGEMENT_ID, Writer, status_of};
 
 /// Reconciles one provisioning Cluster.
 pub struct Init {
@@ -55,12 +59,10 @@ impl Reconciler for Init {
         if cluster.metadata.deletion_timestamp.is_some() {
             return self.remove(&cluster).await;
         }
-        // Finalizers come first, each in its own write; until the cache shows them nothing is generated.
-        let object = to_dynamic(cluster.as_ref())?;
-        for finalizer in [finalizers::PROVISIONING_CLUSTER, finalizers::RKE_CLUSTER] {
-            if self.writer.finalizer(&object, finalizer, true).await? {
-                return Ok(Next::EVENT);
-            }
+        // Finalizers come first; until the cache shows them nothing is generated.
+        let finalizers = [finalizers::PROVISIONING_CLUSTER, finalizers::RKE_CLUSTER];
+        if self.writer.add_finalizers(cluster.as_ref(), &finalizers).await? {
+            return Ok(Next::EVENT);
         }
         require_credentials(&self.context.store, &cluster)?;
         let identity = self.identity(&cluster);
@@ -122,12 +124,12 @@ impl Init {
         let key = ObjectKey::of(cluster);
         let plane = self.context.store.control_planes.get(&key);
         let next = status::refused(cluster, refusal, plane.as_deref(), self.context.now());
-        let mut status = json!(next);
-        if refusal.clears_status() {
-            // Left out, the field would stay as its author wrote it.
-            status["clusterName"] = json!("");
+        if refusal.clears_status() && cluster.management_id().is_some() {
+            // Left out of an apply, the field would stay as its author wrote it.
+            let patch = json!({"metadata": {"uid": cluster.metadata.uid}, "status": {"clusterName": ""}});
+            self.status.merge_status::<Cluster>(&key, patch).await?;
         }
-        self.status.apply_status(&status_of(provisioning::API_VERSION, "Cluster", &key, status)).await?;
+        self.status.apply_status(&status_of::<Cluster>(&key, next.clone())).await?;
         self.context.events.tell(cluster, &events::of_status(cluster, &next));
         Ok(Next::EVENT)
     }
@@ -143,25 +145,23 @@ impl Init {
         if namespace.is_some_and(|namespace| namespace.metadata.deletion_timestamp.is_some()) {
             return Err(Error::Stale(format!("namespace {name}, which is being deleted")));
         }
-        for object in twin::objects(cluster, name) {
-            // An id that a person chose may be in use although the cache does not show it yet.
-            let is_new = evidence.twin.is_none() && !identity.derived && object["kind"] == "Cluster";
-            if is_new && !self.twin.create(&object).await? {
-                return Err(Error::Stale(format!("management cluster {name}")));
-            }
-            self.twin.apply(&object).await?;
+        let twin = twin::twin(cluster, name);
+        // An id that a person chose may be in use although the cache does not show it yet.
+        let is_new = evidence.twin.is_none() && !identity.derived;
+        if is_new && !self.twin.create(&twin).await? {
+            return Err(Error::Stale(format!("management cluster {name}")));
         }
+        self.twin.apply(&twin).await?;
+        self.twin.apply(&twin::namespace(cluster, name)).await?;
+        self.twin.apply(&twin::token(name)).await?;
         let display = cluster.metadata.name.as_deref().unwrap_or_default();
-        let key = ObjectKey::of(cluster);
-        let noted = json!({
-            "apiVersion": provisioning::API_VERSION,
-            "kind": "Cluster",
-            "metadata": {
-                "namespace": key.namespace, "name": key.name, "uid": cluster.metadata.uid,
+        if twin::annotation(cluster, annotations::MANAGEMENT_CLUSTER_DISPLAY_NAME) != display {
+            let fields = json!({"metadata": {
+                "uid": cluster.metadata.uid,
                 "annotations": {annotations::MANAGEMENT_CLUSTER_DISPLAY_NAME: display},
-            },
-        });
-        self.twin.apply(&noted).await?;
+            }});
+            self.twin.apply_fields::<Cluster>(&ObjectKey::of(cluster), fields).await?;
+        }
         Ok(())
     }
 
@@ -170,44 +170,55 @@ impl Init {
         self.adopt(cluster, generated).await?;
         let mut written = None;
         for object in &generated.objects {
-            let stored = self.apply_generated(cluster, object).await?;
-            if object["kind"] == "RKEControlPlane" {
-                written = stored.and_then(|stored| stored.metadata.generation);
+            match object["kind"].as_str().unwrap_or_default() {
+                "RKECluster" => _ = self.writer.apply(&typed::<RKECluster>(object)?).await?,
+                "RKEControlPlane" => {
+                    let stored = self.writer.apply(&typed::<RKEControlPlane>(object)?).await?;
+                    written = stored.and_then(|stored| stored.metadata.generation);
+                }
+                "Cluster" => _ = self.writer.apply(&typed::<capi::Cluster>(object)?).await?,
+                "RKEBootstrapTemplate" => {
+                    self.writer.apply(&typed::<RKEBootstrapTemplate>(object)?).await?;
+                }
+                "MachineDeployment" => self.apply_deployment(cluster, &typed(object)?).await?,
+                "MachineHealthCheck" => {
+                    self.writer.apply(&typed::<capi::MachineHealthCheck>(object)?).await?;
+                }
+                kind => self.apply_template(kind, object).await?,
             }
         }
         self.prune(cluster, generated).await?;
         Ok(written)
     }
 
-    async fn apply_generated(
-        &self,
-        cluster: &Cluster,
-        object: &Value,
-    ) -> Result<Option<DynamicObject>, Error> {
-        let name = object["metadata"]["name"].as_str().unwrap_or_default();
-        let key = ObjectKey::of(cluster);
-        let live = self.context.store.deployments.get(&key.sibling(name));
+    async fn apply_template(&self, kind: &str, object: &Value) -> Result<(), Error> {
+        let dynamic = &self.context.store.dynamic;
+        let resource = dynamic.resource(MACHINE_GROUP, kind).ok_or_else(|| Error::Stale(kind.to_owned()))?;
+        let desired: DynamicObject = typed(object)?;
+        let live = dynamic.get(MACHINE_GROUP, kind, &ObjectKey::of(&desired)).await?;
+        self.writer.dynamic(&resource).apply(&desired, live.as_deref()).await.map(|_| ())
+    }
+
+    async fn apply_deployment(&self, cluster: &Cluster, desired: &MachineDeployment) -> Result<(), Error> {
+        let (key, own) = (ObjectKey::of(cluster), ObjectKey::of(desired));
+        let live = self.context.store.deployments.get(&own);
         let pools = cluster.spec.rke_config.iter().flat_map(|config| &config.machine_pools);
-        let pool = pools.into_iter().find(|pool| deployment_name(&key.name, &pool.name) == name);
-        let (Some(pool), true) = (pool, object["kind"] == "MachineDeployment") else {
-            return self.writer.apply(object).await;
-        };
+        let pool = pools.into_iter().find(|pool| deployment_name(&key.name, &pool.name) == own.name);
+        let Some(pool) = pool else { return Ok(()) };
         let note = events::of_pool(live.as_deref(), pool);
         if let Some(live) = live {
             let applied = live.metadata.annotations.as_ref().and_then(|a| a.get(APPLIED_QUANTITY));
             if applied != Some(&quantity_text(pool.quantity)) {
-                self.scale.apply(&scale(&key.namespace, &key.name, pool)).await?;
+                self.scale.apply_fields::<MachineDeployment>(&own, scale(pool)).await?;
             }
-            let mut object = object.clone();
-            if let Some(spec) = object["spec"].as_object_mut() {
-                spec.remove("replicas");
-            }
-            self.writer.apply(&object).await?;
+            let mut desired = desired.clone();
+            desired.spec.replicas = None;
+            self.writer.apply(&desired).await?;
         } else {
-            self.writer.apply(object).await?;
+            self.writer.apply(desired).await?;
         }
         self.context.events.tell(cluster, &note);
-        Ok(None)
+        Ok(())
     }
 
     /// A MachineDeployment that someone scaled: the pool follows, instead of being forced back.
@@ -223,7 +234,9 @@ impl Init {
             let agreed = pool.quantity.is_some() && replicas == pool.quantity;
             if agreed && applied.is_some_and(|applied| *applied != quantity_text(pool.quantity)) {
                 let note = events::of_pool(Some(&deployment), pool);
-                self.scale.apply(&scale(&key.namespace, &key.name, pool)).await?;
+                self.scale
+                    .apply_fields::<MachineDeployment>(&ObjectKey::of(deployment.as_ref()), scale(pool))
+                    .await?;
                 self.context.events.tell(cluster, &note);
                 return Ok(true);
             }
@@ -236,7 +249,7 @@ impl Init {
                 "metadata": {"resourceVersion": cluster.metadata.resource_version},
                 "spec": {"rkeConfig": {"machinePools": pools}},
             });
-            self.writer.merge(provisioning::API_VERSION, "Cluster", &key, patch).await?;
+            self.writer.merge::<Cluster>(&key, patch).await?;
             return Ok(true);
         }
         Ok(false)
@@ -255,7 +268,7 @@ impl Init {
             "metadata": {"resourceVersion": cluster.metadata.resource_version},
             "spec": {"rkeConfig": {"machinePools": pools}},
         });
-        self.writer.merge(provisioning::API_VERSION, "Cluster", &ObjectKey::of(cluster), patch).await?;
+        self.writer.merge::<Cluster>(&ObjectKey::of(cluster), patch).await?;
         Ok(true)
     }
 
@@ -314,8 +327,9 @@ impl Init {
     async fn adopt(&self, cluster: &Cluster, generated: &Generated) -> Result<(), Error> {
         for (kind, name) in &generated.adopt {
             let key = ObjectKey::of(cluster).sibling(name);
-            let found = self.context.store.dynamic.get(CONFIG_GROUP, kind, &key).await?;
-            let Some(config) = found else { continue };
+            let dynamic = &self.context.store.dynamic;
+            let Some(resource) = dynamic.resource(CONFIG_GROUP, kind) else { continue };
+            let Some(config) = dynamic.get(CONFIG_GROUP, kind, &key).await? else { continue };
             let owners = config.metadata.owner_references.clone().unwrap_or_default();
             if owners.iter().any(|owner| Some(&owner.uid) == cluster.metadata.uid.as_ref()) {
                 continue;
@@ -325,7 +339,7 @@ impl Init {
             let patch = json!({"metadata": {
                 "resourceVersion": config.metadata.resource_version, "ownerReferences": list,
             }});
-            self.writer.merge(CONFIG_API_VERSION, kind, &key, patch).await?;
+            self.writer.dynamic(&resource).merge(&key, patch).await?;
         }
         Ok(())
     }
@@ -354,9 +368,11 @@ impl Init {
         for (kind, name, deleting) in names {
             let name = name.unwrap_or_default();
             if !deleting && !wanted.contains(&(kind, name.as_str())) {
-                self.writer.delete(capi::API_VERSION, kind, &key.sibling(&name)).await?;
                 if kind == "MachineDeployment" {
+                    self.writer.delete::<MachineDeployment>(&key.sibling(&name)).await?;
                     self.context.events.tell(cluster, [&events::pool_removed(&name)]);
+                } else {
+                    self.writer.delete::<capi::MachineHealthCheck>(&key.sibling(&name)).await?;
                 }
             }
         }
@@ -377,11 +393,12 @@ impl Init {
         let sets = store.sets.by_label(labels::capi::CLUSTER_NAME, &key.namespace, &key.name);
         used.extend(sets.iter().map(|s| s.spec.template.spec.infrastructure_ref.name.clone()));
         for kind in self.template_kinds() {
+            let Some(resource) = store.dynamic.resource(MACHINE_GROUP, &kind) else { continue };
             let Some(cache) = store.dynamic.cache(MACHINE_GROUP, &kind).await? else { continue };
             for template in cache.by_label(labels::OBJECTSET_HASH, &key.namespace, hash) {
-                let key = ObjectKey::of(template.as_ref());
-                if !used.contains(&key.name) {
-                    self.writer.delete(MACHINE_API_VERSION, &kind, &key).await?;
+                let name = template.name_any();
+                if !used.contains(&name) && template.metadata.deletion_timestamp.is_none() {
+                    self.writer.dynamic(&resource).delete(&key.sibling(name)).await?;
                 }
             }
         }
@@ -393,24 +410,6 @@ impl Init {
         let mut kinds = self.context.store.dynamic.of_group(MACHINE_GROUP);
         kinds.retain(|kind| kind.ends_with("MachineTemplate"));
         kinds
-    }
-
-    /// Names of a kind's objects that belong to the cluster's set.
-    pub(super) async fn generated_of(
-        &self,
-        api_version: &str,
-        kind: &str,
-        namespace: &str,
-        hash: &str,
-    ) -> Result<Vec<String>, Error> {
-        let params = kube::api::ListParams::default().labels(&format!("{}={hash}", labels::OBJECTSET_HASH));
-        let api = self.writer.api(api_version, kind, namespace);
-        match api.list_metadata(&params).await {
-            Ok(list) => Ok(list.items.into_iter().filter_map(|item| item.metadata.name).collect()),
-            // The kind itself is gone, and its objects with it.
-            Err(error) if drover_runtime::error::is_not_found(&error) => Ok(vec![]),
-            Err(source) => Err(Error::Api { operation: format!("list {kind}"), source }),
-        }
     }
 
     async fn report(
@@ -449,13 +448,11 @@ impl Init {
         let mut next =
             status::of_cluster(cluster, generated, plane.as_deref(), connected, has_kubeconfig, now);
         management_name.clone_into(&mut next.cluster_name);
-        self.status.apply_status(&status_of(provisioning::API_VERSION, "Cluster", &key, json!(next))).await?;
+        self.status.apply_status(&status_of::<Cluster>(&key, next.clone())).await?;
         self.context.events.tell(cluster, &events::of_status(cluster, &next));
         if let Some(twin) = &twin {
             let status = status::of_twin(twin, cluster, plane.as_deref(), machines.len(), now);
-            self.status
-                .apply_status(&status_of(management::API_VERSION, "Cluster", &twin_key, status))
-                .await?;
+            self.status.apply_status(&status_of::<management::Cluster>(&twin_key, status)).await?;
         }
         self.write_log(&twin_key.name, &next).await?;
         match generated {
@@ -496,11 +493,16 @@ impl Init {
         else {
             return Ok(());
         };
-        let desired: Value = json!({
-            "apiVersion": "v1", "kind": "ConfigMap",
-            "metadata": {"namespace": namespace, "name": log::NAME},
-            "data": {"log": text, "last": message},
-        });
+        let data = [("log", text), ("last", message)].map(|(key, text)| (key.to_owned(), text));
+        let desired = ConfigMap {
+            metadata: ObjectMeta {
+                namespace: Some(namespace.to_owned()),
+                name: Some(log::NAME.to_owned()),
+                ..ObjectMeta::default()
+            },
+            data: Some(data.into()),
+            ..ConfigMap::default()
+        };
         let Some(stored) = self.writer.apply(&desired).await? else { return Ok(()) };
         // Without waiting, the next pass would append to an old log.
         let revision = stored.metadata.resource_version.unwrap_or_default();
@@ -516,4 +518,8 @@ impl Init {
     pub(super) fn control_plane_exists(&self, key: &ObjectKey) -> bool {
         self.context.store.control_planes.get(key).is_some()
     }
+}
+
+fn typed<K: DeserializeOwned>(object: &Value) -> Result<K, Error> {
+    serde_json::from_value(object.clone()).map_err(Error::other("read a generated object"))
 }

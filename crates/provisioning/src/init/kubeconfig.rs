@@ -1,11 +1,15 @@
 //! The cluster's own kubeconfig, which goes through the server.
 
 use drover_api::provisioning::v1::Cluster;
-use serde_json::{Value, json};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::ObjectMeta;
+use serde_json::json;
 
-use super::generate::owner_reference;
 use super::names::kubeconfig_user;
 use crate::keys::labels;
+use crate::owner::controller_reference;
 use crate::settings::Settings;
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 
@@ -50,27 +54,28 @@ pub fn render(settings: &Settings, management_name: &str, token: &str) -> String
 }
 
 /// The secret that holds it.
-pub fn secret(cluster: &Cluster, value: &str, token: &str) -> Value {
+pub fn secret(cluster: &Cluster, value: &str, token: &str) -> Secret {
     let name = cluster.metadata.name.as_deref().unwrap_or_default();
-    let mut owner = owner_reference(cluster);
-    owner["controller"] = json!(false);
-    json!({
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {
-            "namespace": cluster.metadata.namespace,
-            "name": secret_name(name),
-            "labels": {labels::capi::CLUSTER_NAME: name},
-            "ownerReferences": [owner],
+    let owner = OwnerReference { controller: Some(false), ..controller_reference(cluster) };
+    let data = [("value", value), ("token", token)];
+    Secret {
+        metadata: ObjectMeta {
+            namespace: cluster.metadata.namespace.clone(),
+            name: Some(secret_name(name)),
+            labels: Some([(labels::capi::CLUSTER_NAME.to_owned(), name.to_owned())].into()),
+            owner_references: Some(vec![owner]),
+            ..ObjectMeta::default()
         },
-        "type": "Opaque",
-        "data": {"value": BASE64_STANDARD.encode(value), "token": BASE64_STANDARD.encode(token)},
-    })
+        type_: Some("Opaque".to_owned()),
+        data: Some(data.map(|(key, text)| (key.to_owned(), ByteString(text.as_bytes().to_vec()))).into()),
+        ..Secret::default()
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::Value;
 
     #[test]
     fn people_get_yaml_and_every_reader_the_same_values() {

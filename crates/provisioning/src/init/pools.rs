@@ -392,20 +392,12 @@ fn compact(value: &Value) -> String {
 
 /// Number of machines, as it is applied beside the rest of a MachineDeployment, under a manager of its own and only
 /// when the pool's quantity changes: applied with everything else it would undo a scale that is not seen yet.
-pub fn scale(namespace: &str, cluster: &str, pool: &RKEMachinePool) -> Value {
-    let mut object = json!({
-        "apiVersion": drover_api::capi::v1beta2::API_VERSION,
-        "kind": "MachineDeployment",
-        "metadata": {
-            "namespace": namespace,
-            "name": deployment_name(cluster, &pool.name),
-            "annotations": {APPLIED_QUANTITY: quantity_text(pool.quantity)},
-        },
-    });
+pub fn scale(pool: &RKEMachinePool) -> Value {
+    let mut fields = json!({"metadata": {"annotations": {APPLIED_QUANTITY: quantity_text(pool.quantity)}}});
     if let Some(quantity) = pool.quantity {
-        object["spec"] = json!({"replicas": quantity});
+        fields["spec"] = json!({"replicas": quantity});
     }
-    object
+    fields
 }
 
 /// A quantity as it is noted.

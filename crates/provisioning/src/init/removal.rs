@@ -4,23 +4,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use drover_api::finalizers::cattle as finalizers;
-use drover_api::provisioning::v1::{self as provisioning, Cluster};
+use drover_api::provisioning::v1::Cluster;
 use drover_api::{capi::v1beta2 as capi, management::v3 as management, rke::v1 as rke};
 use drover_runtime::{Error, Next, ObjectKey};
-use k8s_openapi::api::core::v1::Namespace;
-use kube::api::DynamicObject;
-use serde::de::DeserializeOwned;
+use k8s_openapi::api::core::v1::{Namespace, Secret};
+use kube::api::ObjectMeta;
 use serde_json::json;
 
 use super::controller::Init;
 use super::identity::{self, Identity};
 use super::objectset::ObjectSet;
-use super::remove::{Existence, MachineBlock, Remaining, Step, next};
-use super::template::MACHINE_API_VERSION;
+use super::remove::{Existence, GeneratedKind, Leftover, MachineBlock, Remaining, Step, next};
 use super::{events, kubeconfig};
 use crate::conditions::{self as generic, TRUE, UNKNOWN};
+use crate::dynamic::MACHINE_GROUP;
 use crate::keys::{annotations, conditions, labels};
-use crate::store::{status_of, to_dynamic};
+use crate::store::status_of;
 
 /// What blocks is watched; this is for what sends no event.
 const AGAIN: Duration = Duration::from_secs(5);
@@ -35,7 +34,7 @@ impl Init {
         let note = events::of_removal(cluster, &step, management_name);
         match step {
             Step::Done => {
-                let next = self.let_go(cluster).await?;
+                let next = self.remove_finalizers(cluster).await?;
                 self.context.events.tell(cluster, &note);
                 return Ok(next);
             }
@@ -50,7 +49,7 @@ impl Init {
                 let patch = json!({"metadata": {
                     "uid": uid, "annotations": {annotations::CLUSTER_UID: cluster.metadata.uid},
                 }});
-                self.writer.merge("v1", "Namespace", &key, patch).await?;
+                self.writer.merge::<Namespace>(&key, patch).await?;
             }
             Step::DeleteTwin => {
                 self.report_removal(cluster, &format!("deleting management cluster [{management_name}]"))
@@ -66,18 +65,16 @@ impl Init {
             }
             Step::DeleteCapiCluster => {
                 self.report_removal(cluster, &format!("deleting cluster-api cluster [{}]", key.name)).await?;
-                self.writer.delete(capi::API_VERSION, "Cluster", &key).await?;
+                self.writer.delete::<capi::Cluster>(&key).await?;
             }
             Step::DeleteGenerated => {
-                for entry in &remaining.generated {
-                    let (kind, name) = entry.split_once(' ').unwrap_or_default();
-                    let api_version = api_version_of(kind);
-                    self.writer.delete(api_version, kind, &key.sibling(name)).await?;
+                for leftover in &remaining.generated {
+                    self.delete_generated(leftover, &key.sibling(&leftover.name)).await?;
                 }
             }
             Step::DeleteKubeconfig => {
                 let name = kubeconfig::secret_name(&key.name);
-                self.writer.delete("v1", "Secret", &key.sibling(name)).await?;
+                self.writer.delete::<Secret>(&key.sibling(name)).await?;
             }
         }
         self.context.events.tell(cluster, &note);
@@ -94,17 +91,8 @@ impl Init {
         let key = ObjectKey::of(cluster);
         let store = &self.context.store;
         let management = self.management(cluster, identity).await?;
-        let capi_cluster = self.writer.get(capi::API_VERSION, "Cluster", &key).await?;
-        // A namesake that someone else made is not ours to delete.
-        let ours = |object: &DynamicObject| {
-            object
-                .metadata
-                .owner_references
-                .iter()
-                .flatten()
-                .any(|o| Some(&o.uid) == cluster.metadata.uid.as_ref())
-        };
-        let capi_cluster = capi_cluster.filter(ours);
+        let capi_cluster: Option<capi::Cluster> = self.writer.get(&key).await?;
+        let capi_cluster = capi_cluster.filter(|object| is_owned(&object.metadata, cluster));
         let machines = store
             .machines
             .by_label(labels::capi::CLUSTER_NAME, &key.namespace, &key.name)
@@ -114,21 +102,11 @@ impl Init {
         let hash = ObjectSet::cluster(&key.namespace, &key.name).hash();
         let mut generated = Vec::new();
         if capi_cluster.is_none() {
-            let mut kinds: Vec<(&str, String)> =
-                self.template_kinds().into_iter().map(|kind| (MACHINE_API_VERSION, kind)).collect();
-            for kind in ["MachineDeployment", "MachineHealthCheck"] {
-                kinds.push((capi::API_VERSION, kind.to_owned()));
-            }
-            for kind in ["RKECluster", "RKEControlPlane", "RKEBootstrapTemplate"] {
-                kinds.push((rke::API_VERSION, kind.to_owned()));
-            }
-            for (api_version, kind) in kinds {
-                let names = self.generated_of(api_version, &kind, &key.namespace, &hash).await?;
-                generated.extend(names.into_iter().map(|name| format!("{kind} {name}")));
-            }
+            generated = self.leftovers(&key.namespace, &hash).await?;
         }
-        let secret_key = key.sibling(kubeconfig::secret_name(&key.name));
-        let secret = self.writer.get("v1", "Secret", &secret_key).await?.filter(ours);
+        let secret: Option<Secret> =
+            self.writer.get(&key.sibling(kubeconfig::secret_name(&key.name))).await?;
+        let secret = secret.filter(|object| is_owned(&object.metadata, cluster));
         let remaining = Remaining {
             twin: existence(management.twin.as_ref()),
             management_namespace: existence(management.namespace.as_ref()),
@@ -149,10 +127,10 @@ impl Init {
             return Ok(Management::default());
         }
         let key = ObjectKey::cluster(&identity.id);
-        let twin = self.writer.get(management::API_VERSION, "Cluster", &key).await?;
-        let namespace = self.writer.get("v1", "Namespace", &key).await?;
-        evidence.twin = twin.as_ref().map(typed).transpose()?.map(Arc::new);
-        evidence.namespace = namespace.as_ref().map(typed).transpose()?.map(Arc::new);
+        let twin: Option<management::Cluster> = self.writer.get(&key).await?;
+        let namespace: Option<Namespace> = self.writer.get(&key).await?;
+        evidence.twin = twin.clone().map(Arc::new);
+        evidence.namespace = namespace.clone().map(Arc::new);
         let allowed = identity::check(cluster, identity, &evidence).is_ok();
         let twin = twin.filter(|_| allowed);
         let marked = |namespace: &Namespace| identity::owns_namespace(cluster, identity, namespace);
@@ -171,50 +149,75 @@ impl Init {
         generic::set(&mut status.conditions, conditions::REMOVED, UNKNOWN, "Waiting", message, now);
         generic::set(&mut status.conditions, conditions::READY, UNKNOWN, "Removing", message, now);
         let key = ObjectKey::of(cluster);
-        self.status_writer()
-            .apply_status(&status_of(provisioning::API_VERSION, "Cluster", &key, json!(status)))
-            .await?;
+        self.status_writer().apply_status(&status_of::<Cluster>(&key, status)).await?;
         Ok(())
     }
 
-    async fn let_go(&self, cluster: &Cluster) -> Result<Next, Error> {
-        let object = to_dynamic(cluster)?;
-        for finalizer in [finalizers::RKE_CLUSTER, finalizers::PROVISIONING_CLUSTER] {
-            if self.writer.finalizer(&object, finalizer, false).await? {
-                return Ok(Next::after(Duration::from_millis(50)));
-            }
+    async fn remove_finalizers(&self, cluster: &Cluster) -> Result<Next, Error> {
+        let all = [finalizers::RKE_CLUSTER, finalizers::PROVISIONING_CLUSTER];
+        self.writer.remove_finalizers(cluster, &all).await.map(|_| Next::EVENT)
+    }
+
+    /// The generated objects that the API still has.
+    async fn leftovers(&self, namespace: &str, hash: &str) -> Result<Vec<Leftover>, Error> {
+        let label = format!("{}={hash}", labels::OBJECTSET_HASH);
+        let (writer, label) = (&self.writer, label.as_str());
+        let mut found = Vec::new();
+        for kind in self.template_kinds() {
+            let Some(resource) = self.context.store.dynamic.resource(MACHINE_GROUP, &kind) else { continue };
+            let names = writer.dynamic(&resource).names(namespace, label).await?;
+            found.extend(names.into_iter().map(|name| (GeneratedKind::Template(kind.clone()), name)));
         }
-        Ok(Next::EVENT)
+        let mut add = |kind: GeneratedKind, names: Vec<String>| {
+            found.extend(names.into_iter().map(|name| (kind.clone(), name)));
+        };
+        add(GeneratedKind::Deployment, writer.names::<capi::MachineDeployment>(namespace, label).await?);
+        add(GeneratedKind::HealthCheck, writer.names::<capi::MachineHealthCheck>(namespace, label).await?);
+        add(GeneratedKind::RKECluster, writer.names::<rke::RKECluster>(namespace, label).await?);
+        add(GeneratedKind::ControlPlane, writer.names::<rke::RKEControlPlane>(namespace, label).await?);
+        add(
+            GeneratedKind::BootstrapTemplate,
+            writer.names::<rke::RKEBootstrapTemplate>(namespace, label).await?,
+        );
+        Ok(found.into_iter().map(|(kind, name)| Leftover { kind, name }).collect())
+    }
+
+    async fn delete_generated(&self, leftover: &Leftover, key: &ObjectKey) -> Result<(), Error> {
+        let writer = &self.writer;
+        match &leftover.kind {
+            GeneratedKind::Template(kind) => match self.context.store.dynamic.resource(MACHINE_GROUP, kind) {
+                Some(resource) => writer.dynamic(&resource).delete(key).await,
+                // Deleted with its kind.
+                None => Ok(()),
+            },
+            GeneratedKind::Deployment => writer.delete::<capi::MachineDeployment>(key).await,
+            GeneratedKind::HealthCheck => writer.delete::<capi::MachineHealthCheck>(key).await,
+            GeneratedKind::RKECluster => writer.delete::<rke::RKECluster>(key).await,
+            GeneratedKind::ControlPlane => writer.delete::<rke::RKEControlPlane>(key).await,
+            GeneratedKind::BootstrapTemplate => writer.delete::<rke::RKEBootstrapTemplate>(key).await,
+        }
     }
 }
 
 /// The live management Cluster and its namespace.
 #[derive(Default)]
 struct Management {
-    twin: Option<DynamicObject>,
-    namespace: Option<DynamicObject>,
+    twin: Option<management::Cluster>,
+    namespace: Option<Namespace>,
     /// See [`Remaining::namespace_unmarked`].
     unmarked: bool,
 }
 
-fn typed<K: DeserializeOwned>(object: &DynamicObject) -> Result<K, Error> {
-    let value = serde_json::to_value(object).map_err(Error::other("read an object"))?;
-    serde_json::from_value(value).map_err(Error::other("read an object"))
+/// An object of the same name that someone else made must not be deleted.
+fn is_owned(object: &ObjectMeta, cluster: &Cluster) -> bool {
+    object.owner_references.iter().flatten().any(|owner| Some(&owner.uid) == cluster.metadata.uid.as_ref())
 }
 
-fn existence(object: Option<&DynamicObject>) -> Existence {
+fn existence<K: kube::Resource>(object: Option<&K>) -> Existence {
     match object {
         None => Existence::Gone,
-        Some(object) if object.metadata.deletion_timestamp.is_some() => Existence::Deleting,
+        Some(object) if object.meta().deletion_timestamp.is_some() => Existence::Deleting,
         Some(_) => Existence::Present,
-    }
-}
-
-fn api_version_of(kind: &str) -> &'static str {
-    match kind {
-        "MachineDeployment" | "MachineHealthCheck" => capi::API_VERSION,
-        kind if kind.ends_with("MachineTemplate") => MACHINE_API_VERSION,
-        _ => rke::API_VERSION,
     }
 }
 

@@ -12,8 +12,8 @@ pub struct Remaining {
     pub control_plane: bool,
     /// Machines that block, each with what it says about its deletion.
     pub machines: Vec<(String, MachineBlock)>,
-    /// Generated objects that Cluster API does not own, as `Kind name`.
-    pub generated: Vec<String>,
+    /// Generated objects that Cluster API does not own.
+    pub generated: Vec<Leftover>,
     pub kubeconfig_secret: Existence,
 }
 
@@ -24,6 +24,25 @@ pub enum Existence {
     Gone,
     Deleting,
     Present,
+}
+
+/// A generated object that is still there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leftover {
+    pub kind: GeneratedKind,
+    pub name: String,
+}
+
+/// Kinds that are generated in the namespace of the Cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GeneratedKind {
+    /// A driver's machine template.
+    Template(String),
+    Deployment,
+    HealthCheck,
+    RKECluster,
+    ControlPlane,
+    BootstrapTemplate,
 }
 
 /// What a machine says.
@@ -121,7 +140,10 @@ mod tests {
             capi_cluster: Existence::Present,
             control_plane: true,
             machines: vec![("m1".into(), MachineBlock::default()), ("m2".into(), MachineBlock::default())],
-            generated: vec!["LocalMachineTemplate demo-w-1".into()],
+            generated: vec![Leftover {
+                kind: GeneratedKind::Template("LocalMachineTemplate".into()),
+                name: "demo-w-1".into(),
+            }],
             kubeconfig_secret: Existence::Present,
         };
         let step = |left: &Remaining| next("demo", "c-m-x", left);

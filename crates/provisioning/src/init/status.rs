@@ -6,7 +6,7 @@ use drover_api::management::v3 as management;
 use drover_api::provisioning::v1::{Cluster, ClusterStatus};
 use drover_api::rke::v1::{GenericCondition, RKEControlPlane};
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use k8s_openapi::api::core::v1::ObjectReference;
 
 use super::generate::{GenerateError, Generated};
 use super::identity::Refusal;
@@ -152,7 +152,7 @@ pub fn of_twin(
     control_plane: Option<&RKEControlPlane>,
     machines: usize,
     now: Timestamp,
-) -> Value {
+) -> management::ClusterStatus {
     let live = twin.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
     let mut list: Vec<GenericCondition> = Vec::new();
     let mut copy = |target: &str, source: &GenericCondition| {
@@ -182,21 +182,24 @@ pub fn of_twin(
         }
     });
     let distribution = if cluster.spec.kubernetes_version.contains("k3s") { "k3s" } else { "rke2" };
-    json!({
-        "conditions": list,
-        "driver": "imported",
-        "provider": distribution,
-        "readyReconciling": !stable,
-        "info": {
-            "machineProvider": provider,
-            "kubernetesVersion": cluster.spec.kubernetes_version,
-            "nodeCount": machines,
-            "provisioningClusterRef": {
-                "apiVersion": drover_api::provisioning::v1::API_VERSION,
-                "kind": "Cluster",
-                "namespace": cluster.metadata.namespace,
-                "name": cluster.metadata.name,
-            },
-        },
-    })
+    management::ClusterStatus {
+        conditions: list,
+        driver: "imported".to_owned(),
+        provider: distribution.to_owned(),
+        ready_reconciling: !stable,
+        info: Some(management::ClusterInfo {
+            machine_provider: provider,
+            kubernetes_version: cluster.spec.kubernetes_version.clone(),
+            node_count: i64::try_from(machines).unwrap_or(i64::MAX),
+            provisioning_cluster_ref: Some(ObjectReference {
+                api_version: Some(drover_api::provisioning::v1::API_VERSION.to_owned()),
+                kind: Some("Cluster".to_owned()),
+                namespace: cluster.metadata.namespace.clone(),
+                name: cluster.metadata.name.clone(),
+                ..ObjectReference::default()
+            }),
+            ..management::ClusterInfo::default()
+        }),
+        ..management::ClusterStatus::default()
+    }
 }

@@ -96,7 +96,7 @@ fn provisioning_check_1_objects_of_a_cluster_with_two_pools() {
     let control_plane = object(&generated, "RKEControlPlane", "demo");
     assert_eq!(control_plane["spec"]["managementClusterName"], "c-m-abcdefgh");
 
-    let twin = twin::objects(&cluster(), "c-m-abcdefgh").remove(0);
+    let twin = json!(twin::twin(&cluster(), "c-m-abcdefgh"));
     assert_eq!(twin["metadata"]["annotations"]["provisioning.cattle.io/administrated"], "true");
     assert!(twin["metadata"]["name"].as_str().unwrap().starts_with("c-m-"));
 }

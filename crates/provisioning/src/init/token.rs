@@ -2,17 +2,20 @@
 
 use std::collections::BTreeMap;
 
-use drover_api::management::v3::{self as management, ClusterRegistrationToken};
+use drover_api::management::v3::{ClusterRegistrationToken, ClusterRegistrationTokenStatus};
 use drover_runtime::{Error, Next, ObjectKey, Reconciler};
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
+use kube::api::ObjectMeta;
 use serde_json::{Map, Value, json};
 
 use crate::context::Context;
 use crate::controlplane::observe::text;
 use crate::init::twin::DEFAULT_TOKEN;
 use crate::keys::{annotations, labels};
+use crate::owner::controller_reference;
 use crate::plansecret::edit::rfc3339;
 use crate::registration::command;
 use crate::registration::terms::{self, EXPIRES_AT};
@@ -53,50 +56,47 @@ impl Reconciler for Tokens {
         let due = removal(&key.name, expires);
         if due.is_some_and(|due| self.context.now() >= due) {
             tracing::info!(token = %key, "an expired registration token is removed");
-            self.writer.delete(management::API_VERSION, "ClusterRegistrationToken", &key).await?;
+            self.writer.delete::<ClusterRegistrationToken>(&key).await?;
             return Ok(Next::EVENT);
         }
         let (notes, secret) = (scope(&token), key.sibling(secret_name(&key.name)));
         let mut live = store.secrets.get(&secret).map(|secret| (*secret).clone());
         if live.is_none() {
             // The cache does not show what an earlier version made without the label.
-            live = self.writer.find_secret(&secret).await?;
+            live = self.writer.get(&secret).await?;
         }
         match live {
             None => {
                 // Made once with a random value, never applied again: a second pass must not change the token.
-                let owner = json!({
-                    "apiVersion": management::API_VERSION, "kind": "ClusterRegistrationToken",
-                    "name": key.name, "uid": token.metadata.uid, "controller": true, "blockOwnerDeletion": true,
-                });
-                let mut data = json!({"token": BASE64_STANDARD.encode(self.context.token())});
-                if let Some(expires) = expires {
-                    data[EXPIRES_AT] = json!(BASE64_STANDARD.encode(rfc3339(expires)));
-                }
-                let desired = json!({
-                    "apiVersion": "v1", "kind": "Secret",
-                    "metadata": {
-                        "namespace": key.namespace, "name": secret.name, "ownerReferences": [owner],
-                        "annotations": notes, "labels": {labels::REGISTRATION_TOKEN: "true"},
+                let mut data = vec![("token".to_owned(), ByteString(self.context.token().into_bytes()))];
+                data.extend(expires.map(|at| (EXPIRES_AT.to_owned(), ByteString(rfc3339(at).into_bytes()))));
+                let desired = Secret {
+                    metadata: ObjectMeta {
+                        namespace: Some(key.namespace.clone()),
+                        name: Some(secret.name.clone()),
+                        owner_references: Some(vec![controller_reference(token.as_ref())]),
+                        annotations: Some(notes),
+                        labels: Some([(labels::REGISTRATION_TOKEN.to_owned(), "true".to_owned())].into()),
+                        ..ObjectMeta::default()
                     },
-                    "type": "Opaque",
-                    "data": data,
-                });
+                    type_: Some("Opaque".to_owned()),
+                    data: Some(data.into_iter().collect()),
+                    ..Secret::default()
+                };
                 self.writer.create(&desired).await?;
             }
             Some(live) => {
                 if let Some(patch) = correction(&live, &notes, expires) {
-                    self.writer.merge("v1", "Secret", &secret, patch).await?;
+                    self.writer.merge::<Secret>(&secret, patch).await?;
                 }
             }
         }
-        let mut status = json!(command::commands(&self.context.settings.now(), &key.namespace));
-        status["tokenSecretName"] = json!(secret.name);
-        if let Some(expires) = expires {
-            status["expiresAt"] = json!(rfc3339(expires));
-        }
-        let desired = status_of(management::API_VERSION, "ClusterRegistrationToken", &key, status);
-        self.writer.apply_status(&desired).await?;
+        let status = ClusterRegistrationTokenStatus {
+            token_secret_name: secret.name,
+            expires_at: expires.map(rfc3339).unwrap_or_default(),
+            ..command::commands(&self.context.settings.now(), &key.namespace)
+        };
+        self.writer.apply_status(&status_of::<ClusterRegistrationToken>(&key, status)).await?;
         Ok(self.context.next(due))
     }
 }
@@ -149,7 +149,6 @@ fn correction(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kube::api::ObjectMeta;
 
     #[test]
     fn the_secret_follows_the_terms_of_its_token() {

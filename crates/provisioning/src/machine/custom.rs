@@ -8,6 +8,7 @@ use drover_api::rke::v1 as rke;
 use drover_runtime::events::Note;
 use drover_runtime::{Error, Next, ObjectKey, Reconciler};
 use jiff::SignedDuration;
+use k8s_openapi::api::core::v1::Secret;
 use serde_json::json;
 
 use super::unmanaged::{self, Request, Target};
@@ -44,7 +45,7 @@ impl Reconciler for Requests {
         let made = secret.metadata.creation_timestamp.as_ref().map_or(self.context.now(), |time| time.0);
         let due = made.checked_add(REQUEST_LIFE).unwrap_or(made);
         if self.context.now() >= due {
-            self.writer.delete("v1", "Secret", &key).await?;
+            self.writer.delete::<Secret>(&key).await?;
             return Ok(Next::EVENT);
         }
         let answered = secret.metadata.labels.as_ref().is_some_and(|l| l.contains_key(labels::MACHINE_NAME));
@@ -73,14 +74,15 @@ impl Reconciler for Requests {
             let token = notes.and_then(|notes| notes.get(annotations::REGISTRATION_TOKEN));
             let token = token.map(String::as_str);
             let target = Target { namespace: &namespace, cluster: &cluster, name: &name, token };
-            for object in unmanaged::objects(&target, &request) {
-                self.writer.apply(&object).await?;
-            }
+            let objects = unmanaged::objects(&target, &request);
+            self.writer.apply(&objects.bootstrap).await?;
+            self.writer.apply(&objects.infrastructure).await?;
+            self.writer.apply(&objects.machine).await?;
         }
         let answer = json!({"metadata": {"labels": {
             labels::MACHINE_NAMESPACE: namespace, labels::MACHINE_NAME: name,
         }}});
-        self.writer.merge("v1", "Secret", &key, answer).await?;
+        self.writer.merge::<Secret>(&key, answer).await?;
         Ok(self.context.next(Some(due)))
     }
 }
@@ -124,11 +126,14 @@ impl Reconciler for CustomMachines {
         let provisioned = !machine.spec.provider_id.is_empty();
         let mut list = machine.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
         generic::set(&mut list, conditions::READY, TRUE, "", "", self.context.now());
-        let status = json!({
-            "conditions": list, "ready": provisioned, "initialization": {"provisioned": provisioned},
-        });
+        let status = rke::CustomMachineStatus {
+            conditions: list,
+            ready: provisioned,
+            initialization: Some(rke::RKEClusterInitializationStatus { provisioned: Some(provisioned) }),
+            ..rke::CustomMachineStatus::default()
+        };
         let notes = events(&machine);
-        self.writer.apply_status(&status_of(rke::API_VERSION, "CustomMachine", &key, status)).await?;
+        self.writer.apply_status(&status_of::<rke::CustomMachine>(&key, status)).await?;
         self.context.events.tell(machine.as_ref(), &notes);
         Ok(Next::EVENT)
     }

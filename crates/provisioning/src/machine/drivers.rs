@@ -1,10 +1,10 @@
 //! The controller of NodeDrivers: an active driver gets its schema and its kinds.
 
-use drover_api::management::v3::{self as management, NodeDriver};
+use drover_api::management::v3::{DynamicSchema, NodeDriver, NodeDriverSpec, NodeDriverStatus};
 use drover_api::names::JOB_RUNNER;
 use drover_runtime::{Error, Next, ObjectKey, Reconciler};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::ResourceExt;
-use serde_json::{Value, json};
 
 use super::schema;
 use crate::conditions as generic;
@@ -16,16 +16,16 @@ use crate::store::{Writer, status_of};
 pub const LOCAL_DRIVER: &str = "local";
 
 /// That driver.
-pub fn local_driver(active: bool) -> Value {
-    json!({
-        "apiVersion": management::API_VERSION,
-        "kind": "NodeDriver",
-        "metadata": {"name": LOCAL_DRIVER},
-        "spec": {
-            "displayName": LOCAL_DRIVER, "description": "Machines on the server's own host",
-            "active": active, "builtin": true, "addCloudCredential": false, "url": "local://",
-        },
-    })
+pub fn local_driver(active: bool) -> NodeDriver {
+    let spec = NodeDriverSpec {
+        display_name: LOCAL_DRIVER.into(),
+        description: "Machines on the server's own host".into(),
+        active,
+        builtin: true,
+        url: "local://".into(),
+        ..NodeDriverSpec::default()
+    };
+    NodeDriver::new(LOCAL_DRIVER, spec)
 }
 
 /// Reconciles one NodeDriver.
@@ -51,9 +51,13 @@ impl NodeDrivers {
         ] {
             generic::set(&mut list, type_, if on { generic::TRUE } else { generic::FALSE }, "", problem, now);
         }
-        let status = json!({"conditions": list, "appliedURL": driver.spec.url});
+        let status = NodeDriverStatus {
+            conditions: list,
+            applied_url: driver.spec.url.clone(),
+            ..NodeDriverStatus::default()
+        };
         let key = ObjectKey::of(driver);
-        self.writer.apply_status(&status_of(management::API_VERSION, "NodeDriver", &key, status)).await?;
+        self.writer.apply_status(&status_of::<NodeDriver>(&key, status)).await?;
         Ok(())
     }
 }
@@ -86,18 +90,12 @@ impl Reconciler for NodeDrivers {
             .filter(|field| !field.is_empty())
             .collect();
         let spec = schema::schema(&name, &flags, &passwords);
-        self.writer
-            .apply(&json!({
-                "apiVersion": management::API_VERSION,
-                "kind": "DynamicSchema",
-                "metadata": {
-                    "name": schema::schema_name(&name),
-                    "labels": {labels::NODE_DRIVER_NAME: name},
-                },
-                "spec": spec,
-            }))
-            .await?;
+        let mut kind = DynamicSchema::new(&schema::schema_name(&name), spec.clone());
+        kind.metadata.labels = Some([(labels::NODE_DRIVER_NAME.to_owned(), name.clone())].into());
+        self.writer.apply(&kind).await?;
         for crd in schema::crds(&name, &spec) {
+            let crd: CustomResourceDefinition =
+                serde_json::from_value(crd).map_err(Error::other("read a driver's CRD"))?;
             self.writer.apply(&crd).await?;
         }
         self.report(&driver, true, "").await?;

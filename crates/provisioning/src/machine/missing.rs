@@ -119,7 +119,7 @@ impl Reconciler for MissingNodes {
         match handle.node(&node).await {
             Ok(None) => {
                 tracing::info!(machine = %key, node, "deleting a custom machine whose Node is gone");
-                self.writer.delete(capi::API_VERSION, "Machine", &key).await?;
+                self.writer.delete::<capi::Machine>(&key).await?;
                 Ok(Next::EVENT)
             }
             Ok(Some(_)) => Ok(Next::after(AGAIN)),

@@ -15,7 +15,7 @@ use crate::controlplane::planner::render::config::string_list;
 use crate::controlplane::planner::runtime::Runtime;
 use crate::keys::{annotations, labels};
 use crate::plansecret::NodeState;
-use crate::store::{Writer, status_of};
+use crate::store::Writer;
 
 /// Field manager of changes to Nodes.
 const NODE_MANAGER: &str = "drover-provisioning";
@@ -71,7 +71,6 @@ impl Nodes {
         let Some(resource) = dynamic.resource(&reference.api_group, &reference.kind) else {
             return Ok(Next::EVENT);
         };
-        let api_version = resource.api_version;
         let Some(infra) = dynamic.get(&reference.api_group, &reference.kind, &infra_key).await? else {
             return Ok(Next::EVENT);
         };
@@ -86,15 +85,12 @@ impl Nodes {
         let mut nodes = cluster.nodes().list();
         nodes.retain(|node| node.labels().get(labels::MACHINE_UID).is_some_and(|label| label == uid));
         let Some(found) = nodelookup::find(&nodes) else { return Ok(Next::EVENT) };
-        let addresses =
-            status_of(&api_version, &reference.kind, &infra_key, json!({"addresses": found.addresses}));
-        self.writer.apply_status_over(&addresses, &infra).await?;
-        let spec = json!({
-            "apiVersion": api_version, "kind": reference.kind,
-            "metadata": {"namespace": infra_key.namespace, "name": infra_key.name, "uid": infra.metadata.uid},
-            "spec": {"providerID": found.provider_id},
-        });
-        self.writer.apply_over(&spec, &infra).await?;
+        let writer = self.writer.dynamic(&resource);
+        let addresses = json!({"status": {"addresses": found.addresses}});
+        writer.apply_status(&writer.object(&infra_key, addresses), Some(&infra)).await?;
+        let mut desired = writer.object(&infra_key, json!({"spec": {"providerID": found.provider_id}}));
+        desired.metadata.uid = infra.metadata.uid.clone();
+        writer.apply(&desired, Some(&infra)).await?;
         Ok(Next::EVENT)
     }
 

@@ -3,8 +3,11 @@
 
 use std::collections::BTreeMap;
 
+use drover_api::capi::v1beta2::{ContractVersionedObjectReference, Machine};
+use drover_api::rke::v1::{CustomMachine, RKEBootstrap};
 use k8s_openapi::api::core::v1::Taint;
-use serde_json::{Map, Value, json};
+use kube::api::ObjectMeta;
+use serde_json::{Value, json};
 
 use crate::init::pools;
 use crate::keys::{annotations, labels};
@@ -42,59 +45,64 @@ pub struct Target<'a> {
     pub token: Option<&'a str>,
 }
 
+/// What a custom machine consists of.
+pub struct Objects {
+    pub bootstrap: RKEBootstrap,
+    pub infrastructure: CustomMachine,
+    pub machine: Machine,
+}
+
 /// The three objects of a custom machine.
-pub fn objects(target: &Target<'_>, request: &Request) -> Vec<Value> {
+pub fn objects(target: &Target<'_>, request: &Request) -> Objects {
     let marks = machine_labels(target, request);
-    let mut notes = Map::new();
+    let mut notes = BTreeMap::new();
     let user_labels = user_labels(request);
     if !user_labels.is_empty() {
-        notes.insert(annotations::LABELS.into(), json!(compact(&json!(user_labels))));
+        notes.insert(annotations::LABELS.to_owned(), compact(&json!(user_labels)));
     }
     let taints: Vec<Taint> = all(request, "taints").iter().filter_map(|part| parse_taint(part)).collect();
     if !taints.is_empty() {
-        notes.insert(annotations::TAINTS.into(), json!(compact(&json!(taints))));
+        notes.insert(annotations::TAINTS.to_owned(), compact(&json!(taints)));
     }
     let mut bootstrap_notes = notes.clone();
     let mut machine_notes = notes.clone();
     if let Some(token) = target.token {
-        machine_notes.insert(annotations::REGISTRATION_TOKEN.into(), json!(token));
+        machine_notes.insert(annotations::REGISTRATION_TOKEN.to_owned(), token.to_owned());
     }
     for (header, key) in
         [("address", annotations::ADDRESS), ("internal-address", annotations::INTERNAL_ADDRESS)]
     {
         let value = all(request, header).join(",");
         if !value.is_empty() {
-            bootstrap_notes.insert(key.into(), json!(value));
+            bootstrap_notes.insert(key.to_owned(), value);
         }
     }
-    let meta = |notes: &Map<String, Value>| json!({"namespace": target.namespace, "name": target.name, "labels": marks, "annotations": notes});
-    let api_version = drover_api::rke::v1::API_VERSION;
-    vec![
-        json!({
-            "apiVersion": api_version, "kind": "RKEBootstrap", "metadata": meta(&bootstrap_notes),
-            "spec": {"clusterName": target.cluster},
-        }),
-        json!({"apiVersion": api_version, "kind": "CustomMachine", "metadata": meta(&notes), "spec": {}}),
-        json!({
-            "apiVersion": drover_api::capi::v1beta2::API_VERSION,
-            "kind": "Machine",
-            "metadata": meta(&machine_notes),
-            "spec": {
-                "clusterName": target.cluster,
-                "bootstrap": {"configRef": {
-                    "apiGroup": "rke.cattle.io", "kind": "RKEBootstrap", "name": target.name,
-                }},
-                "infrastructureRef": {"apiGroup": "rke.cattle.io", "kind": "CustomMachine", "name": target.name},
-            },
-        }),
-    ]
+    let meta = |notes: BTreeMap<String, String>| ObjectMeta {
+        namespace: Some(target.namespace.to_owned()),
+        name: Some(target.name.to_owned()),
+        labels: Some(marks.clone()),
+        annotations: Some(notes),
+        ..ObjectMeta::default()
+    };
+    let reference = |kind: &str| ContractVersionedObjectReference {
+        api_group: "rke.cattle.io".into(),
+        kind: kind.to_owned(),
+        name: target.name.to_owned(),
+    };
+    let mut bootstrap = RKEBootstrap { metadata: meta(bootstrap_notes), ..RKEBootstrap::default() };
+    bootstrap.spec.cluster_name = target.cluster.to_owned();
+    let mut machine = Machine { metadata: meta(machine_notes), ..Machine::default() };
+    machine.spec.cluster_name = target.cluster.to_owned();
+    machine.spec.bootstrap.config_ref = Some(reference("RKEBootstrap"));
+    machine.spec.infrastructure_ref = reference("CustomMachine");
+    let infrastructure = CustomMachine { metadata: meta(notes), ..CustomMachine::default() };
+    Objects { bootstrap, infrastructure, machine }
 }
 
-fn machine_labels(target: &Target<'_>, request: &Request) -> Map<String, Value> {
-    let mut marks: Map<String, Value> =
-        user_labels(request).into_iter().map(|(key, value)| (key, json!(value))).collect();
+fn machine_labels(target: &Target<'_>, request: &Request) -> BTreeMap<String, String> {
+    let mut marks = user_labels(request);
     let mut set = |key: &str, value: &str| {
-        marks.insert(key.to_owned(), json!(value));
+        marks.insert(key.to_owned(), value.to_owned());
     };
     let roles = Roles::of_request(request);
     if roles.etcd {
@@ -188,7 +196,7 @@ mod tests {
             &Target { namespace: "default", cluster: "demo", name: &name, token: Some("mine") },
             &request,
         );
-        let machine = &objects[2];
+        let machine = json!(objects.machine);
         let marks = &machine["metadata"]["labels"];
         assert_eq!(marks[labels::ETCD_ROLE], "true", "a user's label does not override a role");
         assert_eq!(marks.get(labels::CONTROL_PLANE_ROLE), None);
@@ -197,7 +205,7 @@ mod tests {
             machine["metadata"]["annotations"][annotations::TAINTS],
             r#"[{"effect":"NoSchedule","key":"k","value":"v"},{"effect":"NoExecute","key":"x"}]"#
         );
-        assert_eq!(objects[0]["metadata"]["annotations"][annotations::ADDRESS], "1.2.3.4");
+        assert_eq!(json!(objects.bootstrap)["metadata"]["annotations"][annotations::ADDRESS], "1.2.3.4");
         assert_eq!(machine["metadata"]["annotations"]["drover.io/registration-token"], "mine");
         assert_eq!(machine["spec"]["infrastructureRef"]["name"], json!(name));
     }
@@ -209,7 +217,7 @@ mod tests {
         let request: Request = [("labels".to_owned(), vec![given.to_owned()])].into();
         let objects =
             objects(&Target { namespace: "default", cluster: "demo", name: "m", token: None }, &request);
-        let meta = &objects[2]["metadata"];
+        let meta = &json!(objects.machine)["metadata"];
         for role in [labels::ETCD_ROLE, labels::capi::CONTROL_PLANE] {
             assert_eq!(meta["labels"].get(role), None, "{role}");
         }

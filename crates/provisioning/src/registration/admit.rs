@@ -7,6 +7,7 @@ use drover_runtime::{Error, ObjectKey};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
+use kube::api::ObjectMeta;
 use serde_json::json;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
@@ -21,7 +22,6 @@ use crate::registration::connect::{Call, Connect};
 use crate::registration::credential::is_repeat;
 use crate::registration::roles::Roles;
 use crate::registration::terms::{self, Claim, MACHINES, Refusal};
-use base64::prelude::{BASE64_STANDARD, Engine as _};
 
 /// How often a limited token's list is written again after somebody else wrote it.
 const CLAIM_TRIES: usize = 50;
@@ -172,9 +172,8 @@ impl Connect {
                 }
             }
             // The cache may be behind whoever was first.
-            let Some(live) = self.writer.get("v1", "Secret", &key).await? else { break };
-            let live = serde_json::to_value(live).and_then(serde_json::from_value);
-            secret = Arc::new(live.map_err(Error::other("read a registration token"))?);
+            let Some(live) = self.writer.get(&key).await? else { break };
+            secret = Arc::new(live);
         }
         Ok(Some(Admitted::Pending("the token is used by many machines at once")))
     }
@@ -194,15 +193,18 @@ impl Connect {
             .iter()
             .filter_map(|name| Some(((*name).to_owned(), json!(call.headers.get(*name)?))))
             .collect();
-        let request = json!({
-            "apiVersion": "v1", "kind": "Secret",
-            "metadata": {
-                "namespace": key.namespace, "name": key.name,
-                "annotations": {annotations::REGISTRATION_TOKEN: registration.token},
+        let note = (annotations::REGISTRATION_TOKEN.to_owned(), registration.token.clone());
+        let request = Secret {
+            metadata: ObjectMeta {
+                namespace: Some(key.namespace.clone()),
+                name: Some(key.name.clone()),
+                annotations: Some([note].into()),
+                ..ObjectMeta::default()
             },
-            "type": drover_api::secret_types::MACHINE_REQUEST,
-            "data": {"data": BASE64_STANDARD.encode(json!(headers).to_string())},
-        });
+            type_: Some(drover_api::secret_types::MACHINE_REQUEST.to_owned()),
+            data: Some([("data".to_owned(), ByteString(json!(headers).to_string().into_bytes()))].into()),
+            ..Secret::default()
+        };
         self.writer.create(&request).await?;
         let look = || match store.secrets.get(&key) {
             Some(secret) => {
@@ -215,7 +217,7 @@ impl Connect {
         };
         let machine = self.waiters.wait(&key, deadline, look).await;
         if machine.is_some() {
-            self.writer.delete("v1", "Secret", &key).await?;
+            self.writer.delete::<Secret>(&key).await?;
         }
         Ok(machine)
     }

@@ -115,7 +115,7 @@ impl Connect {
             (annotations::BOOTSTRAP_TOKEN_INVALIDATED, "true".to_owned())
         };
         let patch = json!({"metadata": {"uid": secret.metadata.uid, "annotations": {note: value}}});
-        self.writer.merge("v1", "Secret", &key, patch).await?;
+        self.writer.merge::<Secret>(&key, patch).await?;
         // The next call is judged by the cache: it must not find the token as it was before this one.
         let noted = || {
             let secret = self.context.store.secrets.get(&key)?;

@@ -1,6 +1,6 @@
 //! The command that a person runs on a server of their own.
 
-use serde_json::{Value, json};
+use drover_api::management::v3::ClusterRegistrationTokenStatus;
 
 pub use crate::registration::roles::Roles;
 use crate::settings::Settings;
@@ -10,10 +10,10 @@ use crate::settings::Settings;
 const AS_ROOT: &str = r#"$([ "$(id -u)" -eq 0 ] || ! command -v sudo >/dev/null || echo sudo)"#;
 
 /// Commands of a registration token, with `{token}` where the token belongs; empty without a server URL.
-pub fn commands(settings: &Settings, cluster: &str) -> Value {
+pub fn commands(settings: &Settings, cluster: &str) -> ClusterRegistrationTokenStatus {
     let server = &settings.server_url;
     if server.is_empty() {
-        return json!({});
+        return ClusterRegistrationTokenStatus::default();
     }
     let manifest = format!("{server}/v3/import/{{token}}_{cluster}.yaml");
     let insecure = if settings.cacerts.trim().is_empty() { "" } else { "--insecure " };
@@ -24,26 +24,27 @@ pub fn commands(settings: &Settings, cluster: &str) -> Value {
              'cattle.io/os=linux' --token {{token}}{checksum}"
         )
     };
-    json!({
-        "manifestUrl": manifest,
-        "command": format!("kubectl apply -f {manifest}"),
-        "insecureCommand": format!("curl --insecure -sfL {manifest} | kubectl apply -f -"),
-        "nodeCommand": node(""),
-        "insecureNodeCommand": node(insecure),
-    })
+    ClusterRegistrationTokenStatus {
+        command: format!("kubectl apply -f {manifest}"),
+        insecure_command: format!("curl --insecure -sfL {manifest} | kubectl apply -f -"),
+        manifest_url: manifest,
+        node_command: node(""),
+        insecure_node_command: node(insecure),
+        ..ClusterRegistrationTokenStatus::default()
+    }
 }
 
 /// The whole command for one server: the token filled in, the roles appended. The CA is private, so the first
 /// download cannot verify it; the script then checks the CA's checksum before it installs anything.
 pub fn node_command(settings: &Settings, token: &str, roles: Roles) -> String {
     let commands = commands(settings, "");
-    let template = commands["insecureNodeCommand"].as_str().unwrap_or_default();
-    format!("{} {}", template.replace("{token}", token), roles.flags())
+    format!("{} {}", commands.insecure_node_command.replace("{token}", token), roles.flags())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn the_command_holds_token_checksum_and_roles() {
@@ -61,8 +62,8 @@ mod tests {
                  https://10.0.0.1:8443 --label 'cattle.io/os=linux' --token tok --ca-checksum {sum} --worker"
             )
         );
-        let stored = commands(&settings, "c-m-x");
+        let stored = json!(commands(&settings, "c-m-x"));
         assert!(stored["nodeCommand"].as_str().unwrap().contains("--token {token}"));
-        assert_eq!(commands(&Settings::default(), "c-m-x"), json!({}));
+        assert_eq!(json!(commands(&Settings::default(), "c-m-x")), json!({}));
     }
 }

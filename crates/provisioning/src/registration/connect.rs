@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use drover_api::capi::v1beta2::{self as capi, Machine};
+use drover_api::capi::v1beta2::Machine;
 use drover_runtime::{Error, ObjectKey};
 use kube::ResourceExt;
 use serde_json::json;
@@ -218,6 +218,6 @@ impl Connect {
             return Ok(());
         }
         let patch = json!({"metadata": {"uid": machine.metadata.uid, "labels": {labels::MACHINE_ID: id}}});
-        self.writer.merge(capi::API_VERSION, "Machine", &ObjectKey::of(machine), patch).await
+        self.writer.merge::<Machine>(&ObjectKey::of(machine), patch).await
     }
 }

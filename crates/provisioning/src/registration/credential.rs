@@ -6,7 +6,7 @@ use drover_runtime::{Error, ObjectKey};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::time::Instant;
 
 use crate::bootstrap::objects;
@@ -49,8 +49,8 @@ impl Connect {
             return Ok(None);
         }
         let uid = account.metadata.uid.clone().unwrap_or_default();
-        let desired: Value = objects::token_secret(&namespace, &key.name, &uid, false);
-        let secret = key.sibling(desired["metadata"]["name"].as_str().unwrap_or_default());
+        let desired = objects::token_secret(&namespace, &key.name, &uid, false);
+        let secret = ObjectKey::of(&desired);
         if store.secrets.get(&secret).is_none() {
             self.writer.create(&desired).await?;
         }

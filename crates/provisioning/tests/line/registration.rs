@@ -8,7 +8,10 @@ use drover_testkit::demo;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Client;
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
+use kube::api::{
+    Api, ApiResource, DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams,
+};
+use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
 
 use crate::custom::announced;
@@ -315,7 +318,8 @@ async fn control_plane_check_35_a_plan_account_reaches_its_own_plan_secret_only(
         ("cluster.x-k8s.io/v1beta2", "Machine"),
         ("rke.cattle.io/v1", "RKEControlPlane"),
     ] {
-        let resource = drover_provisioning::store::resource(api_version, kind);
+        let (group, version) = api_version.split_once('/').unwrap();
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
         let api: Api<kube::api::DynamicObject> = Api::namespaced_with(client.clone(), "default", &resource);
         forbidden(api.list(&ListParams::default()).await);
     }

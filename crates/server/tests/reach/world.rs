@@ -131,7 +131,8 @@ impl World {
         use drover_provisioning::machine::unmanaged;
         let target = unmanaged::Target { namespace: "default", cluster, name, token: None };
         let request = roles.iter().map(|role| (format!("role-{role}"), vec!["true".to_owned()])).collect();
-        for mut object in unmanaged::objects(&target, &request) {
+        let made = unmanaged::objects(&target, &request);
+        for mut object in [json!(made.bootstrap), json!(made.infrastructure), json!(made.machine)] {
             let kind = object["kind"].as_str().unwrap().to_owned();
             if kind == "CustomMachine" {
                 object["spec"]["providerID"] = json!(format!("test://{name}"));

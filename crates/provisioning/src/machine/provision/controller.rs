@@ -8,9 +8,10 @@ use drover_api::finalizers::cattle::MACHINE_PROVISION;
 use drover_runtime::events::Note;
 use drover_runtime::{Cache, Error, Expectations, Next, ObjectKey, Reconciler};
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::core::v1::{ObjectReference, Secret, ServiceAccount};
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::ResourceExt;
-use kube::api::DynamicObject;
+use kube::api::{ApiResource, DynamicObject};
 use serde_json::{Value, json};
 
 use super::decide::{JobView, Scope, Step, decide, status};
@@ -18,17 +19,16 @@ use super::objects::{self, Names};
 use super::state::Machine;
 use super::{events, namesake};
 use crate::context::Context;
-use crate::init::template::MACHINE_API_VERSION;
 use crate::keys::{annotations, labels};
 use crate::machine::args::driver_of;
 use crate::machine::drivers;
 use crate::owner::owner_name;
-use crate::store::{BY_DRIVER, Writer, status_of};
+use crate::store::{BY_DRIVER, DynamicWriter, Writer};
 
 /// Reconciles infra machines of one kind.
 pub struct MachineProvision {
     context: Context,
-    kind: String,
+    resource: ApiResource,
     cache: Cache<DynamicObject>,
     writer: Writer,
     /// Attempts that we noted and that the cache may not show yet.
@@ -36,11 +36,11 @@ pub struct MachineProvision {
 }
 
 impl MachineProvision {
-    pub fn new(context: &Context, kind: &str, cache: &Cache<DynamicObject>) -> Self {
+    pub fn new(context: &Context, resource: &ApiResource, cache: &Cache<DynamicObject>) -> Self {
         cache.index(namesake::INDEX, namesake::claims);
         Self {
             context: context.clone(),
-            kind: kind.to_owned(),
+            resource: resource.clone(),
             cache: cache.clone(),
             writer: Writer::new(&context.store, "machineprovision", "machine"),
             noted: Expectations::default(),
@@ -60,8 +60,8 @@ impl Reconciler for MachineProvision {
         self.noted.met(known.as_ref(), &self.cache).await?;
         let Some(object) = self.cache.get(&key) else { return Ok(Next::EVENT) };
         let mut infra = json!(object.as_ref());
-        infra["apiVersion"] = json!(MACHINE_API_VERSION);
-        infra["kind"] = json!(self.kind);
+        infra["apiVersion"] = json!(self.resource.api_version);
+        infra["kind"] = json!(self.resource.kind);
         if self.note_owner(&object, &infra).await? {
             return Ok(Next::EVENT);
         }
@@ -72,13 +72,10 @@ impl Reconciler for MachineProvision {
         let is_ours = scope.machine.has_finalizer || !scope.machine.deleting;
         if is_ours && decision.steps != [Step::AddFinalizer] {
             // Noted before the Job exists: an attempt that is not recorded could be forgotten.
-            let desired = status_of(
-                MACHINE_API_VERSION,
-                &self.kind,
-                &key,
-                status(&scope.machine, &decision.progress, now),
-            );
-            if let Some(written) = self.writer.apply_status_over(&desired, &object).await? {
+            let writer = self.machines();
+            let status = json!({"status": status(&scope.machine, &decision.progress, now)});
+            let desired = writer.object(&key, status);
+            if let Some(written) = writer.apply_status(&desired, Some(&object)).await? {
                 self.noted.expect(object.as_ref(), written.metadata.resource_version);
             }
         }
@@ -107,7 +104,7 @@ impl MachineProvision {
         let patch = json!({"metadata": {
             "uid": object.metadata.uid, "labels": {labels::CAPI_MACHINE_NAME: owner},
         }});
-        self.writer.merge(MACHINE_API_VERSION, &self.kind, &ObjectKey::of(object), patch).await?;
+        self.machines().merge(&ObjectKey::of(object), patch).await?;
         Ok(true)
     }
 
@@ -181,28 +178,20 @@ impl MachineProvision {
         let key = ObjectKey::of(object);
         let names = Names::of(&key.name);
         match step {
-            Step::AddFinalizer => {
-                let mut typed = object.clone();
-                typed.types = Some(self.types());
-                self.writer.finalizer(&typed, MACHINE_PROVISION, true).await.map(|_| ())
-            }
+            Step::AddFinalizer => self.machines().add_finalizer(object, MACHINE_PROVISION).await.map(|_| ()),
             Step::StartJob { remove, attempt } => self.start(infra, scope, *remove, *attempt).await,
-            Step::DeleteJob => self.writer.delete("batch/v1", "Job", &key.sibling(&names.provision)).await,
+            Step::DeleteJob => self.writer.delete::<Job>(&key.sibling(&names.provision)).await,
             Step::CleanUp => self.clean_up(&key, &names).await,
             Step::CleanUpAll => {
                 self.clean_up(&key, &names).await?;
-                self.writer.delete("v1", "Secret", &key.sibling(&names.state_secret)).await
+                self.writer.delete::<Secret>(&key.sibling(&names.state_secret)).await
             }
-            Step::DeleteCapiMachine(name) => {
-                self.writer.delete(capi::API_VERSION, "Machine", &key.sibling(name)).await
-            }
+            Step::DeleteCapiMachine(name) => self.writer.delete::<capi::Machine>(&key.sibling(name)).await,
             Step::DropFinalizer(leftover) => {
                 if let Some(left) = leftover {
                     tracing::warn!(machine = %key, left, "removal ended without proof");
                 }
-                let mut typed = object.clone();
-                typed.types = Some(self.types());
-                self.writer.finalizer(&typed, MACHINE_PROVISION, false).await.map(|_| ())
+                self.machines().remove_finalizer(object, MACHINE_PROVISION).await.map(|_| ())
             }
         }
     }
@@ -216,12 +205,12 @@ impl MachineProvision {
                     Some((namespace, name)) => ObjectKey::new(namespace, name),
                     None => ObjectKey::new(&scope.machine.namespace, name),
                 };
-                let secret = self.writer.find_secret(&key).await?;
+                let secret = self.writer.get::<Secret>(&key).await?;
                 let data = secret.and_then(|secret| secret.data).unwrap_or_default();
                 data.into_iter().map(|(key, value)| (key, value.0)).collect()
             }
         };
-        let driver = store.drivers.by_index(BY_DRIVER, &driver_of(&self.kind)).into_iter().next();
+        let driver = store.drivers.by_index(BY_DRIVER, &driver_of(&self.resource.kind)).into_iter().next();
         let managed_by = drivers::job_runner(driver.as_deref());
         let input = objects::Input {
             infra,
@@ -234,33 +223,32 @@ impl MachineProvision {
             managed_by: &managed_by,
             attempt,
         };
-        for object in objects::support(&input) {
-            // On removal the credential may be gone: what the last attempt used still stands.
-            let keeps = remove
-                && credential.is_empty()
-                && object["metadata"]["name"] == json!(Names::of(&scope.machine.name).env_secret);
-            if keeps {
-                self.writer.create(&object).await.map(|_| ())?
-            } else {
-                self.writer.apply(&object).await.map(|_| ())?
-            }
+        let support = objects::support(&input);
+        // On removal the credential may be gone: what the last attempt used still stands.
+        if remove && credential.is_empty() {
+            self.writer.create(&support.environment).await?;
+        } else {
+            self.writer.apply(&support.environment).await?;
         }
+        self.writer.apply(&support.state).await?;
+        self.writer.apply(&support.account).await?;
+        self.writer.apply(&support.role).await?;
+        self.writer.apply(&support.binding).await?;
         self.writer.create(&objects::job(&input, remove)).await.map(|_| ())
     }
 
     async fn clean_up(&self, key: &ObjectKey, names: &Names) -> Result<(), Error> {
-        self.writer.delete("batch/v1", "Job", &key.sibling(&names.provision)).await?;
-        for kind in ["RoleBinding", "Role"] {
-            self.writer.delete("rbac.authorization.k8s.io/v1", kind, &key.sibling(&names.provision)).await?;
-        }
-        self.writer.delete("v1", "ServiceAccount", &key.sibling(&names.provision)).await?;
-        self.writer.delete("v1", "Secret", &key.sibling(&names.env_secret)).await
+        self.writer.delete::<Job>(&key.sibling(&names.provision)).await?;
+        self.writer.delete::<RoleBinding>(&key.sibling(&names.provision)).await?;
+        self.writer.delete::<Role>(&key.sibling(&names.provision)).await?;
+        self.writer.delete::<ServiceAccount>(&key.sibling(&names.provision)).await?;
+        self.writer.delete::<Secret>(&key.sibling(&names.env_secret)).await
     }
 
     fn reference(&self, object: &DynamicObject) -> ObjectReference {
         ObjectReference {
-            api_version: Some(MACHINE_API_VERSION.to_owned()),
-            kind: Some(self.kind.clone()),
+            api_version: Some(self.resource.api_version.clone()),
+            kind: Some(self.resource.kind.clone()),
             namespace: object.metadata.namespace.clone(),
             name: object.metadata.name.clone(),
             uid: object.metadata.uid.clone(),
@@ -268,8 +256,8 @@ impl MachineProvision {
         }
     }
 
-    fn types(&self) -> kube::core::TypeMeta {
-        kube::core::TypeMeta { api_version: MACHINE_API_VERSION.to_owned(), kind: self.kind.clone() }
+    fn machines(&self) -> DynamicWriter<'_> {
+        self.writer.dynamic(&self.resource)
     }
 }
 

@@ -3,12 +3,19 @@
 use std::collections::BTreeMap;
 
 use drover_api::names::safe_concat_name;
-use serde_json::{Map, Value, json};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::batch::v1::{Job, JobSpec};
+use k8s_openapi::api::core::v1::{
+    Container, EnvFromSource, PodSecurityContext, PodSpec, PodTemplateSpec, Secret, SecretEnvSource,
+    SecretVolumeSource, SecurityContext, ServiceAccount, Volume, VolumeMount,
+};
+use k8s_openapi::api::rbac::v1::{PolicyRule, Role, RoleBinding, RoleRef, Subject};
+use kube::api::ObjectMeta;
+use serde_json::{Map, Value};
 
 use crate::keys::{annotations, labels};
 use crate::machine::args::{Command, driver_flags, driver_of, environment, hostname, instance_name};
 use crate::settings::Settings;
-use base64::prelude::{BASE64_STANDARD, Engine as _};
 
 /// Names of everything that belongs to an infra machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,17 +59,19 @@ impl Input<'_> {
         self.infra["kind"].as_str().unwrap_or_default()
     }
 
-    fn labels(&self, remove: bool) -> Value {
+    fn labels(&self, remove: bool) -> BTreeMap<String, String> {
         let (group, version) =
             self.infra["apiVersion"].as_str().and_then(|v| v.split_once('/')).unwrap_or_default();
-        json!({
-            labels::INFRA_MACHINE_GROUP: group,
-            labels::INFRA_MACHINE_VERSION: version,
-            labels::INFRA_MACHINE_KIND: self.kind(),
-            labels::INFRA_MACHINE_NAME: label_value(self.text("name")),
-            labels::INFRA_REMOVE: remove.to_string(),
-            labels::CAPI_MACHINE_NAME: label_value(self.capi_machine),
-        })
+        [
+            (labels::INFRA_MACHINE_GROUP, group.to_owned()),
+            (labels::INFRA_MACHINE_VERSION, version.to_owned()),
+            (labels::INFRA_MACHINE_KIND, self.kind().to_owned()),
+            (labels::INFRA_MACHINE_NAME, label_value(self.text("name"))),
+            (labels::INFRA_REMOVE, remove.to_string()),
+            (labels::CAPI_MACHINE_NAME, label_value(self.capi_machine)),
+        ]
+        .map(|(key, value)| (key.to_owned(), value))
+        .into()
     }
 }
 
@@ -71,50 +80,71 @@ fn label_value(name: &str) -> String {
     safe_concat_name(&[name])
 }
 
+/// What a Job needs.
+pub struct Support {
+    /// The environment of the driver, with the credential.
+    pub environment: Secret,
+    /// Where the driver keeps its state. Applied without data: that is the driver's.
+    pub state: Secret,
+    pub account: ServiceAccount,
+    pub role: Role,
+    pub binding: RoleBinding,
+}
+
 /// Everything but the Job and the state secret's content.
-pub fn support(input: &Input<'_>) -> Vec<Value> {
-    let namespace = input.text("namespace");
+pub fn support(input: &Input<'_>) -> Support {
     let names = Names::of(input.text("name"));
-    let data: Map<String, Value> =
-        environment(&driver_of(input.kind()), &input.settings.proxy_env, input.credential)
-            .into_iter()
-            .map(|(key, value)| (key, json!(BASE64_STANDARD.encode(value))))
-            .collect();
-    let backup = json!({labels::BACKUP: "true"});
-    vec![
-        json!({
-            "apiVersion": "v1", "kind": "Secret",
-            "metadata": {"namespace": namespace, "name": names.env_secret, "labels": backup},
-            "type": "Opaque", "data": data,
-        }),
-        json!({
-            "apiVersion": "v1", "kind": "Secret",
-            "metadata": {"namespace": namespace, "name": names.state_secret, "labels": backup},
-            "type": drover_api::secret_types::MACHINE_STATE,
-        }),
-        json!({
-            "apiVersion": "v1", "kind": "ServiceAccount",
-            "metadata": {"namespace": namespace, "name": names.provision},
-        }),
-        json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
-            "metadata": {"namespace": namespace, "name": names.provision},
-            "rules": [{
-                "apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "update"],
-                "resourceNames": [names.state_secret],
-            }],
-        }),
-        json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
-            "metadata": {"namespace": namespace, "name": names.provision},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": names.provision},
-            "subjects": [{"kind": "ServiceAccount", "name": names.provision, "namespace": namespace}],
-        }),
-    ]
+    let meta = |name: &str| ObjectMeta {
+        namespace: Some(input.text("namespace").to_owned()),
+        name: Some(name.to_owned()),
+        ..ObjectMeta::default()
+    };
+    let backup = |name: &str| ObjectMeta {
+        labels: Some([(labels::BACKUP.to_owned(), "true".to_owned())].into()),
+        ..meta(name)
+    };
+    let variables = environment(&driver_of(input.kind()), &input.settings.proxy_env, input.credential);
+    let data = variables.into_iter().map(|(key, value)| (key, ByteString(value)));
+    let rule = PolicyRule {
+        api_groups: Some(vec![String::new()]),
+        resources: Some(vec!["secrets".into()]),
+        verbs: vec!["get".into(), "update".into()],
+        resource_names: Some(vec![names.state_secret.clone()]),
+        ..PolicyRule::default()
+    };
+    Support {
+        environment: Secret {
+            metadata: backup(&names.env_secret),
+            type_: Some("Opaque".into()),
+            data: Some(data.collect()),
+            ..Secret::default()
+        },
+        state: Secret {
+            metadata: backup(&names.state_secret),
+            type_: Some(drover_api::secret_types::MACHINE_STATE.to_owned()),
+            ..Secret::default()
+        },
+        account: ServiceAccount { metadata: meta(&names.provision), ..ServiceAccount::default() },
+        role: Role { metadata: meta(&names.provision), rules: Some(vec![rule]) },
+        binding: RoleBinding {
+            metadata: meta(&names.provision),
+            role_ref: RoleRef {
+                api_group: Some("rbac.authorization.k8s.io".into()),
+                kind: "Role".into(),
+                name: names.provision.clone(),
+            },
+            subjects: Some(vec![Subject {
+                kind: "ServiceAccount".into(),
+                name: names.provision.clone(),
+                namespace: Some(input.text("namespace").to_owned()),
+                ..Subject::default()
+            }]),
+        },
+    }
 }
 
 /// The Job that creates or removes the server.
-pub fn job(input: &Input<'_>, remove: bool) -> Value {
+pub fn job(input: &Input<'_>, remove: bool) -> Job {
     let namespace = input.text("namespace");
     let name = input.text("name");
     let names = Names::of(name);
@@ -140,46 +170,74 @@ pub fn job(input: &Input<'_>, remove: bool) -> Value {
         "" => input.settings.machine_provision_image.clone(),
         registry => format!("{registry}/{}", input.settings.machine_provision_image),
     };
-    let mut container = json!({
-        "name": "machine",
-        "image": image,
-        "imagePullPolicy": input.settings.machine_provision_image_pull_policy,
-        "args": args,
-        "envFrom": [{"secretRef": {"name": names.env_secret}}],
-        "securityContext": {"runAsUser": 1000, "runAsGroup": 1000},
-    });
-    let mut pod = json!({
-        "serviceAccountName": names.provision,
-        "restartPolicy": "Never",
-        "securityContext": {"fsGroup": 1000},
-    });
+    let mut container = Container {
+        name: "machine".into(),
+        image: Some(image),
+        image_pull_policy: Some(input.settings.machine_provision_image_pull_policy.clone()),
+        args: Some(args),
+        env_from: Some(vec![EnvFromSource {
+            secret_ref: Some(SecretEnvSource { name: names.env_secret, ..SecretEnvSource::default() }),
+            ..EnvFromSource::default()
+        }]),
+        security_context: Some(SecurityContext {
+            run_as_user: Some(1000),
+            run_as_group: Some(1000),
+            ..SecurityContext::default()
+        }),
+        ..Container::default()
+    };
+    let mut pod = PodSpec {
+        service_account_name: Some(names.provision.clone()),
+        restart_policy: Some("Never".into()),
+        security_context: Some(PodSecurityContext { fs_group: Some(1000), ..PodSecurityContext::default() }),
+        ..PodSpec::default()
+    };
     if !remove {
-        container["volumeMounts"] =
-            json!([{"name": "bootstrap", "mountPath": "/run/secrets/machine", "readOnly": false}]);
-        pod["volumes"] = json!([{"name": "bootstrap", "secret": {"secretName": input.bootstrap_secret, "defaultMode": 511}}]);
+        container.volume_mounts = Some(vec![VolumeMount {
+            name: "bootstrap".into(),
+            mount_path: "/run/secrets/machine".into(),
+            read_only: Some(false),
+            ..VolumeMount::default()
+        }]);
+        pod.volumes = Some(vec![Volume {
+            name: "bootstrap".into(),
+            secret: Some(SecretVolumeSource {
+                secret_name: Some(input.bootstrap_secret.to_owned()),
+                default_mode: Some(0o777),
+                ..SecretVolumeSource::default()
+            }),
+            ..Volume::default()
+        }]);
     }
-    pod["containers"] = json!([container]);
-    json!({
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {
-            "namespace": namespace,
-            "name": names.provision,
-            "labels": marks,
-            "annotations": {annotations::PROVISION_ATTEMPT: input.attempt.to_string()},
+    pod.containers = vec![container];
+    let attempt = (annotations::PROVISION_ATTEMPT.to_owned(), input.attempt.to_string());
+    let deadline = input.settings.machine_job_deadline.as_secs();
+    Job {
+        metadata: ObjectMeta {
+            namespace: Some(namespace.to_owned()),
+            name: Some(names.provision),
+            labels: Some(marks.clone()),
+            annotations: Some([attempt].into()),
+            ..ObjectMeta::default()
         },
-        "spec": {
-            "managedBy": input.managed_by,
-            "backoffLimit": if remove { 3 } else { 0 },
-            "activeDeadlineSeconds": input.settings.machine_job_deadline.as_secs(),
-            "template": {"metadata": {"labels": marks}, "spec": pod},
-        },
-    })
+        spec: Some(JobSpec {
+            managed_by: Some(input.managed_by.to_owned()),
+            backoff_limit: Some(if remove { 3 } else { 0 }),
+            active_deadline_seconds: Some(deadline),
+            template: PodTemplateSpec {
+                metadata: Some(ObjectMeta { labels: Some(marks), ..ObjectMeta::default() }),
+                spec: Some(pod),
+            },
+            ..JobSpec::default()
+        }),
+        ..Job::default()
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn provisioning_check_24_one_job_with_sorted_args() {
@@ -200,7 +258,7 @@ mod tests {
             managed_by: drover_api::names::JOB_RUNNER,
             attempt: 1,
         };
-        let job = job(&input, false);
+        let job = json!(job(&input, false));
         assert_eq!(
             job["spec"]["template"]["spec"]["containers"][0]["args"],
             json!([
@@ -221,11 +279,10 @@ mod tests {
         assert_eq!(job["spec"]["managedBy"], "drover.io/job-runner");
         assert_eq!(job["metadata"]["labels"].as_object().unwrap().len(), 6);
         assert_eq!(job["spec"]["template"]["spec"]["containers"][0]["securityContext"]["runAsUser"], 1000);
-        let remove = super::job(&input, true);
+        let remove = json!(super::job(&input, true));
         assert_eq!(remove["spec"]["backoffLimit"], 3);
         assert_eq!(remove["metadata"]["labels"][labels::INFRA_REMOVE], "true");
         assert!(remove["spec"]["template"]["spec"].get("volumes").is_none());
-        let state = &support(&input)[1];
-        assert!(state.get("data").is_none(), "its content is the driver's");
+        assert_eq!(support(&input).state.data, None, "its content is the driver's");
     }
 }
