@@ -17,6 +17,7 @@ pub mod config;
 pub mod host;
 pub mod http;
 pub mod image;
+pub mod kube_api;
 pub mod kubeconfig;
 pub mod local;
 pub mod log;

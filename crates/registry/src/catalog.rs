@@ -1,4 +1,4 @@
-//! Which images lie in the folder. Archives that did not change are not read again.
+//! The images in the folder. Archives that did not change are not read again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, Metadata};
@@ -6,14 +6,15 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::archive::{Archive, Extent, Manifest};
-use crate::name::canonical;
-use crate::unpacked::{self, Packing};
+use drover_image::{Compression, Digest, is_docker_hub};
 
-/// How deep the folder is searched.
+use crate::archive::{Archive, Extent, Manifest};
+use crate::unpacked;
+
+/// The maximum depth of subfolders.
 const DEPTH: usize = 8;
 
-/// Tells whether a file is still the one that was read.
+/// Identifies a version of a file, to detect that it was replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp {
     inode: u64,
@@ -31,24 +32,23 @@ impl Stamp {
     }
 }
 
-/// One archive of the folder, as it was read.
+/// One archive of the folder.
 struct Known {
-    /// Of the archive itself.
     stamp: Stamp,
-    /// The plain tar file: the archive, or what was unpacked from it.
+    /// The uncompressed tar file: the archive itself, or a decompressed copy.
     plain: PathBuf,
     plain_stamp: Stamp,
-    /// `None` for one that cannot be served; that was said once.
+    /// `None` if it cannot be served. The reason was logged once.
     archive: Option<Arc<Archive>>,
 }
 
-/// The folder's images at some moment.
+/// A snapshot of the images in the folder.
 #[derive(Default)]
 pub(crate) struct Catalog {
     known: BTreeMap<PathBuf, Arc<Known>>,
 }
 
-/// Where a blob's bytes are.
+/// The file and range of a blob.
 pub(crate) struct Located {
     pub(crate) file: PathBuf,
     pub(crate) stamp: Stamp,
@@ -56,16 +56,16 @@ pub(crate) struct Located {
 }
 
 impl Catalog {
-    /// Looks at the folder again.
+    /// Reads the folder again.
     pub(crate) fn refreshed(&self, folder: &Path, scratch: &Path) -> Self {
         let mut known = BTreeMap::new();
         let mut found = vec![];
         find(folder, DEPTH, &mut found);
-        for (path, packing) in found {
+        for (path, compression) in found {
             let Ok(stamp) = std::fs::metadata(&path).map(|metadata| Stamp::of(&metadata)) else { continue };
             let entry = match self.known.get(&path) {
                 Some(have) if have.stamp == stamp => have.clone(),
-                _ => Arc::new(load(&path, stamp, packing, scratch)),
+                _ => Arc::new(load(&path, stamp, compression, scratch)),
             };
             known.insert(path, entry);
         }
@@ -73,7 +73,7 @@ impl Catalog {
         Self { known }
     }
 
-    /// Whether the folder still holds what it held.
+    /// Whether the folder is unchanged.
     pub(crate) fn is_current(&self, folder: &Path) -> bool {
         let mut found = vec![];
         find(folder, DEPTH, &mut found);
@@ -88,17 +88,17 @@ impl Catalog {
         self.known.values().filter_map(|known| Some((known.as_ref(), known.archive.as_deref()?)))
     }
 
-    /// Images of a repository; `ns` is the registry that a client means, if it says so.
+    /// Images of a repository; `ns` is the registry of the image reference, if the client sent it.
     fn images<'a>(
         &'a self,
         repository: &'a str,
         ns: Option<&'a str>,
     ) -> impl Iterator<Item = (&'a Known, &'a Archive, &'a crate::archive::Image)> {
-        let ns = ns.map(canonical);
+        let ns = ns.map(|ns| if is_docker_hub(ns) { "docker.io" } else { ns });
         self.archives()
             .flat_map(|(known, archive)| archive.images.iter().map(move |image| (known, archive, image)))
             .filter(move |(_, _, image)| {
-                image.name.repository == repository && ns.is_none_or(|ns| ns == image.name.registry)
+                image.name.repository == repository && ns.is_none_or(|ns| ns == image.name.namespace())
             })
     }
 
@@ -117,23 +117,23 @@ impl Catalog {
         self.images(repository, ns).map(|(_, _, image)| image.name.tag.as_str()).collect()
     }
 
-    /// A manifest by tag, with its digest. Where two registries' images have the same path, Docker Hub's is meant.
-    pub(crate) fn tagged(&self, repository: &str, ns: Option<&str>, tag: &str) -> Option<(String, Manifest)> {
+    /// A manifest by tag, with its digest. Docker Hub is preferred if images of several registries have the same path.
+    pub(crate) fn tagged(&self, repository: &str, ns: Option<&str>, tag: &str) -> Option<(Digest, Manifest)> {
         let found = self.images(repository, ns).filter(|(_, _, image)| image.name.tag == tag);
         let (_, archive, image) =
-            found.min_by_key(|(_, _, image)| (image.name.registry != "docker.io", &image.name.registry))?;
+            found.min_by_key(|(_, _, image)| (!is_docker_hub(&image.name.registry), &image.name.registry))?;
         Some((image.manifest.clone(), archive.manifests.get(&image.manifest)?.clone()))
     }
 
     /// A manifest by digest.
-    pub(crate) fn manifest(&self, repository: &str, ns: Option<&str>, digest: &str) -> Option<Manifest> {
+    pub(crate) fn manifest(&self, repository: &str, ns: Option<&str>, digest: &Digest) -> Option<Manifest> {
         self.images(repository, ns)
             .filter(|(_, _, image)| image.parts.contains(digest))
             .find_map(|(_, archive, _)| archive.manifests.get(digest).cloned())
     }
 
     /// A blob of one of the repository's images.
-    pub(crate) fn blob(&self, repository: &str, ns: Option<&str>, digest: &str) -> Option<Located> {
+    pub(crate) fn blob(&self, repository: &str, ns: Option<&str>, digest: &Digest) -> Option<Located> {
         self.images(repository, ns).filter(|(_, _, image)| image.parts.contains(digest)).find_map(
             |(known, archive, _)| {
                 let extent = *archive.blobs.get(digest)?;
@@ -143,14 +143,11 @@ impl Catalog {
     }
 }
 
-fn load(path: &Path, stamp: Stamp, packing: Packing, scratch: &Path) -> Known {
-    let plain = match packing {
-        Packing::Plain => Ok(path.to_owned()),
-        Packing::Gzip | Packing::Zstd => unpacked::plain(scratch, path, &format!("{stamp:?}"), packing)
-            .map_err(|error| format!("it cannot be unpacked: {error}")),
-        Packing::Other => {
-            Err("archives packed like this are not served; pack it as .tar, .tar.gz or .tar.zst".into())
-        }
+fn load(path: &Path, stamp: Stamp, compression: Compression, scratch: &Path) -> Known {
+    let plain = match compression {
+        Compression::None => Ok(path.to_owned()),
+        _ => unpacked::plain(scratch, path, &format!("{stamp:?}"), compression)
+            .map_err(|error| format!("failed to decompress it: {error}")),
     };
     let read = plain.and_then(|plain| {
         let opened = File::open(&plain).and_then(|file| Ok((Stamp::of(&file.metadata()?), file)));
@@ -163,13 +160,13 @@ fn load(path: &Path, stamp: Stamp, packing: Packing, scratch: &Path) -> Known {
         Ok((plain, plain_stamp, Some(Arc::new(archive))))
     });
     let (plain, plain_stamp, archive) = read.unwrap_or_else(|why| {
-        tracing::warn!(archive = %path.display(), "images are not served from an archive: {why}");
+        tracing::warn!(archive = %path.display(), "skipping an image archive: {why}");
         (path.to_owned(), stamp, None)
     });
     Known { stamp, plain, plain_stamp, archive }
 }
 
-fn find(folder: &Path, depth: usize, found: &mut Vec<(PathBuf, Packing)>) {
+fn find(folder: &Path, depth: usize, found: &mut Vec<(PathBuf, Compression)>) {
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         let Ok(name) = entry.file_name().into_string() else { continue };
         if name.starts_with('.') {
@@ -179,7 +176,7 @@ fn find(folder: &Path, depth: usize, found: &mut Vec<(PathBuf, Packing)>) {
         match std::fs::metadata(&path) {
             Ok(metadata) if metadata.is_dir() && depth > 0 => find(&path, depth - 1, found),
             Ok(metadata) if metadata.is_file() => {
-                found.extend(unpacked::packing(&name).map(|packing| (path, packing)));
+                found.extend(Compression::of_archive(&name).map(|compression| (path, compression)));
             }
             _ => {}
         }

@@ -1,19 +1,17 @@
-//! A registry over a folder of image archives, as `docker save` and the OCI image layout have them.
+//! A registry that serves a folder of image archives (`docker save` or OCI image layouts) over the OCI distribution API.
 //!
-//! * [`Registry`]: answers requests below `/v2/`. Start reading there.
-//! * [`catalog`]: which images lie in the folder; every blob is a range of some file.
+//! * [`Registry`]: handles requests below `/v2/`. Start reading there.
+//! * [`catalog`]: the images in the folder; every blob is a range of some file.
 //! * [`archive`]: reads one archive.
 //! * [`range`]: the `Range` header.
 //!
-//! It is read-only, keeps nothing in memory but an index, and streams blobs from the archives themselves. It knows
-//! nothing of clusters or plans, nor of who may ask: whoever serves it decides that.
+//! It is read-only, keeps only an index in memory, and streams blobs from the archives. It must not know clusters or
+//! plans, and does not authenticate: that is up to its caller.
 
 pub mod archive;
 pub mod catalog;
-mod name;
 pub mod range;
 mod registry;
 mod unpacked;
 
-pub use name::Name;
 pub use registry::{Body, Registry};

@@ -1,17 +1,17 @@
 //! The `Range` header of HTTP, for one range of bytes.
 
-/// What part of a blob is wanted.
+/// The requested part of a blob.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// All of it: no range, or one that may be ignored.
+    /// The whole blob: no range, or one that may be ignored.
     All,
     /// From the first to the last byte, both included.
     Part(u64, u64),
-    /// Nothing that exists.
+    /// A range outside of the blob.
     Unsatisfiable,
 }
 
-/// Judges a header against a blob's size. Several ranges, and what is not understood, are ignored, as HTTP allows.
+/// Parses a header for a blob of this size. Several ranges and unsupported syntax are ignored, as HTTP allows.
 pub fn parse(header: Option<&str>, size: u64) -> Wanted {
     let Some(spec) = header.and_then(|header| header.trim().strip_prefix("bytes=")) else {
         return Wanted::All;
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_range_is_understood() {
+    fn a_single_range_is_parsed() {
         for (header, expected) in [
             (None, Wanted::All),
             (Some("bytes=0-"), Wanted::Part(0, 9)),

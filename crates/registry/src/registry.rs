@@ -1,10 +1,11 @@
-//! Answers requests below `/v2/`.
+//! Serves requests below `/v2/`.
 
 use std::io::SeekFrom;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use drover_image::{Digest, is_repository, is_tag};
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Uri, header};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
@@ -14,18 +15,17 @@ use tokio::io::{AsyncReadExt, AsyncSeekExt};
 use tokio_util::io::ReaderStream;
 
 use crate::catalog::{Catalog, Located, Stamp};
-use crate::name::{is_digest, is_repository, is_tag};
 use crate::range::{self, Wanted};
 
-/// How much of a blob is in memory for one reader.
+/// How much of a blob each reader buffers.
 const CHUNK: usize = 256 * 1024;
-/// Tags or repositories in one answer, unless less are asked for.
+/// The maximum number of tags or repositories in one response.
 const PAGE: usize = 1000;
 
-/// The body of an answer.
+/// The body of a response.
 pub type Body = UnsyncBoxBody<Bytes, std::io::Error>;
 
-/// A registry over a folder. Clones share it.
+/// A registry of the images in a folder. Clones share their state.
 #[derive(Clone)]
 pub struct Registry {
     inner: Arc<Inner>,
@@ -35,11 +35,11 @@ struct Inner {
     folder: PathBuf,
     scratch: PathBuf,
     catalog: RwLock<Arc<Catalog>>,
-    /// Held by who looks at the folder, in a thread that may block.
-    looking: Mutex<()>,
+    /// Held while the folder is read, on a thread that may block.
+    refreshing: Mutex<()>,
 }
 
-/// A refusal in the words of the distribution specification.
+/// An error response as the distribution specification defines it.
 struct Refusal {
     status: StatusCode,
     code: &'static str,
@@ -56,24 +56,29 @@ enum Route<'a> {
     Base,
     Catalog,
     Tags(&'a str),
-    Manifest(&'a str, &'a str),
-    Blob(&'a str, &'a str),
+    Manifest(&'a str, Version<'a>),
+    Blob(&'a str, Digest),
+}
+
+enum Version<'a> {
+    Tag(&'a str),
+    Digest(Digest),
 }
 
 impl Registry {
-    /// Serves the archives in `folder`, which need not exist yet. Compressed ones are unpacked into `scratch`, which
-    /// must not lie in the folder.
+    /// Serves the archives in `folder`, which does not have to exist yet. Compressed archives are decompressed into
+    /// `scratch`, which must be outside of the folder.
     pub fn new(folder: impl Into<PathBuf>, scratch: impl Into<PathBuf>) -> Self {
         let inner = Inner {
             folder: folder.into(),
             scratch: scratch.into(),
             catalog: RwLock::default(),
-            looking: Mutex::new(()),
+            refreshing: Mutex::new(()),
         };
         Self { inner: Arc::new(inner) }
     }
 
-    /// Answers one request whose path is `/v2` or below.
+    /// Handles a request whose path is `/v2` or below.
     pub async fn answer(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> Response<Body> {
         let mut response = match self.route(method, uri, headers).await {
             Ok(response) => response,
@@ -106,7 +111,8 @@ impl Registry {
         let ns = query.get("ns");
         let ns = ns.as_deref();
         if *method != Method::GET && *method != Method::HEAD {
-            let message = "this registry is read-only: put archives into the server's images folder instead";
+            let message =
+                "this registry is read-only: add image archives to the server's images folder instead";
             return Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "UNSUPPORTED", message));
         }
         match route(uri.path())? {
@@ -122,17 +128,18 @@ impl Registry {
                 let (page, more) = query.page(catalog.tags(name, ns))?;
                 Ok(paged(format!("/v2/{name}/tags/list"), json!({"name": name, "tags": page}), &page, more))
             }
-            Route::Manifest(name, reference) => {
+            Route::Manifest(name, version) => {
                 let catalog = self.current().await;
                 known(&catalog, name, ns)?;
-                let found = if is_digest(reference) {
-                    catalog.manifest(name, ns, reference).map(|manifest| (reference.to_owned(), manifest))
-                } else {
-                    catalog.tagged(name, ns, reference)
+                let (image, found) = match version {
+                    Version::Tag(tag) => (format!("{name}:{tag}"), catalog.tagged(name, ns, tag)),
+                    Version::Digest(digest) => {
+                        let found = catalog.manifest(name, ns, &digest);
+                        (format!("{name}@{digest}"), found.map(|manifest| (digest, manifest)))
+                    }
                 };
                 let (digest, manifest) = found.ok_or_else(|| {
-                    let message =
-                        format!("there is no image {name}:{reference} in the server's images folder");
+                    let message = format!("image {image} not found in the server's images folder");
                     Refusal::new(StatusCode::NOT_FOUND, "MANIFEST_UNKNOWN", message)
                 })?;
                 let length = manifest.bytes.len();
@@ -143,7 +150,7 @@ impl Registry {
                 named(headers, &digest);
                 Ok(response)
             }
-            Route::Blob(name, digest) => self.blob(method, name, ns, digest, headers).await,
+            Route::Blob(name, digest) => self.blob(method, name, ns, &digest, headers).await,
         }
     }
 
@@ -152,10 +159,10 @@ impl Registry {
         method: &Method,
         name: &str,
         ns: Option<&str>,
-        digest: &str,
+        digest: &Digest,
         headers: &HeaderMap,
     ) -> Result<Response<Body>, Refusal> {
-        // As it was when the manifest was asked for, unless the archive has been replaced since.
+        // Use the snapshot of the request for the manifest, unless the archive has been replaced since.
         let before = self.inner.catalog.read().clone();
         let mut opened = open(before.blob(name, ns, digest)).await;
         if opened.is_none() {
@@ -164,7 +171,7 @@ impl Registry {
             opened = open(catalog.blob(name, ns, digest)).await;
         }
         let (file, located) = opened.ok_or_else(|| {
-            let message = format!("{name} has no blob {digest}");
+            let message = format!("blob {digest} not found in {name}");
             Refusal::new(StatusCode::NOT_FOUND, "BLOB_UNKNOWN", message)
         })?;
         let size = located.extent.size;
@@ -196,11 +203,11 @@ impl Registry {
         Ok(response)
     }
 
-    /// The folder's images now. Reading a new archive takes as long as hashing it, once.
+    /// The current images in the folder. A new archive is hashed once, which takes time.
     async fn current(&self) -> Arc<Catalog> {
         let inner = self.inner.clone();
-        let looked = tokio::task::spawn_blocking(move || {
-            let _one = inner.looking.lock();
+        let refreshed = tokio::task::spawn_blocking(move || {
+            let _one = inner.refreshing.lock();
             let before = inner.catalog.read().clone();
             if before.is_current(&inner.folder) {
                 return before;
@@ -209,10 +216,10 @@ impl Registry {
             *inner.catalog.write() = fresh.clone();
             fresh
         });
-        match looked.await {
+        match refreshed.await {
             Ok(catalog) => catalog,
             Err(error) => {
-                tracing::warn!(%error, "the images folder could not be looked at");
+                tracing::warn!(%error, "failed to read the images folder");
                 self.inner.catalog.read().clone()
             }
         }
@@ -220,7 +227,7 @@ impl Registry {
 }
 
 fn route(path: &str) -> Result<Route<'_>, Refusal> {
-    let unknown = || Refusal::new(StatusCode::NOT_FOUND, "UNSUPPORTED", "there is nothing at this path");
+    let unknown = || Refusal::new(StatusCode::NOT_FOUND, "UNSUPPORTED", "unknown path");
     let rest = match path.strip_prefix("/v2") {
         Some("" | "/") => return Ok(Route::Base),
         Some(rest) => rest.strip_prefix('/').ok_or_else(unknown)?,
@@ -230,7 +237,7 @@ fn route(path: &str) -> Result<Route<'_>, Refusal> {
         return Ok(Route::Catalog);
     }
     let checked = |name: &'_ str| {
-        let message = format!("{name:?} cannot be the name of a repository");
+        let message = format!("{name:?} is not a valid repository name");
         if is_repository(name) {
             Ok(())
         } else {
@@ -244,30 +251,31 @@ fn route(path: &str) -> Result<Route<'_>, Refusal> {
     let (head, last) = rest.rsplit_once('/').ok_or_else(unknown)?;
     if let Some(name) = head.strip_suffix("/manifests") {
         checked(name)?;
-        if !is_digest(last) && !is_tag(last) {
+        let version = Digest::parse(last).map(Version::Digest);
+        let version = version.or(is_tag(last).then_some(Version::Tag(last))).ok_or_else(|| {
             let message = format!("{last:?} is neither a tag nor a sha256 digest");
-            return Err(Refusal::new(StatusCode::BAD_REQUEST, "MANIFEST_INVALID", message));
-        }
-        return Ok(Route::Manifest(name, last));
+            Refusal::new(StatusCode::BAD_REQUEST, "MANIFEST_INVALID", message)
+        })?;
+        return Ok(Route::Manifest(name, version));
     }
     let name = head.strip_suffix("/blobs").ok_or_else(unknown)?;
     checked(name)?;
-    if !is_digest(last) {
+    let digest = Digest::parse(last).ok_or_else(|| {
         let message = format!("{last:?} is not a sha256 digest");
-        return Err(Refusal::new(StatusCode::BAD_REQUEST, "DIGEST_INVALID", message));
-    }
-    Ok(Route::Blob(name, last))
+        Refusal::new(StatusCode::BAD_REQUEST, "DIGEST_INVALID", message)
+    })?;
+    Ok(Route::Blob(name, digest))
 }
 
 fn known(catalog: &Catalog, name: &str, ns: Option<&str>) -> Result<(), Refusal> {
     if catalog.has_repository(name, ns) {
         return Ok(());
     }
-    let message = format!("no archive in the server's images folder holds an image {name}");
+    let message = format!("no archive in the server's images folder contains image {name}");
     Err(Refusal::new(StatusCode::NOT_FOUND, "NAME_UNKNOWN", message))
 }
 
-/// Opens the file, if it is still the one that was indexed.
+/// Opens the file if it has not changed since it was indexed.
 async fn open(located: Option<Located>) -> Option<(tokio::fs::File, Located)> {
     let located = located?;
     let file = tokio::fs::File::open(&located.file).await.ok()?;
@@ -280,7 +288,7 @@ async fn stream(mut file: tokio::fs::File, offset: u64, length: u64) -> Result<B
         Refusal::new(
             StatusCode::INTERNAL_SERVER_ERROR,
             "UNKNOWN",
-            format!("the archive cannot be read: {error}"),
+            format!("failed to read the archive: {error}"),
         )
     })?;
     file.set_max_buf_size(CHUNK);
@@ -288,7 +296,7 @@ async fn stream(mut file: tokio::fs::File, offset: u64, length: u64) -> Result<B
     Ok(StreamBody::new(Frames(reader)).boxed_unsync())
 }
 
-/// A stream of bytes as one of frames.
+/// Adapts a stream of bytes to a stream of frames.
 struct Frames(ReaderStream<tokio::io::Take<tokio::fs::File>>);
 
 impl futures_core::Stream for Frames {
@@ -303,7 +311,7 @@ impl futures_core::Stream for Frames {
     }
 }
 
-/// The query, decoded.
+/// The decoded query.
 struct Query(Vec<(String, String)>);
 
 impl Query {
@@ -316,7 +324,7 @@ impl Query {
         self.0.iter().find(|(have, value)| have == name && !value.is_empty()).map(|(_, value)| value.clone())
     }
 
-    /// One page of a sorted list, and whether there is more.
+    /// One page of a sorted list, and whether more follow.
     fn page<'a>(&self, all: std::collections::BTreeSet<&'a str>) -> Result<(Vec<&'a str>, bool), Refusal> {
         let n = match self.get("n") {
             None => PAGE,
@@ -372,12 +380,12 @@ fn json_response(body: &serde_json::Value) -> Response<Body> {
     response
 }
 
-fn named(headers: &mut HeaderMap, digest: &str) {
-    headers.insert("docker-content-digest", value(digest));
+fn named(headers: &mut HeaderMap, digest: &Digest) {
+    headers.insert("docker-content-digest", value(&digest.to_string()));
     headers.insert(header::ETAG, value(&format!("\"{digest}\"")));
 }
 
-/// Media types come from archives that people bring.
+/// Media types come from the archives and can be invalid as a header.
 fn value(text: &str) -> HeaderValue {
     HeaderValue::from_str(text).unwrap_or_else(|_| HeaderValue::from_static("application/octet-stream"))
 }

@@ -1,4 +1,4 @@
-//! The registry's answers, request by request.
+//! The registry's responses to each kind of request.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use drover_registry::Registry;
@@ -80,7 +80,7 @@ async fn an_empty_or_missing_folder_is_an_empty_registry() {
 }
 
 #[tokio::test]
-async fn what_docker_saved_is_served_by_tag_and_digest() {
+async fn docker_save_archives_are_served_by_tag_and_digest() {
     let bench = Bench::new();
     let layers = layers();
     bench.put("sub/a.tar", &images::docker_save(&["rancher/x-k3s:v1-k3s1", "r.x/other:2"], &layers));
@@ -124,7 +124,7 @@ async fn an_oci_layout_keeps_the_publishers_digests() {
         (&there.manifest, "linux", "s390x"),
     ]);
     let kind = "application/vnd.oci.image.index.v1+json";
-    // The other platform was not saved along.
+    // The archive does not contain the other platform.
     let mut parts: Vec<&[u8]> = vec![&here.manifest];
     parts.extend(here.blobs.iter().map(Vec::as_slice));
     bench.put("a.tar", &images::oci_layout("docker.io/rancher/x-k3s:v1", &index, kind, &parts));
@@ -138,7 +138,7 @@ async fn an_oci_layout_keeps_the_publishers_digests() {
 }
 
 #[tokio::test]
-async fn compressed_archives_are_served_too_and_replaced_ones_follow() {
+async fn compressed_archives_are_served_and_replaced_archives_are_noticed() {
     let bench = Bench::new();
     let plain = images::docker_save(&["a/b:1"], &layers());
     let gzip = images::gzip(&plain);
@@ -158,11 +158,11 @@ async fn compressed_archives_are_served_too_and_replaced_ones_follow() {
     assert_eq!(bench.get("/v2/a/b/manifests/1").await.error(), (404, "MANIFEST_UNKNOWN".into()));
     assert_eq!(bench.get("/v2/a/b/tags/list").await.json()["tags"], serde_json::json!(["2"]));
     let left = std::fs::read_dir(bench.dir.path().join("scratch")).unwrap().count();
-    assert_eq!(left, 1, "only the zstd archive is still unpacked");
+    assert_eq!(left, 1, "only the zstd archive still has a decompressed copy");
 }
 
 #[tokio::test]
-async fn lists_come_in_pages_and_namespaces_are_told_apart() {
+async fn lists_are_paginated_and_namespaces_are_distinguished() {
     let bench = Bench::new();
     for tag in ["a/b:1", "a/b:2", "a/b:3", "r.x/a/b:9"] {
         bench.put(
@@ -182,7 +182,7 @@ async fn lists_come_in_pages_and_namespaces_are_told_apart() {
 }
 
 #[tokio::test]
-async fn refusals_are_in_the_specifications_words() {
+async fn errors_use_the_codes_of_the_specification() {
     let bench = Bench::new();
     bench.put("a.tar", &images::docker_save(&["a/b:1"], &layers()[1..]));
     let zero = format!("sha256:{}", "0".repeat(64));

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use http::{HeaderMap, Request, Response, StatusCode, header};
 use hyper_util::rt::TokioIo;
@@ -89,7 +88,7 @@ impl Registry {
         let (received, sent) = sessions.ended;
         let mut usage = Usage { received, sent, ..Usage::default() };
         for (_, session) in sessions.by_client.values().flatten() {
-            let (received, sent) = bytes(session);
+            let (received, sent) = session.traffic();
             usage.sessions += 1;
             usage.connections += session.connections();
             usage.received += received;
@@ -171,18 +170,13 @@ impl Drop for Entry {
                 if list.is_empty() {
                     sessions.by_client.remove(&self.client);
                 }
-                let (received, sent) = bytes(&self.session);
+                let (received, sent) = self.session.traffic();
                 sessions.ended.0 += received;
                 sessions.ended.1 += sent;
             }
         }
         let _ = self.registry.inner.changes.send(self.client.clone());
     }
-}
-
-fn bytes(session: &Session) -> (u64, u64) {
-    let traffic = session.traffic();
-    (traffic.received.load(Ordering::Relaxed), traffic.sent.load(Ordering::Relaxed))
 }
 
 /// Whether a request asks for a WebSocket.

@@ -88,9 +88,9 @@ pub struct Session {
 
 /// Bytes of all frames since the session began.
 #[derive(Debug, Default)]
-pub(crate) struct Traffic {
-    pub(crate) received: AtomicU64,
-    pub(crate) sent: AtomicU64,
+struct Traffic {
+    received: AtomicU64,
+    sent: AtomicU64,
 }
 
 /// Where frames to the peer go.
@@ -163,8 +163,9 @@ impl Session {
         self.outbox.connections.lock().len()
     }
 
-    pub(crate) fn traffic(&self) -> &Traffic {
-        &self.traffic
+    /// Bytes of all frames received and sent since the session began.
+    pub fn traffic(&self) -> (u64, u64) {
+        (self.traffic.received.load(Ordering::Relaxed), self.traffic.sent.load(Ordering::Relaxed))
     }
 
     pub fn is_ended(&self) -> bool {

@@ -18,12 +18,13 @@ use std::sync::Arc;
 
 use drover_agent::config::{Config, Connection};
 use drover_agent::host::{Attr, Host, Kind, MemoryHost, Program};
+use drover_agent::image::registry::Origin;
 use drover_agent::image::registry::challenge::Challenge;
-use drover_agent::image::registry::manifest::{self, Platform};
 use drover_agent::image::registry::registries::{Auth, Registries};
-use drover_agent::image::registry::{Digest, Origin};
-use drover_agent::image::{self, Budget, Images, Reference};
+use drover_agent::image::{self, Budget, Images};
 use drover_agent::kubeconfig;
+use drover_image::manifest::{self, Platform};
+use drover_image::{Digest, Reference, is_repository, read_layer};
 use drover_plan::{PeriodicInstructionOutput, Plan};
 
 pub use install::install_args;
@@ -65,7 +66,7 @@ pub fn registries(data: &[u8]) {
         assert!(last.origin == Origin::Name && last.repository == image.repository);
         for mirror in mirrors {
             assert_eq!(mirror.origin, Origin::Mirror);
-            assert!(Reference::is_repository(&mirror.repository), "{:?}", mirror.repository);
+            assert!(is_repository(&mirror.repository), "{:?}", mirror.repository);
             assert!(mirror.url.path.starts_with('/') && !mirror.url.host.is_empty());
         }
         let _ = registries.config(&last.url.authority()).auth.and_then(|auth| auth.basic());
@@ -99,7 +100,7 @@ pub fn registry_answers(data: &[u8]) {
 pub fn tar_layer(data: &[u8]) {
     let host = guarded();
     let into = Path::new("/stage/in");
-    if let Ok(layer) = image::read_layer(data) {
+    if let Ok(layer) = read_layer(data) {
         let _ = image::unpack_layer(&host, layer, into, &mut Budget::of(1 << 20, 200));
     }
     assert_unharmed(&host);

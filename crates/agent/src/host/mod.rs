@@ -11,6 +11,7 @@ mod dial;
 #[cfg(unix)]
 mod left;
 mod lookup;
+#[cfg(any(test, feature = "memory-host"))]
 mod memory;
 mod process;
 mod put;
@@ -18,6 +19,7 @@ mod real;
 #[cfg_attr(unix, path = "sys/unix.rs")]
 #[cfg_attr(windows, path = "sys/windows.rs")]
 mod sys;
+#[cfg(any(test, feature = "memory-host"))]
 mod volume;
 mod watch;
 
@@ -33,6 +35,7 @@ use jiff::Timestamp;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 pub use alive::is_alive;
+#[cfg(any(test, feature = "memory-host"))]
 pub use memory::{MemoryHost, Program};
 pub use real::RealHost;
 pub use watch::Watcher;

@@ -52,6 +52,7 @@ impl RealHost {
     }
 
     /// A directory that stands for a machine's disk and need not survive a power cut of this host: nothing waits for it.
+    #[cfg(any(test, feature = "memory-host"))]
     pub(super) fn unsynced(root: &Path) -> Self {
         Self { durable: false, ..Self::at(root) }
     }

@@ -1,11 +1,9 @@
-//! Instruction images: their content becomes the folder in which an instruction runs.
+//! Instruction images: an instruction runs in a directory with the content of its image.
 //!
-//! They come from archives in the images directory (`docker save` or OCI layouts), so a node needs no network to install; else from
-//! registries, among which the management plane can be one.
+//! Images are read from archives in the images directory (`docker save` or OCI image layouts), so that a node can install without a
+//! network. Otherwise they are pulled from registries; the management plane can be one of them.
 
-mod compression;
 mod oci;
-mod reference;
 pub mod registry;
 mod tarball;
 mod unpack;
@@ -16,8 +14,7 @@ use std::{
     sync::Arc,
 };
 
-pub use compression::sniff as read_layer;
-pub use reference::Reference;
+use drover_image::{Compression, Reference, read_layer};
 pub use unpack::{Budget, layer as unpack_layer};
 
 use crate::{
@@ -126,7 +123,7 @@ impl Images {
             let mut budget = Budget::default();
             for blob in &layers {
                 let path = cache.path(&blob.digest);
-                let layer = inner.open(&path).and_then(compression::sniff);
+                let layer = inner.open(&path).and_then(read_layer);
                 let layer = layer.map_err(|source| Error::Tarball { path, source })?;
                 unpack::layer(&*inner, layer, &target, &mut budget)?;
             }
@@ -181,7 +178,7 @@ fn find(host: &dyn Host, directory: &Path, depth: usize) -> Vec<PathBuf> {
         }
         match host.stat(&path).map(|stat| stat.kind) {
             Ok(Kind::Directory) if depth > 0 => found.extend(find(host, &path, depth - 1)),
-            Ok(Kind::File | Kind::Symlink) if compression::of(&name).is_some() => found.push(path),
+            Ok(Kind::File | Kind::Symlink) if Compression::of_archive(&name).is_some() => found.push(path),
             _ => {}
         }
     }

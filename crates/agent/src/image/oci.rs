@@ -1,36 +1,22 @@
-//! The OCI image layout: an `index.json` that names images, and everything else as a blob under its digest.
+//! Finds one image in an OCI image layout: `index.json` names images, everything else is a blob under its digest.
 
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
-
-use super::{
-    Error, Reference,
-    registry::{
-        Digest,
-        manifest::{Document, Platform, foreign_platform, parse},
-    },
+use drover_image::{
+    Digest, Reference,
+    archive::{OCI_INDEX, blob_path},
+    manifest::{Document, Manifest, Platform, choose, foreign_platform, parse},
 };
 
-/// Where names stand, as containerd and everybody else writes them.
-const NAMES: [&str; 2] = ["io.containerd.image.name", "org.opencontainers.image.ref.name"];
-/// Indexes of indexes end somewhere.
+use super::Error;
+
+/// The maximum depth of indexes in indexes.
 const DEPTH: usize = 4;
 
-/// Reads a small blob of the layout; `None` if it is not in there.
+/// Reads a small blob of the layout; `None` if the layout does not contain it.
 pub(super) type Blobs<'a> = dyn FnMut(&Digest) -> Result<Option<Vec<u8>>, Error> + 'a;
 
-/// The blob's place in a layout.
-pub(super) fn place(digest: &Digest) -> PathBuf {
-    Path::new("blobs/sha256").join(digest.hex())
-}
-
-/// Which blob a place is for.
-pub(super) fn digest_of(place: &Path) -> Option<Digest> {
-    Digest::parse(&format!("sha256:{}", place.strip_prefix("blobs/sha256").ok()?.to_str()?))
-}
-
-/// The layers of the image in the layout at `path`, bottom first; `None` if it is not in there.
+/// Paths of the layers of the image in the layout at `path`, bottom first; `None` if the layout does not contain the image.
 pub(super) fn layers(
     path: &Path,
     index: &[u8],
@@ -42,50 +28,41 @@ pub(super) fn layers(
     for depth in 0..DEPTH {
         let bytes = match blob(&digest)? {
             Some(bytes) => bytes,
-            // A digest alone does not say that it is here.
+            // The layout was not looked up by name, so this is only a different image.
             None if depth == 0 && wanted.digest.is_some() => return Ok(None),
-            None => return Err(layout(format!("{digest} is named in it but missing"))),
+            None => return Err(layout(format!("blob {digest} is missing"))),
         };
         if Digest::of(&bytes) != digest {
-            return Err(layout(format!("{digest} in it has another digest")));
+            return Err(layout(format!("blob {digest} does not match its digest")));
         }
         match parse(&bytes, Platform::here()).map_err(layout)? {
             Document::Index(chosen) => digest = chosen.digest,
             Document::Image { config, layers } => {
                 let config = blob(&config.digest)?.unwrap_or_default();
                 if let Some(other) = foreign_platform(&config, Platform::here()) {
-                    return Err(layout(format!("the image is for {other}, not for {}", Platform::here())));
+                    return Err(layout(format!(
+                        "the image is for platform {other}, this host is {}",
+                        Platform::here()
+                    )));
                 }
-                return Ok(Some(layers.iter().map(|layer| place(&layer.digest)).collect()));
+                return Ok(Some(layers.iter().map(|layer| blob_path(&layer.digest)).collect()));
             }
         }
     }
-    Err(layout("indexes in it are nested too deeply".into()))
+    Err(layout(format!("indexes are nested more than {DEPTH} levels deep")))
 }
 
-/// The manifest or index of the image.
+/// The digest of the image's manifest or index.
 fn root(index: &[u8], wanted: &Reference) -> Result<Option<Digest>, String> {
     if let Some(digest) = &wanted.digest {
         return Ok(Digest::parse(digest));
     }
-    let mut index: Value = serde_json::from_slice(index).map_err(|error| format!("index.json: {error}"))?;
-    let Some(manifests) = index["manifests"].as_array_mut() else { return Ok(None) };
-    manifests.retain(|descriptor| is(descriptor, wanted));
-    if manifests.is_empty() {
-        return Ok(None);
+    let index: Manifest = serde_json::from_slice(index).map_err(|error| format!("{OCI_INDEX}: {error}"))?;
+    let mut manifests = index.manifests.unwrap_or_default();
+    manifests.retain(|descriptor| descriptor.references().any(|name| name == *wanted));
+    // There can be one descriptor per platform with the same name.
+    match manifests.is_empty() {
+        true => Ok(None),
+        false => choose(&manifests, Platform::here()).map(|chosen| Some(chosen.digest)),
     }
-    // The same name may stand there once for each platform.
-    match parse(index.to_string().as_bytes(), Platform::here())? {
-        Document::Index(chosen) => Ok(Some(chosen.digest)),
-        Document::Image { .. } => Ok(None),
-    }
-}
-
-fn is(descriptor: &Value, wanted: &Reference) -> bool {
-    NAMES
-        .iter()
-        .filter_map(|key| descriptor["annotations"][*key].as_str())
-        // A bare tag names nothing.
-        .filter(|name| name.contains(['/', ':']))
-        .any(|name| Reference::parse(name).as_ref() == Some(wanted))
 }

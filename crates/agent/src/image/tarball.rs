@@ -1,35 +1,27 @@
-//! Image archives: what `docker save` writes, a `manifest.json` that names layers, and the layers as tar files; or an
-//! [OCI layout](super::oci); or both in one, as newer versions of Docker have it.
+//! Finds an image in an archive and unpacks it. The archive may be compressed, so it is read from start to end.
 
 use std::{
     collections::BTreeMap,
     io::{self, Read},
-    path::{Component, Path, PathBuf},
+    path::{Path, PathBuf},
 };
 
-use serde::Deserialize;
+use drover_image::{
+    Compression, Digest, Reference,
+    archive::{self, DOCKER_MANIFEST, Entry, OCI_INDEX, SavedImage, blob_digest, blob_path},
+    manifest::DOCUMENT_LIMIT,
+    read_layer,
+};
 use sha2::Sha256;
 
-use super::{
-    Error, Reference, compression, oci,
-    registry::{Digest, manifest::DOCUMENT_LIMIT},
-    unpack,
-};
+use super::{Error, oci, unpack};
 use crate::host::Host;
 
-/// Blobs up to this size are kept at hand, up to so many bytes in all.
+/// Blobs up to this size are kept in memory, up to this total.
 const SMALL: u64 = 64 * 1024;
-const SMALL_IN_ALL: u64 = 1024 * 1024;
+const SMALL_TOTAL: u64 = 1024 * 1024;
 
-#[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct Image {
-    #[serde(default)]
-    repo_tags: Option<Vec<String>>,
-    layers: Vec<String>,
-}
-
-/// The layers of the image in the tarball, bottom first; `None` if it is not in there.
+/// Paths of the layers of the image in the archive, bottom first; `None` if the archive does not contain the image.
 pub(super) fn layers(
     host: &dyn Host,
     path: &Path,
@@ -41,44 +33,44 @@ pub(super) fn layers(
     let mut archive = open(host, path).map_err(failed)?;
     for entry in archive.entries().map_err(failed)? {
         let entry = entry.map_err(failed)?;
-        let Some(name) = clean(&entry.path().map_err(failed)?) else { continue };
-        if name == Path::new("manifest.json") {
+        let Some((name, Entry::File)) = archive::entry(&entry).map_err(failed)? else { continue };
+        if name == Path::new(DOCKER_MANIFEST) {
             docker = true;
             let found = saved(&read(entry).map_err(failed)?, wanted).map_err(layout)?;
             if found.is_some() {
                 return Ok(found);
             }
-        } else if name == Path::new("index.json") {
+        } else if name == Path::new(OCI_INDEX) {
             index = Some(read(entry).map_err(failed)?);
-        } else if oci::digest_of(&name).is_some() {
+        } else if blob_digest(&name).is_some() {
             small.offer(name, entry).map_err(failed)?;
         }
     }
     match index {
         Some(index) => oci::layers(path, &index, wanted, &mut |digest| {
-            small.get(host, path, &oci::place(digest)).map_err(failed)
+            small.get(host, path, &blob_path(digest)).map_err(failed)
         }),
         None if docker => Ok(None),
-        None => Err(layout(
-            "neither manifest.json nor index.json; not written by docker save, and no OCI layout".into(),
-        )),
+        None => Err(layout(format!(
+            "it contains neither {DOCKER_MANIFEST} (docker save) nor {OCI_INDEX} (OCI image layout)"
+        ))),
     }
 }
 
-/// The layers by a `manifest.json`. The error is a sentence about it.
+/// The layers of the image in a `manifest.json`. The error is a message about that document.
 fn saved(manifest: &[u8], wanted: &Reference) -> Result<Option<Vec<PathBuf>>, String> {
     if wanted.digest.is_some() {
-        // It does not carry the registry's digest, so nothing in it can be what was asked for.
+        // manifest.json does not contain the registry's digest, so it cannot identify the image.
         return Ok(None);
     }
-    let images: Vec<Image> =
-        serde_json::from_slice(manifest).map_err(|error| format!("manifest.json: {error}"))?;
-    let image = images.into_iter().find(|image| {
-        image.repo_tags.iter().flatten().any(|tag| Reference::parse(tag).as_ref() == Some(wanted))
-    });
+    let images: Vec<SavedImage> =
+        serde_json::from_slice(manifest).map_err(|error| format!("{DOCKER_MANIFEST}: {error}"))?;
+    let image = images.into_iter().find(|image| image.references().any(|name| name == *wanted));
     let Some(image) = image else { return Ok(None) };
-    let inside =
-        |layer: &String| clean(Path::new(layer)).ok_or_else(|| format!("layer {layer} leaves the tarball"));
+    let inside = |layer: &String| {
+        archive::relative_path(Path::new(layer))
+            .ok_or_else(|| format!("layer {layer} is outside of the archive"))
+    };
     image.layers.iter().map(inside).collect::<Result<_, _>>().map(Some)
 }
 
@@ -88,7 +80,7 @@ fn read(entry: impl Read) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Small blobs that passed by: documents are among them, and a compressed file cannot be rewound.
+/// Small blobs that were read on the way. Documents are among them, and a compressed archive cannot be rewound.
 #[derive(Default)]
 struct Small {
     blobs: BTreeMap<PathBuf, Vec<u8>>,
@@ -98,7 +90,7 @@ struct Small {
 impl Small {
     fn offer(&mut self, name: PathBuf, entry: tar::Entry<'_, impl Read>) -> io::Result<()> {
         let size = entry.size();
-        if size <= SMALL && self.bytes + size <= SMALL_IN_ALL && entry.header().entry_type().is_file() {
+        if size <= SMALL && self.bytes + size <= SMALL_TOTAL {
             self.bytes += size;
             self.blobs.insert(name, read(entry)?);
         }
@@ -106,52 +98,59 @@ impl Small {
     }
 
     fn get(&self, host: &dyn Host, path: &Path, wanted: &Path) -> io::Result<Option<Vec<u8>>> {
-        if let Some(bytes) = self.blobs.get(wanted) {
-            return Ok(Some(bytes.clone()));
+        match self.blobs.get(wanted) {
+            Some(bytes) => Ok(Some(bytes.clone())),
+            None => find(host, path, wanted, |entry| read(entry)),
         }
-        for entry in open(host, path)?.entries()? {
-            let entry = entry?;
-            if entry.header().entry_type().is_file() && clean(&entry.path()?).as_deref() == Some(wanted) {
-                return read(entry).map(Some);
-            }
-        }
-        Ok(None)
     }
+}
+
+/// Reads the archive from its start until the wanted file.
+fn find<T>(
+    host: &dyn Host,
+    path: &Path,
+    wanted: &Path,
+    then: impl Fn(&mut tar::Entry<'_, Box<dyn Read>>) -> io::Result<T>,
+) -> io::Result<Option<T>> {
+    for entry in open(host, path)?.entries()? {
+        let mut entry = entry?;
+        if matches!(archive::entry(&entry)?, Some((name, Entry::File)) if name == wanted) {
+            return then(&mut entry).map(Some);
+        }
+    }
+    Ok(None)
 }
 
 /// Unpacks the layers in their order.
 pub(super) fn unpack(host: &dyn Host, path: &Path, layers: &[PathBuf], into: &Path) -> Result<(), Error> {
     let failed = |source| Error::Tarball { path: path.to_owned(), source };
-    // Older versions write a layer that occurs twice as a symlink to its first occurrence.
+    let layout = |message: String| Error::Layout { path: path.to_owned(), message };
     let mut links: BTreeMap<PathBuf, PathBuf> = BTreeMap::new();
     let mut done = 0;
     let mut budget = unpack::Budget::default();
     while let Some(mut layer) = layers.get(done) {
-        // From the beginning for each layer that does not follow its predecessor: a compressed file cannot be rewound.
+        // Start again for each layer that does not follow its predecessor: a compressed archive cannot be rewound.
         let before = done;
         let mut archive = open(host, path).map_err(failed)?;
         for entry in archive.entries().map_err(failed)? {
             let entry = entry.map_err(failed)?;
-            let Some(name) = clean(&entry.path().map_err(failed)?) else { continue };
-            if let Some(target) = entry.link_name().map_err(failed)?
-                && entry.header().entry_type().is_symlink()
-            {
-                let target = name.parent().unwrap_or(Path::new("")).join(target);
-                if let Some(target) = clean_up(&target) {
-                    // The first one counts: a link that changes on the way would be followed for ever.
+            let name = match archive::entry(&entry).map_err(failed)? {
+                Some((name, Entry::File)) => name,
+                Some((name, Entry::Link(target))) => {
+                    // Only the first one is used, so that a link that changes cannot cause an endless loop.
                     links.entry(name).or_insert(target);
+                    continue;
                 }
-                continue;
-            }
-            if name != *links.get(layer).unwrap_or(layer) || !entry.header().entry_type().is_file() {
+                None => continue,
+            };
+            if name != *links.get(layer).unwrap_or(layer) {
                 continue;
             }
             let mut entry = Hashed { inner: entry, hasher: Sha256::default() };
-            unpack::layer(host, compression::sniff(&mut entry).map_err(failed)?, into, &mut budget)?;
+            unpack::layer(host, read_layer(&mut entry).map_err(failed)?, into, &mut budget)?;
             io::copy(&mut entry, &mut io::sink()).map_err(failed)?;
-            if oci::digest_of(&name).is_some_and(|digest| digest != Digest::finish(entry.hasher)) {
-                let message = format!("layer {} has another digest than its name says", name.display());
-                return Err(Error::Layout { path: path.to_owned(), message });
+            if blob_digest(&name).is_some_and(|digest| digest != Digest::finish(entry.hasher)) {
+                return Err(layout(format!("layer {} does not match its digest", name.display())));
             }
             done += 1;
             match layers.get(done) {
@@ -159,19 +158,21 @@ pub(super) fn unpack(host: &dyn Host, path: &Path, layers: &[PathBuf], into: &Pa
                 None => break,
             }
         }
-        if done == before && !links.contains_key(layer) {
-            let message = format!("layer {} is named in it but missing", layer.display());
-            return Err(Error::Layout { path: path.to_owned(), message });
+        if done > before {
+            continue;
         }
-        if done == before && !seen(host, path, &links[layer]).map_err(failed)? {
-            let message = format!("layer {} is a link to nothing", layer.display());
-            return Err(Error::Layout { path: path.to_owned(), message });
+        let Some(target) = links.get(layer) else {
+            return Err(layout(format!("layer {} is missing", layer.display())));
+        };
+        if find(host, path, target, |_| Ok(())).map_err(failed)?.is_none() {
+            let (layer, target) = (layer.display(), target.display());
+            return Err(layout(format!("layer {layer} is a link to {target}, which is missing")));
         }
     }
     Ok(())
 }
 
-/// Hashes what is read.
+/// Hashes everything that is read.
 struct Hashed<R> {
     inner: R,
     hasher: Sha256,
@@ -185,44 +186,8 @@ impl<R: Read> Read for Hashed<R> {
     }
 }
 
-fn seen(host: &dyn Host, path: &Path, wanted: &Path) -> io::Result<bool> {
-    for entry in open(host, path)?.entries()? {
-        let entry = entry?;
-        if entry.header().entry_type().is_file() && clean(&entry.path()?).as_deref() == Some(wanted) {
-            return Ok(true);
-        }
-    }
-    Ok(false)
-}
-
 fn open(host: &dyn Host, path: &Path) -> io::Result<tar::Archive<Box<dyn Read>>> {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    let kind = compression::of(name).unwrap_or(compression::Compression::None);
-    Ok(tar::Archive::new(compression::reader(kind, host.open(path)?)?))
-}
-
-/// The path below the archive's root; `None` if it leads out.
-pub(super) fn clean(path: &Path) -> Option<PathBuf> {
-    let mut out = PathBuf::new();
-    for part in path.components() {
-        match part {
-            Component::Normal(name) => out.push(name),
-            Component::CurDir | Component::RootDir => {}
-            Component::ParentDir | Component::Prefix(_) => return None,
-        }
-    }
-    Some(out)
-}
-
-fn clean_up(path: &Path) -> Option<PathBuf> {
-    let mut out = PathBuf::new();
-    for part in path.components() {
-        match part {
-            Component::Normal(name) => out.push(name),
-            Component::ParentDir if out.pop() => {}
-            Component::CurDir => {}
-            _ => return None,
-        }
-    }
-    Some(out)
+    let compression = Compression::of_archive(name).unwrap_or(Compression::None);
+    Ok(tar::Archive::new(compression.reader(host.open(path)?)?))
 }

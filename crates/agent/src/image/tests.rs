@@ -2,10 +2,9 @@ use std::io::Write as _;
 
 use serde_json::{Value, json};
 
-use super::{
-    registry::{Digest, manifest::Platform},
-    *,
-};
+use drover_image::{Digest, manifest::Platform};
+
+use super::*;
 use crate::host::RealHost;
 
 #[derive(Clone, Copy)]

@@ -7,7 +7,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{Error, tarball::clean};
+use drover_image::archive::relative_path;
+
+use super::Error;
 use crate::host::{Attr, Host, Kind};
 
 const WHITEOUT: &str = ".wh.";
@@ -129,7 +131,7 @@ fn put(
     let broken = |source| Error::Unpack { path: into.to_owned(), source };
     let root = crate::platform::CURRENT.image_root();
     let raw = entry.path().map_err(broken)?.into_owned();
-    let mut relative = clean(&raw).ok_or_else(|| Error::Escape(raw.clone()))?;
+    let mut relative = relative_path(&raw).ok_or_else(|| Error::Escape(raw.clone()))?;
     if let Some(root) = root {
         let Ok(inside) = relative.strip_prefix(root) else { return Ok(()) };
         relative = inside.to_owned();
@@ -171,7 +173,7 @@ fn put(
         host.symlink(&target, &path).map_err(failed)?;
     } else if kind.is_hard_link() {
         let target = link(entry).map_err(failed)?;
-        let mut target = clean(&target).ok_or_else(|| Error::Escape(target.clone()))?;
+        let mut target = relative_path(&target).ok_or_else(|| Error::Escape(target.clone()))?;
         if let Some(inside) = root.and_then(|root| target.strip_prefix(root).ok()) {
             target = inside.to_owned();
         }

@@ -1,10 +1,10 @@
-//! The four requests the agent's role allows: list, watch, get and update of one secret.
+//! The four requests that the agent's role allows: list, watch, get and update one secret.
 
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use http::{Method, Request, StatusCode, header};
-use http_body_util::{BodyExt as _, Full};
+use http::Method;
+use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use serde::Deserialize;
 use serde_json::Value;
@@ -13,13 +13,10 @@ use super::secret::{NotASecret, Secret};
 use crate::{
     config::Connection,
     host::Host,
-    http::{self as client, Client, Url, UrlError, tls},
-    kubeconfig::{self, Access},
+    http as client,
+    kube_api::{self, KubeApi, LIMIT},
+    kubeconfig,
 };
-
-/// A secret is at most 1 MiB; base64, managedFields and a copy of the plan make it more on the wire.
-const LIMIT: usize = 8 * 1024 * 1024;
-const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Why a request failed.
 #[derive(Debug, thiserror::Error)]
@@ -27,121 +24,110 @@ pub enum Error {
     /// The kubeconfig cannot be used.
     #[error("{0}")]
     Kubeconfig(#[from] kubeconfig::Error),
-    /// Its server's address cannot be used.
-    #[error("{0}")]
-    Url(#[from] UrlError),
-    /// Its certificates cannot be used.
-    #[error("kubeconfig: {0}")]
-    Tls(#[from] tls::Error),
     /// Strict verification needs an authority to verify against.
     #[error("CATTLE_AGENT_STRICT_VERIFY is set, but the kubeconfig has no certificate-authority-data")]
     StrictWithoutCa,
-    /// No answer.
+    /// The request failed.
     #[error("{0}")]
-    Client(#[from] client::Error),
-    /// An answer that says no.
-    #[error("the API server answers {code}: {message}")]
-    Status {
-        /// HTTP status.
-        code: u16,
-        /// What it says.
-        message: String,
-    },
-    /// The watch must start over with a list.
-    #[error("the watch is too old to be continued")]
+    Request(#[from] kube_api::Error),
+    /// The watch must be restarted with a list.
+    #[error("the watch expired")]
     Expired,
-    /// An answer of another kind.
+    /// An object that is not a secret.
     #[error("{0}")]
     Secret(#[from] NotASecret),
-    /// Something else than a list. Taken for an empty one, it would say that the secret was deleted.
-    #[error("the API server's answer is not a list of secrets")]
+    /// An object that is not a list. Treated as an empty list, it would mean that the secret was deleted.
+    #[error("invalid response from the API server: it is not a list of secrets")]
     NotAList,
-    /// An answer that is not JSON.
-    #[error("the API server's answer is not JSON")]
-    Json,
+}
+
+impl From<client::Error> for Error {
+    fn from(error: client::Error) -> Self {
+        Self::Request(error.into())
+    }
 }
 
 impl Error {
-    /// The secret is not there.
+    fn code(&self) -> Option<u16> {
+        match self {
+            Self::Request(error) => error.code(),
+            _ => None,
+        }
+    }
+
+    /// The secret does not exist.
     pub fn is_not_found(&self) -> bool {
-        matches!(self, Self::Status { code: 404, .. })
+        self.code() == Some(404)
     }
 
-    /// Someone else wrote in between.
+    /// The secret was changed since it was read.
     pub fn is_conflict(&self) -> bool {
-        matches!(self, Self::Status { code: 409, .. })
+        self.code() == Some(409)
     }
 
-    /// The credential is not good, or no longer.
+    /// The credential is not valid, or no longer.
     pub fn is_unauthorized(&self) -> bool {
-        matches!(self, Self::Status { code: 401, .. })
+        self.code() == Some(401)
     }
 
-    /// The configuration is wrong; waiting does not help.
+    /// The configuration is wrong, so a retry cannot succeed.
     pub fn is_fatal(&self) -> bool {
-        matches!(self, Self::Kubeconfig(_) | Self::Url(_) | Self::Tls(_) | Self::StrictWithoutCa)
+        match self {
+            Self::Kubeconfig(_) | Self::StrictWithoutCa => true,
+            Self::Request(error) => error.is_kubeconfig(),
+            _ => false,
+        }
     }
 }
 
 /// Access to the one secret.
 pub struct Api {
-    client: Client,
-    authorization: Option<String>,
+    api: KubeApi,
     namespace: String,
     name: String,
 }
 
-/// What a watch tells.
+/// An event of a watch.
 pub enum Event {
-    /// The secret, new or changed.
+    /// The secret was created or changed.
     Changed(Secret),
-    /// The secret with this uid is gone. There may be another of its name by now.
+    /// The secret with this uid was deleted. A new one with the same name may exist.
     Deleted(String),
 }
 
 impl Api {
-    /// Prepares, without connecting. `system_roots` ignores the kubeconfig's authority.
+    /// Creates a client without connecting. `system_roots` ignores the kubeconfig's authority.
     pub fn new(
         host: Arc<dyn Host>,
         connection: &Connection,
         strict: bool,
         system_roots: bool,
     ) -> Result<Self, Error> {
-        let access: Access = kubeconfig::parse(&connection.kube_config)?;
+        let access = kubeconfig::parse(&connection.kube_config)?;
         if strict && access.ca.is_none() {
             return Err(Error::StrictWithoutCa);
         }
-        let url = Url::parse(&access.server)?;
-        let tls = if url.https {
-            let trust = access.trust(strict, system_roots);
-            let client = access.client_cert.as_ref().map(|(chain, key)| (&chain[..], &key[..]));
-            Some(tls::client_config(trust, client)?)
-        } else {
-            None
-        };
         Ok(Self {
-            client: Client::new(host, url, access.tls_server_name.as_deref(), tls)?,
-            authorization: access.token.map(|token| format!("Bearer {token}")),
+            api: KubeApi::new(host, &access, strict, system_roots)?,
             namespace: connection.namespace.clone(),
             name: connection.secret_name.clone(),
         })
     }
 
-    /// Where it leads, for people.
+    /// The server's host and port, for messages.
     pub fn server(&self) -> String {
-        self.client.url().authority()
+        self.api.authority()
     }
 
-    /// Whether anybody answers; no permission is needed.
+    /// Checks that the server responds; no permission is needed.
     pub async fn version(&self) -> Result<(), Error> {
-        let answer = self.client.send(self.request(Method::GET, "/version", Bytes::new())?).await?;
-        self.value(answer).await.map(drop)
+        self.api.get::<Value>("/version").await?;
+        Ok(())
     }
 
     /// The secret and the revision to watch from.
     pub async fn list(&self) -> Result<(Option<Secret>, String), Error> {
-        let answer = self.client.send(self.request(Method::GET, &self.selector(), Bytes::new())?).await?;
-        let mut list = self.value(answer).await?;
+        let mut list: Value = self.api.get(&self.selector()).await?;
         if list["kind"] != "SecretList" {
             return Err(Error::NotAList);
         }
@@ -151,7 +137,7 @@ impl Api {
             Some(items) => {
                 let mut item = items.swap_remove(0);
                 if let Some(item) = item.as_object_mut() {
-                    // Items of a list leave them out, an update needs them.
+                    // Items of a list do not have these fields, but an update needs them.
                     item.entry("apiVersion").or_insert_with(|| "v1".into());
                     item.entry("kind").or_insert_with(|| "Secret".into());
                 }
@@ -163,15 +149,13 @@ impl Api {
 
     /// The secret as it is now.
     pub async fn get(&self) -> Result<Secret, Error> {
-        let answer = self.client.send(self.request(Method::GET, &self.object(), Bytes::new())?).await?;
-        Ok(Secret::from_value(self.value(answer).await?)?)
+        Ok(Secret::from_value(self.api.get(&self.object()).await?)?)
     }
 
-    /// Replaces the secret, provided that it is still the version that was read.
+    /// Replaces the secret if it has not changed since it was read.
     pub async fn put(&self, secret: &Secret) -> Result<Secret, Error> {
         let body = Bytes::from(secret.to_json());
-        let answer = self.client.send(self.request(Method::PUT, &self.object(), body)?).await?;
-        Ok(Secret::from_value(self.value(answer).await?)?)
+        Ok(Secret::from_value(self.api.send(Method::PUT, &self.object(), body).await?)?)
     }
 
     /// Watches from a revision. The server ends the watch after `seconds`.
@@ -180,36 +164,18 @@ impl Api {
             "{}&watch=true&allowWatchBookmarks=true&resourceVersion={revision}&timeoutSeconds={seconds}",
             self.selector()
         );
-        let answer = self.client.send_alone(self.request(Method::GET, &path, Bytes::new())?).await?;
-        if answer.status() == StatusCode::GONE {
-            return Err(Error::Expired);
-        }
-        if !answer.status().is_success() {
-            self.value(answer).await?;
-            return Err(Error::Json);
-        }
-        // The server ends it in time; if it does not, the connection is dead.
+        let body = match self.api.watch(&path).await {
+            Err(error) if error.code() == Some(410) => return Err(Error::Expired),
+            other => other?,
+        };
+        // If the server does not end the watch in time, the connection is dead.
         let silence = Duration::from_secs(seconds + 30);
-        Ok(Watch {
-            body: answer.into_body(),
-            buffer: Vec::new(),
-            scanned: 0,
-            silence,
-            revision: revision.to_owned(),
-        })
+        Ok(Watch { body, buffer: Vec::new(), scanned: 0, silence, revision: revision.to_owned() })
     }
 
-    /// A file that the server offers to everybody, below its own address. The credential is not for that.
+    /// A file that the server offers to everyone, downloaded without the credential.
     pub async fn asset(&self, name: &str) -> Result<http::Response<Incoming>, Error> {
-        let mut request = self.request(Method::GET, &format!("/assets/{name}"), Bytes::new())?;
-        request.headers_mut().remove(header::AUTHORIZATION);
-        request.headers_mut().remove(header::ACCEPT);
-        let answer = self.client.send_alone(request).await?;
-        if !answer.status().is_success() {
-            self.value(answer).await?;
-            return Err(Error::Json);
-        }
-        Ok(answer)
+        Ok(self.api.download(&format!("/assets/{name}")).await?)
     }
 
     fn object(&self) -> String {
@@ -218,39 +184,6 @@ impl Api {
 
     fn selector(&self) -> String {
         format!("/api/v1/namespaces/{}/secrets?fieldSelector=metadata.name%3D{}", self.namespace, self.name)
-    }
-
-    fn request(&self, method: Method, path: &str, body: Bytes) -> Result<Request<Full<Bytes>>, Error> {
-        let prefix = self.client.url().path.trim_end_matches('/');
-        let mut request = Request::builder()
-            .method(method)
-            .uri(format!("{prefix}{path}"))
-            .header(header::ACCEPT, "application/json")
-            .header(header::USER_AGENT, concat!("drover-agent/", env!("CARGO_PKG_VERSION")));
-        if !body.is_empty() {
-            request = request.header(header::CONTENT_TYPE, "application/json");
-        }
-        if let Some(authorization) = &self.authorization {
-            request = request.header(header::AUTHORIZATION, authorization);
-        }
-        Ok(request.body(Full::new(body)).map_err(client::Error::from)?)
-    }
-
-    async fn value(&self, answer: http::Response<Incoming>) -> Result<Value, Error> {
-        #[derive(Deserialize)]
-        struct Status {
-            message: String,
-        }
-        let code = answer.status();
-        let body = client::read_body(answer.into_body(), LIMIT, BODY_TIMEOUT).await?;
-        if code.is_success() {
-            return serde_json::from_slice(&body).map_err(|_| Error::Json);
-        }
-        let message = serde_json::from_slice::<Status>(&body).map_or_else(
-            |_| code.canonical_reason().unwrap_or("no reason given").to_owned(),
-            |status| status.message,
-        );
-        Err(Error::Status { code: code.as_u16(), message })
     }
 }
 
@@ -264,12 +197,12 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// From where to go on.
+    /// The revision to continue from.
     pub fn revision(&self) -> &str {
         &self.revision
     }
 
-    /// The next event; `None` when the server ended the watch in good order.
+    /// The next event; `None` when the server ended the watch normally.
     pub async fn next(&mut self) -> Result<Option<Event>, Error> {
         loop {
             while let Some(line) = self.line() {
@@ -302,7 +235,7 @@ impl Watch {
         };
         let rest = self.buffer.split_off(self.scanned + at + 1);
         self.scanned = 0;
-        // The rest is a fresh, small allocation; the line takes the large one with it.
+        // The rest is a new, small allocation; the line keeps the large one.
         Some(std::mem::replace(&mut self.buffer, rest))
     }
 
@@ -315,7 +248,7 @@ impl Watch {
         if line.trim_ascii().is_empty() {
             return Ok(None);
         }
-        let Raw { r#type, object } = serde_json::from_slice(line).map_err(|_| Error::Json)?;
+        let Raw { r#type, object } = serde_json::from_slice(line).map_err(|_| kube_api::Error::Json)?;
         match r#type.as_str() {
             "ADDED" | "MODIFIED" => {
                 let secret = Secret::from_value(object)?;
@@ -335,10 +268,11 @@ impl Watch {
             }
             _ => match object["code"].as_u64() {
                 Some(410) => Err(Error::Expired),
-                code => Err(Error::Status {
+                code => Err(kube_api::Error::Status {
                     code: code.and_then(|code| u16::try_from(code).ok()).unwrap_or(500),
                     message: object["message"].as_str().unwrap_or("watch error").to_owned(),
-                }),
+                }
+                .into()),
             },
         }
     }

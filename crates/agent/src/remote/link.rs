@@ -184,7 +184,7 @@ impl Link {
         let api = Api::new(self.host.clone(), connection, self.strict, false)?;
         match api.version().await {
             Ok(()) => Ok(api),
-            Err(Error::Client(error)) if error.is_unknown_issuer() && !self.strict => {
+            Err(Error::Request(error)) if error.is_unknown_issuer() && !self.strict => {
                 let fallback = Api::new(self.host.clone(), connection, self.strict, true)?;
                 match fallback.version().await {
                     Ok(()) => {
@@ -194,7 +194,7 @@ impl Link {
                         );
                         Ok(fallback)
                     }
-                    Err(_) => Err(Error::Client(error).into()),
+                    Err(_) => Err(Error::from(error).into()),
                 }
             }
             Err(error) => Err(error.into()),

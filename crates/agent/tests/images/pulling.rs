@@ -97,7 +97,8 @@ async fn an_index_leads_to_this_platform_and_compressed_layers_are_understood() 
     let other = images::index(&[(&there.manifest, "linux", "s390x")]);
     fake.put("/v2/a/b/manifests/2", "application/vnd.oci.image.index.v1+json", &other);
     let error = node.stage(&format!("{}/a/b:2", fake.address)).await.unwrap_err();
-    let expected = format!("there is no image for linux/{}; there are: linux/s390x", images::architecture());
+    let expected =
+        format!("no image for platform linux/{}; available platforms: linux/s390x", images::architecture());
     assert!(error.contains(&expected), "{error}");
 }
 

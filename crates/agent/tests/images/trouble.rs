@@ -149,7 +149,7 @@ async fn nothing_with_another_digest_is_believed() {
 #[tokio::test]
 async fn manifests_that_make_no_sense_are_told() {
     for (bytes, expected) in [
-        (b"<html>".to_vec(), "the manifest is not understood"),
+        (b"<html>".to_vec(), "invalid manifest"),
         (br#"{"schemaVersion":1}"#.to_vec(), "schema version 1"),
         (vec![b' '; 5 << 20], "larger than 4194304 bytes"),
     ] {

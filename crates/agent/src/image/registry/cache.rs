@@ -9,9 +9,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use drover_image::{Digest, manifest::Blob};
 use sha2::{Digest as _, Sha256};
 
-use super::{Digest, manifest::Blob};
 use crate::host::{Attr, Host};
 
 /// How much may be kept. Installers have some hundred megabytes; this holds a few versions.

@@ -4,8 +4,10 @@ use std::path::Path;
 
 use serde::Deserialize;
 
+use drover_image::is_docker_hub;
+
 use super::registries::Auth;
-use crate::{host::Host, image::reference::DOCKER_HUB};
+use crate::host::Host;
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
@@ -32,11 +34,11 @@ pub(super) fn of_docker(host: &dyn Host, registry: &str) -> Option<Auth> {
 
 fn find(text: &[u8], registry: &str) -> Option<Auth> {
     let file: File = serde_json::from_slice(text).ok()?;
-    let hub = matches!(registry, DOCKER_HUB | "registry-1.docker.io");
+    let hub = is_docker_hub(registry);
     let entry = file.auths.iter().find_map(|(name, entry)| {
         let bare = name.trim_start_matches("https://").trim_start_matches("http://");
         let bare = bare.split('/').next().unwrap_or_default();
-        (bare == registry || hub && matches!(bare, "docker.io" | DOCKER_HUB)).then_some(entry)
+        (bare == registry || hub && is_docker_hub(bare)).then_some(entry)
     })?;
     let mut auth = if entry.auth.is_empty() {
         Auth { username: entry.username.clone(), password: entry.password.clone(), ..Auth::default() }

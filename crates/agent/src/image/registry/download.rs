@@ -7,10 +7,13 @@ use http::{HeaderMap, HeaderValue, StatusCode, header};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 
-use super::{
+use drover_image::{
     Digest,
-    cache::{Cache, Finished, Writing},
     manifest::{ACCEPT, Blob, DOCUMENT_LIMIT},
+};
+
+use super::{
+    cache::{Cache, Finished, Writing},
     session::{Failure, Session},
 };
 use crate::{

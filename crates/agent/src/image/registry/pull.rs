@@ -5,11 +5,15 @@ use std::{
     sync::Arc,
 };
 
+use drover_image::{
+    Digest, Reference,
+    manifest::{self, Blob, Document, Platform},
+};
+
 use super::{
-    Digest, Endpoint, Origin,
+    Endpoint, Origin,
     cache::Cache,
     download,
-    manifest::{self, Blob, Document, Platform},
     registries::{Registries, Tls},
     session::{Failure, Fixed, Session},
 };
@@ -17,7 +21,6 @@ use crate::{
     config::{Config, Connection},
     host::{Host, offload},
     http::{Url, tls},
-    image::Reference,
     kubeconfig::{self, Access},
 };
 

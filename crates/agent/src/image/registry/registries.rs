@@ -7,7 +7,7 @@ use regex_lite::Regex;
 use serde_json::{Map, Value};
 
 use super::{Endpoint, Origin};
-use crate::image::{Reference, reference::DOCKER_HUB};
+use drover_image::{DOCKER_HUB, Reference, is_docker_hub, is_repository};
 
 /// What the file says.
 #[derive(Default)]
@@ -175,7 +175,7 @@ impl Registries {
         if !has_port(host) {
             keys.extend([format!("{}:443", keys[0]), format!("{}:80", keys[0])]);
         }
-        if matches!(host, DOCKER_HUB | "registry-1.docker.io") {
+        if is_docker_hub(host) {
             keys.push("docker.io".into());
         }
         keys.push("*".into());
@@ -191,7 +191,7 @@ impl Mirror {
             self.rewrites.iter().map(|(pattern, with)| pattern.replace_all(repository, with.as_str()));
         candidates
             .into_iter()
-            .find(|new| new != repository && Reference::is_repository(new))
+            .find(|new| new != repository && is_repository(new))
             .map_or_else(|| repository.to_owned(), |new| new.into_owned())
     }
 }
