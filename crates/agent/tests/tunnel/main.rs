@@ -123,7 +123,7 @@ async fn the_manager_reaches_the_api_through_the_tunnel() {
     node.become_server();
     node.shows("waits for a Secret cattle-system/cattle-credentials-*").await;
     node.cluster.put_credentials("cattle-credentials-1", OLD, &node.manager.url(), "registration-1");
-    node.shows("waits for ServiceAccount cattle-system/cattle").await;
+    node.shows("waiting for ServiceAccount cattle-system/cattle").await;
     node.cluster.make_account();
     node.connected().await;
     node.shows(&format!("connected to {}", node.manager.address)).await;
