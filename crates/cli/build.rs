@@ -1,5 +1,5 @@
-//! Builds the node agent, static and for an explicit target, into a folder of its own, so that `drover` carries it and
-//! one cargo command suffices.
+//! Builds the node agent, static and for an explicit target, in its own folder, so that one cargo command builds a
+//! `drover` that contains it.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ fn main() {
 
 fn build_agent(root: &Path, out: &Path) -> Result<PathBuf, String> {
     let target = env::var("TARGET").map_err(|e| e.to_string())?;
-    // A debug build of drover gets a debug agent: quicker to build, larger to carry.
+    // A debug build of drover contains a debug agent, which is quicker to build but larger.
     let release = env::var("PROFILE").is_ok_and(|profile| profile == "release");
     let profile = if release { "agent" } else { "dev" };
     let folder = out.join("agent");
@@ -37,7 +37,7 @@ fn build_agent(root: &Path, out: &Path) -> Result<PathBuf, String> {
         .args(["--profile", profile, "--target", &target, "--target-dir"])
         .arg(&folder)
         .current_dir(root)
-        // `+crt-static` must reach the target's code only; with an explicit --target, RUSTFLAGS does just that.
+        // `+crt-static` must apply only to the target's code. With an explicit --target, RUSTFLAGS does that.
         .env("RUSTFLAGS", "-C target-feature=+crt-static")
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
         .env_remove("CARGO_TARGET_DIR")

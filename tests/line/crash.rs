@@ -1,5 +1,6 @@
-//! Whatever is killed comes back, and the cluster becomes the same: the management plane at some of its writes, the
-//! machines between some of theirs. A sample by default, other writes in every run; far more with `DROVER_CRASH_EVERY=1`.
+//! Crash tests: the management plane is killed at some of its writes, and machines lose power between some of theirs;
+//! the cluster converges to the same state. A sample by default, with other writes in every run; far more with
+//! `DROVER_CRASH_EVERY=1`.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -27,7 +28,7 @@ async fn whole(site: &Site, told: &str) {
     assert!(site.datacenter.names().is_empty(), "machines left after {told}");
 }
 
-/// Every management plane of this cluster's life meets its fault after some writes; a killed one gets a successor.
+/// Every management plane in this cluster's life has a fault after some writes; a killed one is replaced.
 async fn life_under(gap: u64, first: u64) {
     let told = format!("faults at write {first}, then after every {gap} writes");
     let mut plan = Plan::new(FAULTS[0], first);
@@ -41,7 +42,7 @@ async fn life_under(gap: u64, first: u64) {
                 continue;
             }
             let round = struck.fetch_add(1, Ordering::SeqCst) + 1;
-            // Also after a call that was only lost: each manager meets one fault, and then the next one is due.
+            // Also after a call that was only lost: each manager has one fault, and then the next one is due.
             manager.kill().await;
             plan = Plan::new(FAULTS[round as usize % FAULTS.len()], gap);
             manager = site.manager(Some(plan.clone())).await;
@@ -59,7 +60,7 @@ async fn life_under(gap: u64, first: u64) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_management_plane_killed_at_any_write_makes_and_removes_the_same_cluster() {
-    // To take up a cluster that comes back costs a manager some eighty writes; one that dies sooner gets nowhere.
+    // A new manager needs some eighty writes to take over the cluster; one that dies sooner makes no progress.
     const GAP: u64 = 200;
     let seed = u64::from(std::process::id());
     let lives = if every() { 25 } else { 1 };
@@ -73,7 +74,7 @@ async fn a_machine_that_loses_power_between_any_two_writes_carries_on() {
     let rounds = if every() { 20 } else { 1 };
     for round in 0..rounds {
         let (site, manager) = Site::start(None).await;
-        // An install takes some forty writes; the last cuts fall into the removal or are never reached.
+        // An install has some forty writes; the last power cuts happen during the deletion, or not at all.
         let seed = u64::from(std::process::id()) + round;
         let cuts: Vec<u64> = (0..6).map(|n| 1 + (seed * 7 + n * 11) % 40).collect();
         let told = format!("power cuts after {cuts:?} writes");

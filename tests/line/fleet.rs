@@ -1,4 +1,4 @@
-//! A fleet as `drover sim fleet` runs it, with changes and faults by seed.
+//! A fleet as in `drover sim fleet`, with seeded changes and faults.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::site::{IMAGE_PREFIX, Site, VERSIONS};
 
 const CLUSTERS: usize = 20;
 const SEED: u64 = 20;
-/// Every so many writes of the management plane, the answer to one is lost.
+/// After this many writes of the management plane, one response is lost.
 const GAP: u64 = 150;
 const LIMIT: Duration = Duration::from_secs(900);
 
@@ -47,7 +47,7 @@ async fn a_fleet_of_20_clusters_with_churn_and_faults_converges_and_is_deleted()
     converge(&client, "created").await;
     assert_eq!(fleet.datacenter.names().len(), 2 * CLUSTERS);
 
-    // Changes and power cuts, then the management plane is killed, then again.
+    // Changes and power cuts, then a kill of the management plane, then both again.
     let churn = |seed: u64| Churn {
         seed,
         pause: Duration::from_millis(100),
@@ -63,7 +63,7 @@ async fn a_fleet_of_20_clusters_with_churn_and_faults_converges_and_is_deleted()
     assert!(all(&first) > 0 && all(&second) > 0, "{first:?} {second:?}");
     converge(&client, "changed").await;
 
-    // Another process switches the same machines on.
+    // Another process powers the same machines on.
     let machines = fleet.datacenter.names();
     fleet.stop().await;
     let fleet = Fleet::start(client.clone(), options()).await.unwrap();

@@ -1,5 +1,5 @@
-//! Garbage in the plan secret of a machine with a real agent: every key is as it was soon after, by the agent or by
-//! Drover, and nothing is installed again.
+//! Garbage in the plan secret of a machine with a real agent: the agent or Drover restores every key, and nothing is
+//! installed again.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What people do beside the Cluster: a Machine deleted by hand, a server of their own brought in.
+//! Actions of users besides the Cluster: deleting a Machine, and adding a custom machine.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use kube::ResourceExt;
 use crate::life::sized;
 use crate::site::Site;
 
-/// The command that makes a person's own server a worker, as the registration token shows it.
+/// The command of the registration token that adds a custom machine as a worker.
 pub(crate) async fn registration_command(site: &Site) -> String {
     let objects = &site.objects;
     let twin = demo::cluster(objects).await["status"]["clusterName"].as_str().unwrap().to_owned();
@@ -58,7 +58,7 @@ async fn provisioning_check_20_a_deleted_machine_is_replaced_and_a_brought_one_j
     assert!(labels["rke.cattle.io/etcd-role"].is_null(), "{labels}");
     demo::ready(objects, "joined").await;
 
-    // The person's server is theirs; everything else goes.
+    // The custom machine remains; everything else is deleted.
     demo::remove(objects, "removal").await;
     assert_eq!(site.datacenter.names(), BTreeSet::from(["mine".to_owned()]));
     site.close(manager).await;

@@ -1,4 +1,4 @@
-//! The runner of simulated Jobs, against the real API.
+//! The runner of simulated Jobs against the real API.
 
 use std::sync::Arc;
 

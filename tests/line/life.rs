@@ -1,4 +1,4 @@
-//! A cluster's life: made of nothing, changed in place, scaled, removed.
+//! A cluster's life: created, changed in place, scaled, deleted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -25,7 +25,7 @@ fn uids(nodes: &[Node]) -> BTreeSet<String> {
     nodes.iter().map(|node| node.uid().unwrap()).collect()
 }
 
-/// Waits until the cluster has that many Nodes, all Ready, and the datacenter that many machines.
+/// Waits until the cluster has this many Nodes, all Ready, and the datacenter as many machines.
 pub(crate) async fn sized(site: &Site, wanted: usize) -> Vec<Node> {
     eventually_within(demo::PATIENCE, || async {
         let (nodes, machines) = (site.nodes().await, site.datacenter.names());
@@ -48,7 +48,7 @@ async fn everywhere(site: &Site, path: &str) -> BTreeMap<String, String> {
     found
 }
 
-/// Waits until that many Nodes have the label.
+/// Waits until this many Nodes have the label.
 async fn labelled(site: &Site, key: &str, value: &str, wanted: usize) {
     eventually_within(demo::PATIENCE, || async {
         let nodes = site.nodes().await;
@@ -59,7 +59,7 @@ async fn labelled(site: &Site, key: &str, value: &str, wanted: usize) {
     .await;
 }
 
-/// Waits until the server has the record of the last specification, and every machine has applied its plan.
+/// Waits until the server has recorded the last specification, and every machine has applied its plan.
 async fn applied(site: &Site) {
     const RECORD: &str =
         "/var/lib/rancher/k3s/server/manifests/rancher/k3s-etcd-snapshot-extra-metadata.yaml";
@@ -108,12 +108,12 @@ async fn provisioning_check_1_35_a_cluster_lives_from_nothing_to_nothing() {
         assert!(addresses.contains(&address), "{address} of {name} is not in {addresses:?}");
     }
 
-    // Its owner works in it, through proxy and tunnel.
+    // Its owner uses it through proxy and tunnel.
     let maps: Api<ConfigMap> = Api::namespaced(site.downstream().await, "default");
     let map: ConfigMap = serde_json::from_value(json!({"metadata": {"name": "mine"}})).unwrap();
     maps.create(&PostParams::default(), &map).await.unwrap();
 
-    // In place: the version, then the configuration. No machine, Machine or Node is another.
+    // Changes in place: the version, then the configuration. No machine, Machine or Node is replaced.
     let (machines, hosts) = (demo::machine_uids(objects).await, site.datacenter.names());
     demo::merge(objects, json!({"spec": {"kubernetesVersion": "v1.34.2+k3s1"}})).await;
     demo::ready(objects, "upgraded").await;
@@ -128,7 +128,7 @@ async fn provisioning_check_1_35_a_cluster_lives_from_nothing_to_nothing() {
     let restarted = everywhere(&site, "/var/lib/rancher/k3s/restart_stamp").await;
     assert!(stamps.iter().all(|(name, stamp)| restarted[name] != *stamp), "{stamps:?} {restarted:?}");
 
-    // Labels and taints of a pool: the Nodes follow, and nothing restarts.
+    // Labels and taints of a pool are copied to its Nodes without a restart.
     demo::edit_pools(objects, |pools| {
         pools[1]["labels"] = json!({"tier": "silver"});
         pools[1]["taints"] = json!([{"key": "k", "value": "v", "effect": "NoSchedule"}]);
@@ -143,7 +143,7 @@ async fn provisioning_check_1_35_a_cluster_lives_from_nothing_to_nothing() {
     })
     .await;
     demo::ready(objects, "relabelled").await;
-    // Those of servers too, again and again: a label must not wait for the next edit to restart them.
+    // The same for servers, repeatedly: a label must not be the reason for a restart at the next change.
     for pin in ["one", "two", "three"] {
         demo::edit_pools(objects, |pools| pools[0]["labels"] = json!({ "pin": pin })).await;
         labelled(&site, "pin", pin, 1).await;
@@ -159,7 +159,7 @@ async fn provisioning_check_1_35_a_cluster_lives_from_nothing_to_nothing() {
     assert_eq!(uids(&sized(&site, 3).await), uids(&nodes));
     maps.delete("mine", &DeleteParams::default()).await.unwrap();
 
-    // More, then fewer. The server stays.
+    // Scaling up and down. The server remains.
     for quantity in [4, 1] {
         demo::edit_pools(objects, |pools| pools[1]["quantity"] = json!(quantity)).await;
         sized(&site, 1 + quantity).await;

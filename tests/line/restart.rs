@@ -1,4 +1,4 @@
-//! What is told of clusters while the management plane is restarted: that they are as they were, unless they are not.
+//! Conditions of clusters while the management plane is restarted: they stay as they were, unless a cluster is lost.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::site::Site;
 use crate::story::silence;
 
 const TWIN: (&str, &str) = ("management.cattle.io/v3", "Cluster");
-/// Everything with conditions that depend on the cluster's answers, or on others that do.
+/// Objects with conditions that depend on the cluster's responses.
 const KINDS: [(&str, &str); 7] = [
     ("provisioning.cattle.io/v1", "Cluster"),
     ("rke.cattle.io/v1", "RKEControlPlane"),
@@ -63,7 +63,7 @@ async fn a_restart_of_the_management_plane_is_no_news_of_a_cluster_unless_that_s
         assert_eq!(Some(says), after.get(name), "{name}");
     }
 
-    // A loss that this one has seen is told at once, however new it is.
+    // A loss that this server has seen is reported at once.
     let name = site.datacenter.names().into_iter().find(|name| name.contains("-cp-")).unwrap();
     site.datacenter.with(&name, async |machine| machine.power_off().await).await;
     lost(&site).await;
@@ -71,7 +71,7 @@ async fn a_restart_of_the_management_plane_is_no_news_of_a_cluster_unless_that_s
     demo::ready(&site.objects, "after a power cut").await;
     silence(&site.objects).await;
 
-    // One that stays away is told when the time is up, by everybody who depends on it.
+    // A cluster that does not reconnect is reported after the time limit by all dependent objects.
     manager.kill().await;
     site.datacenter.with(&name, async |machine| machine.power_off().await).await;
     let manager = site.patient_manager(None, Duration::from_secs(3)).await;
@@ -80,7 +80,7 @@ async fn a_restart_of_the_management_plane_is_no_news_of_a_cluster_unless_that_s
     site.close(manager).await;
 }
 
-/// Waits until the cluster is called lost, and its Machines unknown.
+/// Waits until the cluster is not connected, and its Machines are unknown.
 async fn lost(site: &Site) {
     eventually_within(demo::PATIENCE, || async {
         let (connected, machines) = (connected(site).await, demo::machines(&site.objects).await);

@@ -1,4 +1,4 @@
-//! Settings over restarts of the management plane.
+//! Settings after restarts of the management plane.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! The management plane of a test, and the machines around it.
+//! The management plane of a test, and its machines.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ use tokio::sync::OnceCell;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// What survives when the management plane is killed, and its surroundings.
+/// What remains when the management plane is killed.
 pub(crate) struct Site {
     pub(crate) objects: Arc<Objects>,
     pub(crate) datacenter: Arc<Datacenter>,
@@ -41,7 +41,7 @@ pub(crate) struct Site {
     address: SocketAddr,
     client: Arc<Mutex<Option<Client>>>,
     downstream: OnceCell<Client>,
-    /// Ends the runner of Jobs.
+    /// Stops the Job runner.
     jobs: Mutex<CancellationToken>,
     power: JoinHandle<()>,
     data_dir: tempfile::TempDir,
@@ -50,11 +50,11 @@ pub(crate) struct Site {
 
 pub(crate) const VERSIONS: [&str; 3] = ["v1.34.1+k3s1", "v1.34.2+k3s1", "v1.35.0+k3s1"];
 pub(crate) const IMAGE_PREFIX: &str = "rancher/system-agent-installer-";
-/// Between two looks for machines without power.
+/// Interval between checks for machines without power.
 const LOOK: Duration = Duration::from_millis(20);
 
 impl Site {
-    /// Everything, with a management plane whose controllers may meet a fault.
+    /// Everything, with a management plane whose controllers may have a fault.
     pub(crate) async fn start(faults: Option<Arc<Plan>>) -> (Self, Manager) {
         let filter = tracing_subscriber::EnvFilter::from_default_env();
         let _ = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init();
@@ -78,7 +78,7 @@ impl Site {
             datacenter,
             storage: Arc::new(MemoryStorage::new()),
             pki: Arc::new(Pki::in_memory(jiff::Timestamp::now()).unwrap()),
-            // An address of its own: a successor finds the port free.
+            // An own address, so that the port is free for the next manager.
             address: SocketAddr::new(some_address(), 8443),
             client,
             downstream: OnceCell::new(),
@@ -91,12 +91,12 @@ impl Site {
         (site, manager)
     }
 
-    /// Starts a management plane on what the one before left.
+    /// Starts a management plane on the state of the previous one.
     pub(crate) async fn manager(&self, faults: Option<Arc<Plan>>) -> Manager {
         self.patient_manager(faults, Duration::ZERO).await
     }
 
-    /// The same, with time for clusters that were connected to come back.
+    /// The same, with time for connected clusters to reconnect.
     pub(crate) async fn patient_manager(&self, faults: Option<Arc<Plan>>, patience: Duration) -> Manager {
         let faults = faults.unwrap_or_else(|| Plan::new(Fault::Lost, 0));
         let names = [self.address.ip().to_string()];
@@ -135,7 +135,7 @@ impl Site {
         manager
     }
 
-    /// Runs Jobs with the client of the newest management plane.
+    /// Runs Jobs with the client of the current management plane.
     fn run_jobs(&self) {
         let stop = CancellationToken::new();
         std::mem::replace(&mut *self.jobs.lock(), stop.clone()).cancel();
@@ -147,7 +147,7 @@ impl Site {
         });
     }
 
-    /// A client of the port that goes on when the management plane is replaced, and where the port is.
+    /// A client of the port that works across replacements of the management plane, and the port's address.
     pub(crate) async fn admin(&self) -> (Client, String) {
         let url = format!("https://{}", self.address);
         let admin = self.pki.admin(jiff::Timestamp::now()).unwrap();
@@ -158,7 +158,7 @@ impl Site {
         (Client::try_from(config.unwrap()).unwrap(), url)
     }
 
-    /// The downstream cluster as its owner reaches it: with its kubeconfig, by the proxy, through the tunnel.
+    /// The downstream cluster for its owner: with its kubeconfig, through proxy and tunnel.
     pub(crate) async fn downstream(&self) -> Client {
         self.downstream.get_or_init(|| self.connect()).await.clone()
     }
@@ -176,7 +176,7 @@ impl Site {
         api.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default()
     }
 
-    /// The end of a test: nothing goes on.
+    /// The end of a test: stops everything.
     pub(crate) async fn close(self, manager: Manager) {
         self.jobs.lock().cancel();
         self.power.abort();
@@ -185,20 +185,20 @@ impl Site {
     }
 }
 
-/// A running management plane: a program of its own, so it has a runtime of its own.
+/// A running management plane with its own runtime.
 pub(crate) struct Manager {
     plane: Plane,
     runtime: Runtime,
 }
 
 impl Manager {
-    /// As it ends when it is told to.
+    /// Stops as after a signal.
     async fn stop(self) {
         self.runtime.spawn(self.plane.stop()).await.unwrap();
         end(self.runtime).await;
     }
 
-    /// As `kill -9` does: whatever it was doing stays undone, connections break.
+    /// Ends as after `kill -9`: running work is lost and connections break.
     pub(crate) async fn kill(self) {
         end(self.runtime).await;
     }

@@ -1,5 +1,4 @@
-//! What a person sees: events as `kubectl describe` reads them, columns as `kubectl get` shows them, and silence when
-//! nothing happens.
+//! What users see: events as in `kubectl describe`, columns as in `kubectl get`, and no writes in steady state.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -20,7 +19,7 @@ const CORE: &str = "cluster.x-k8s.io/v1beta2";
 const RKE: &str = "rke.cattle.io/v1";
 const MACHINE: &str = "rke-machine.cattle.io/v1";
 
-/// What `kubectl describe` shows below "Events", asked for in the same way; `uid` tells namesakes apart.
+/// The events in `kubectl describe`, selected in the same way; `uid` distinguishes objects with the same name.
 async fn told(objects: &Objects, kind: &str, name: &str, uid: Option<&str>) -> Vec<Event> {
     let mut fields =
         format!("involvedObject.name={name},involvedObject.namespace=default,involvedObject.kind={kind}");
@@ -33,7 +32,7 @@ async fn told(objects: &Objects, kind: &str, name: &str, uid: Option<&str>) -> V
     list
 }
 
-/// Waits until an object has told all of these reasons; in the end they are written behind the controllers' backs.
+/// Waits until an object has events with all of these reasons. Events are written in the background.
 async fn tells(
     objects: &Objects,
     (api_version, kind): (&str, &str),
@@ -65,7 +64,7 @@ async fn names(objects: &Objects, api_version: &str, kind: &str) -> Vec<String> 
     list.iter().map(|object| object["metadata"]["name"].as_str().unwrap().to_owned()).collect()
 }
 
-/// The table that `kubectl get` shows: column names, and the cells of each row.
+/// The table of `kubectl get`: column names, and the cells of each row.
 async fn table(objects: &Objects, path: &str) -> (Vec<String>, Vec<Vec<Value>>) {
     let request = http::Request::get(path)
         .header("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
@@ -80,7 +79,7 @@ async fn table(objects: &Objects, path: &str) -> (Vec<String>, Vec<Vec<Value>>) 
     )
 }
 
-/// Waits until these columns of every row say something.
+/// Waits until these columns have values in every row.
 async fn shows(objects: &Objects, path: &str, wanted: &[&str]) {
     eventually_within(demo::PATIENCE, || async {
         let (columns, rows) = table(objects, path).await;
@@ -95,7 +94,7 @@ async fn shows(objects: &Objects, path: &str, wanted: &[&str]) {
     .await;
 }
 
-/// Every event in one line each, with its version.
+/// Every event in one line, with its version.
 async fn all_events(objects: &Objects) -> BTreeSet<String> {
     let api: Api<Event> = Api::all(objects.client());
     let line = |e: Event| {
@@ -105,7 +104,7 @@ async fn all_events(objects: &Objects) -> BTreeSet<String> {
     api.list(&ListParams::default()).await.unwrap().items.into_iter().map(line).collect()
 }
 
-/// Every warning, with the object that it is about.
+/// Every warning, with its object.
 async fn warnings(objects: &Objects) -> BTreeSet<String> {
     let api: Api<Event> = Api::all(objects.client());
     let events = api.list(&ListParams::default()).await.unwrap().items;
@@ -114,7 +113,7 @@ async fn warnings(objects: &Objects) -> BTreeSet<String> {
     events.into_iter().filter(warns).map(line).collect()
 }
 
-/// Waits for three seconds in which nothing at all is written: the revision of the whole store stands still.
+/// Waits for three seconds without any write: the store's revision does not change.
 pub(crate) async fn silence(objects: &Objects) {
     let revision = || async {
         let api: Api<Event> = Api::all(objects.client());
@@ -132,7 +131,7 @@ pub(crate) async fn silence(objects: &Objects) {
     }
 }
 
-/// A Cluster with everything wrong says all of it, and is told once.
+/// A Cluster with many errors reports all of them, in one event.
 async fn refused(objects: &Objects) {
     objects
         .create(json!({
@@ -158,7 +157,7 @@ async fn refused(objects: &Objects) {
     tells(objects, PROVISIONING, "bad", &["Deleting", "Deleted"]).await;
 }
 
-/// A Cluster that says nothing about itself would be an imported one, which shows wherever somebody looks.
+/// A Cluster without rkeConfig would be an imported one, which is reported in conditions, events and columns.
 async fn imported(objects: &Objects) {
     let cluster = json!({
         "apiVersion": PROVISIONING.0, "kind": "Cluster", "metadata": {"namespace": "default", "name": "bare"},
@@ -176,7 +175,7 @@ async fn imported(objects: &Objects) {
     tells(objects, PROVISIONING, "bare", &["Deleted"]).await;
 }
 
-/// What each object of a Ready cluster has told.
+/// The events of each object of a Ready cluster.
 async fn provisioned(objects: &Objects) {
     let wanted = ["ManagementClusterCreated", "Accepted", "PoolAdded", "Connected", "Ready"];
     tells(objects, PROVISIONING, "demo", &wanted).await;
@@ -237,7 +236,7 @@ async fn the_story_of_a_cluster_is_told_once_and_steady_state_writes_nothing() {
     let at = ready.0.iter().position(|name| name == "Ready").unwrap();
     assert_eq!(ready.1[0][at], "True");
 
-    // Nothing happens, so nothing is written, and a look at everything tells nothing new.
+    // In steady state nothing is written, and restarts of watches give no new events.
     silence(objects).await;
     let before = all_events(objects).await;
     let poke = json!({"metadata": {"annotations": {"look": "again"}}});
@@ -256,7 +255,7 @@ async fn the_story_of_a_cluster_is_told_once_and_steady_state_writes_nothing() {
     let written: Vec<_> = after.difference(&before).collect();
     assert!(written.is_empty(), "steady state tells nothing, but {written:#?}");
 
-    // An upgrade has a beginning and an end, for the cluster's owner too.
+    // An upgrade has an event at its start and end, also on the Cluster.
     demo::merge(objects, json!({"spec": {"kubernetesVersion": "v1.34.2+k3s1"}})).await;
     demo::ready(objects, "upgraded").await;
     let events = tells(objects, PROVISIONING, "demo", &["UpgradeStarted", "UpgradeFinished"]).await;
@@ -269,7 +268,7 @@ async fn the_story_of_a_cluster_is_told_once_and_steady_state_writes_nothing() {
     })
     .await;
 
-    // Fewer machines; windows, which nobody implements; a person's own server.
+    // Fewer machines; a Windows pool, which is not supported; a custom machine.
     let gone: Vec<String> = names(objects, CORE, "Machine").await;
     demo::edit_pools(objects, |pools| {
         pools[1]["quantity"] = json!(1);
@@ -306,7 +305,7 @@ async fn the_story_of_a_cluster_is_told_once_and_steady_state_writes_nothing() {
     assert!(events.iter().all(|event| event.count.unwrap_or(1) < 10), "{events:#?}");
     tells(objects, (CORE, "Cluster"), "demo", &["Deleting", "WaitingForWorkersDeletion", "Deleted"]).await;
     tells(objects, (RKE, "RKEControlPlane"), "demo", &["Deleted"]).await;
-    // What goes on purpose is no trouble.
+    // A requested deletion gives no warnings.
     let after = warnings(objects).await;
     let new: Vec<_> = after.difference(&before).collect();
     assert!(new.is_empty(), "a deletion warns of {new:#?}");

@@ -1,4 +1,5 @@
-//! Holds `ARCHITECTURE.md` to the tree: every crate is described, has an invariant, and knows only what the page says.
+//! Checks `ARCHITECTURE.md` against the tree: every crate is described, has an invariant, and depends only on the
+//! listed crates.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -26,7 +27,7 @@ fn sections(page: &str) -> Vec<(&str, &str)> {
     sections.map(|(heading, text)| (heading, text.split("\n## ").next().unwrap_or(text))).collect()
 }
 
-/// The crates of this workspace that a manifest depends on, outside of tests.
+/// The crates of this workspace on which a manifest depends, outside of tests.
 fn dependencies(manifest: &str) -> BTreeSet<String> {
     let mut in_dependencies = false;
     let mut found = BTreeSet::new();

@@ -1,15 +1,15 @@
-//! `checks [--write]`: keeps `docs/checks.md`, the ledger of Checks, true to the tests.
+//! `checks [--write]`: keeps `docs/checks.md`, the ledger of Checks, consistent with the tests.
 //!
-//! A test says which Checks it holds: in its name (`agent_check_7_8_…`, `kubernetes_checks_11_to_14_…`), or in a comment
-//! above or inside it (`access#10`, `Check 12`, `control-plane check 13`). The column "held by" follows from that; the
-//! rest of the ledger is written by people.
+//! A test lists the Checks that it covers in its name (`agent_check_7_8_…`, `kubernetes_checks_11_to_14_…`), or in a
+//! comment above or inside it (`access#10`, `Check 12`, `control-plane check 13`). The column "held by" is generated
+//! from that; the rest of the ledger is written by people.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-/// The groups of Checks, as the ledger's headings name them.
+/// The groups of Checks, which are headings in the ledger.
 const SHEETS: [&str; 8] = [
     "access",
     "agent",
@@ -20,7 +20,7 @@ const SHEETS: [&str; 8] = [
     "machine-drivers",
     "provisioning",
 ];
-/// In these folders a Check without a group is one of the Kubernetes API.
+/// In these folders, a Check without a group belongs to the Kubernetes API.
 const KUBERNETES_FOLDERS: [&str; 3] = ["crates/apiserver/", "crates/schema/", "crates/smd/"];
 const NOBODY: &str = "later";
 
@@ -66,7 +66,7 @@ fn scan(root: &Path, folder: &Path, holders: &mut Holders) -> Result<()> {
     Ok(())
 }
 
-/// Adds the Checks that the tests of one file say they hold.
+/// Adds the Checks that the tests of one file cover.
 fn collect(path: &str, source: &str, holders: &mut Holders) {
     let usual = KUBERNETES_FOLDERS.iter().any(|folder| path.starts_with(folder)).then_some("kubernetes-api");
     let mut above: Vec<&str> = vec![];
@@ -116,8 +116,8 @@ fn function(line: &str) -> Option<&str> {
     declares.then_some(&after[..end])
 }
 
-/// `agent_check_7_8_name`, `check_29_name`, `kubernetes_checks_11_to_14_name`, `name_machine_drivers_check_31_and_32`.
-/// Other checks than ours may be spoken of as well.
+/// `agent_check_7_8_name`, `check_29_name`, `kubernetes_checks_11_to_14_name`,
+/// `name_machine_drivers_check_31_and_32`. The text may contain other checks.
 fn in_name(name: &str, usual: Option<&'static str>) -> Vec<Check> {
     let words: Vec<&str> = name.split('_').collect();
     let mut found = vec![];
@@ -157,7 +157,7 @@ fn known(sheet: &str) -> Option<&'static str> {
     SHEETS.into_iter().find(|known| *known == sheet)
 }
 
-/// The numbers that `words` begin with: `7 8`, `12 and 13`, `11 to 14`.
+/// The numbers at the start of `words`: `7 8`, `12 and 13`, `11 to 14`.
 fn numbers<'a>(words: &[&'a str]) -> impl Iterator<Item = u32> + use<'a> {
     let mut found: Vec<u32> = vec![];
     let mut words = words.iter().peekable();
@@ -175,7 +175,7 @@ fn numbers<'a>(words: &[&'a str]) -> impl Iterator<Item = u32> + use<'a> {
     found.into_iter()
 }
 
-/// The ledger with its last column as `holders` say.
+/// The ledger with its last column from `holders`.
 fn rewrite(ledger: &str, mut holders: Holders) -> Result<String> {
     let mut sheet = None;
     let mut out = String::with_capacity(ledger.len());

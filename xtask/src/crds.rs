@@ -1,4 +1,4 @@
-//! `crds [--check]`: writes `deploy/crds/*.yaml` from the types, or says whether they are current.
+//! `crds [--check]`: writes `deploy/crds/*.yaml` from the types, or checks whether they are current.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -53,7 +53,7 @@ fn render(folder: &Path) -> Result<BTreeMap<PathBuf, String>> {
         .iter()
         .map(|crd| {
             let path = folder.join(format!("{}_{}.yaml", crd.spec.group, crd.spec.names.plural));
-            // Through JSON, so that keys come sorted and a change of a type gives a small diff.
+            // Through JSON, so that keys are sorted and a change of a type gives a small diff.
             let value = serde_json::to_value(crd)?;
             Ok((path, format!("---\n{}\n", serde_saphyr::to_string(&value)?.trim_end())))
         })

@@ -1,14 +1,14 @@
-//! No code decides by text that people read: reasons are enums, and their texts can be reworded at any time.
+//! No code compares text for people: reasons are enums, so that their texts can be changed at any time.
 //!
-//! Searched for in all sources outside of tests: a sentence as the arm of a `match`, as one side of a comparison or as
-//! what is searched for, and searches in a field called message. Comparing two messages, to see whether one has changed,
-//! decides nothing. What remains is listed below with its reason.
+//! The check finds in all sources outside of tests: a sentence as the arm of a `match`, as one side of a comparison
+//! or as a search term, and searches in a field called message. Comparing two messages to detect a change is allowed.
+//! Exceptions are listed below with their reasons.
 
 use std::path::{Path, PathBuf};
 
 use regex::Regex;
 
-/// Places that may look at text: a file, a part of the line, and why.
+/// Places that may compare text: a file, a part of the line, and the reason.
 const ALLOWED: &[(&str, &str, &str)] = &[
     (
         "crates/machine/src/cli.rs",
@@ -56,12 +56,12 @@ fn without_tests(source: &str) -> &str {
     source.split("#[cfg(test)]\nmod ").next().unwrap_or(source)
 }
 
-/// Patterns of code that decides by prose.
+/// Patterns of code that compares text.
 fn patterns() -> Vec<Regex> {
     // A sentence: at least two words of letters with a space between, lower case inside.
     let sentence = r#""[A-Za-z][a-z']+ [a-z][^"]*""#;
     [
-        // Something called message is searched, other than for a character.
+        // A message is searched for more than a character.
         r"\bmessage(\.as_str\(\)|\.to_string\(\))?\.(contains|starts_with|ends_with|strip_prefix|strip_suffix)\([^']".to_owned(),
         // A sentence is compared, searched for, or the arm of a match.
         format!(r"(==|!=)\s*&?{sentence}"),

@@ -1,8 +1,8 @@
 //! Builds all tests and runs their programs side by side.
 //!
-//! `cargo test` runs one test program after the other. Most of ours wait for conditions rather than compute, so running
-//! several at once shortens a run to a fraction. The programs that took longest the last time start first. The output of a
-//! program is printed when it has ended, and a table at the end shows where the time went.
+//! `cargo test` runs one test program after the other. Most tests wait rather than compute, so running several
+//! programs at once is much faster. The programs that took longest in the last run start first. The output of a
+//! program is printed when it has ended, and a table at the end shows the durations.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -28,7 +28,7 @@ struct Program {
     folder: PathBuf,
 }
 
-/// What came of one.
+/// The result of a program.
 struct Outcome {
     name: String,
     took: Duration,
@@ -48,7 +48,7 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<()> {
     report(&outcomes, begun.elapsed(), jobs)
 }
 
-/// One program more than there are cores, because most of them wait most of the time.
+/// One program more than there are cores, because most of them mostly wait.
 fn jobs(wanted: Option<&str>) -> anyhow::Result<usize> {
     match wanted {
         Some(text) => match text.parse() {
@@ -61,7 +61,7 @@ fn jobs(wanted: Option<&str>) -> anyhow::Result<usize> {
 
 fn build(cargo: &str, arguments: &[&str]) -> anyhow::Result<Vec<Program>> {
     let mut command = Command::new(cargo);
-    // What `cargo run` sets for this program is not meant for the build: build scripts that read it would run again.
+    // Environment variables that `cargo run` sets for this program would make build scripts run again.
     for (name, _) in std::env::vars().filter(|(name, _)| is_of_package(name)) {
         command.env_remove(name);
     }
@@ -89,7 +89,7 @@ fn is_of_package(variable: &str) -> bool {
         .any(|prefix| variable.starts_with(prefix))
 }
 
-/// The test program that a message of cargo announces.
+/// The test program in a message of cargo.
 fn program(message: &Value) -> Option<Program> {
     if message["reason"] != "compiler-artifact" || message["profile"]["test"] != true {
         return None;
@@ -169,7 +169,7 @@ fn report(outcomes: &[Outcome], took: Duration, jobs: usize) -> anyhow::Result<(
     Ok(())
 }
 
-/// How long each program took the last time, kept in the target directory.
+/// How long each program took in the last run, stored in the target directory.
 struct Times {
     file: PathBuf,
     seconds: BTreeMap<String, f64>,
@@ -189,7 +189,7 @@ impl Times {
         Ok(Self { file, seconds: seconds.unwrap_or_default() })
     }
 
-    /// Unknown programs come first: they may be long.
+    /// Unknown programs are first, because they may take long.
     fn of(&self, name: &str) -> Duration {
         self.seconds.get(name).map_or(Duration::MAX, |seconds| Duration::from_secs_f64(seconds.max(0.0)))
     }

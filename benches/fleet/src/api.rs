@@ -1,4 +1,4 @@
-//! What is read from the server.
+//! Reads values from the server.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -46,14 +46,14 @@ pub(crate) async fn ready(
     }
 }
 
-/// The store's revision: it moves with every write.
+/// The store's revision, which increases with every write.
 pub(crate) async fn revision(client: &Client) -> anyhow::Result<u64> {
     let list: serde_json::Value = serde_json::from_str(&get(client, "/api/v1/namespaces?limit=1").await?)?;
     let revision = list["metadata"]["resourceVersion"].as_str().and_then(|revision| revision.parse().ok());
     revision.context("the list has no revision")
 }
 
-/// Requests that read, by the server's own count; none where it has no metrics.
+/// Read requests, counted by the server; none if it has no metrics.
 pub(crate) async fn reads(client: &Client) -> Option<f64> {
     let text = get(client, "/metrics").await.ok()?;
     let reading = ["verb=\"GET\"", "verb=\"LIST\""];
@@ -73,7 +73,7 @@ pub(crate) async fn clusters(client: &Client) -> anyhow::Result<Vec<Cluster>> {
     Ok(all.list(&ListParams::default().labels(LABEL)).await?.items)
 }
 
-/// Waits until every cluster answers through its tunnel, and says how many were seen not Ready meanwhile.
+/// Waits until every cluster is connected through its tunnel; returns how many were not Ready in the meantime.
 pub(crate) async fn all_answer(client: &Client, limit: Duration) -> anyhow::Result<(Duration, usize)> {
     let begun = Instant::now();
     let mut waiting: Vec<String> = vec![];

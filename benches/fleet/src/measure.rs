@@ -1,4 +1,4 @@
-//! One fleet from nothing to nothing.
+//! Measures one fleet from its creation to its deletion.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -12,10 +12,10 @@ use crate::processes::{Process, usage};
 const START_LIMIT: Duration = Duration::from_secs(60);
 const CREATE_LIMIT: Duration = Duration::from_secs(1800);
 const RETURN_LIMIT: Duration = Duration::from_secs(300);
-/// Events and probes of the last clusters may still be on their way.
+/// Events and probes of the last clusters may arrive later.
 const SETTLE: Duration = Duration::from_secs(15);
 
-/// What is measured with one size.
+/// The measurements for one size.
 #[derive(Default)]
 pub(crate) struct Numbers {
     pub(crate) size: usize,

@@ -1,4 +1,4 @@
-//! The two programs, and what they use.
+//! The two programs, and their resource use.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};

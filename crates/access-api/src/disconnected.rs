@@ -8,19 +8,19 @@ use drover_runtime::ObjectKey;
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Disconnected {
     pub why: Why,
-    /// It is expected back in a moment, as after a restart of the server: the last known state still counts. Its return
-    /// is an event, and so is the end of the wait for it.
+    /// It is expected to reconnect soon, for example after a restart of the server, so its last known state is still
+    /// valid. Its return is an event, and so is the end of the waiting time.
     pub expected: bool,
 }
 
 impl Disconnected {
-    /// A cluster whose last known state no longer counts.
+    /// A cluster whose last known state is no longer valid.
     pub fn now(why: Why) -> Self {
         Self { why, expected: false }
     }
 }
 
-/// The cause, rendered by its `Display`.
+/// The cause, as text by its `Display`.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Why {
     #[error("cluster {0} has no management cluster yet")]

@@ -13,10 +13,10 @@ use kube::{Client, ResourceExt};
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
-/// Every call to a cluster ends after this long, including the wait for other calls to the same cluster.
+/// Every call to a cluster ends after this time, including the wait for other calls to the same cluster.
 pub const CALL_LIMIT: Duration = Duration::from_secs(10);
-/// Calls to one cluster at a time. Each uses a connection and a worker of a controller: a cluster that does not answer
-/// must not use all of them.
+/// Concurrent calls to one cluster. Each uses a connection and a worker of a controller, and a cluster that does not
+/// respond must not use all of them.
 pub const MAX_CALLS: usize = 16;
 
 /// A call took longer than [`CALL_LIMIT`]; in `kube::Error::Service`.
@@ -24,7 +24,7 @@ pub const MAX_CALLS: usize = 16;
 #[error("the cluster's API did not answer within {} s", CALL_LIMIT.as_secs())]
 pub struct CallTimedOut;
 
-/// What an eviction led to.
+/// The result of an eviction.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Eviction {
     /// The pod is being deleted, or does not exist any more.

@@ -1,5 +1,5 @@
-//! The authority behind a cluster's API: the certificates that a registration names, against those that the cluster's
-//! control-plane machines reported. Pure.
+//! The certificate authority of a cluster's API: the certificates in a registration, compared with those that the
+//! cluster's control-plane machines reported. Pure.
 
 use std::collections::BTreeSet;
 
@@ -7,15 +7,15 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use sha2::{Digest, Sha256};
 
-/// More than any bundle of authorities: what is larger is not read.
+/// Larger bundles are rejected.
 const LARGEST: usize = 64 * 1024;
 
-/// The certificates of a PEM text. Order, comments and line breaks do not count.
+/// The certificates in a PEM text, without regard to order, comments and line breaks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Authority(BTreeSet<Vec<u8>>);
 
 impl Authority {
-    /// `None` when the text holds no certificate, or something that cannot be read.
+    /// `None` if the text contains no certificate, or something unreadable.
     pub fn from_pem(pem: &[u8]) -> Option<Self> {
         if pem.len() > LARGEST {
             return None;
@@ -25,13 +25,13 @@ impl Authority {
         read.ok().filter(|certificates| !certificates.is_empty()).map(Self)
     }
 
-    /// Whether a control-plane machine reported every certificate of this one: what a registration adds would be trusted
-    /// as much as the rest.
+    /// Whether a control-plane machine reported all of these certificates: an additional one in a registration would
+    /// be trusted like the others.
     pub fn is_reported(&self, reports: &[Self]) -> bool {
         reports.iter().any(|report| self.0.is_subset(&report.0))
     }
 
-    /// The first certificate's SHA-256, shortened, as people compare it.
+    /// The shortened SHA-256 of the first certificate, for people to compare.
     pub fn fingerprint(&self) -> String {
         let first = self.0.first().map(|der| Sha256::digest(der).to_vec()).unwrap_or_default();
         first.iter().take(8).map(|byte| format!("{byte:02x}")).collect()

@@ -1,11 +1,11 @@
-//! The `Connected` condition of management Clusters: True only after a real answer through the tunnel.
+//! The `Connected` condition of management Clusters: True only after a response through the tunnel.
 //!
-//! A session that comes or goes is looked at once; while one is open, the cluster is asked again now and then,
-//! because a tunnel can be open and the API behind it gone. Each time the record of the cluster's endpoint is compared
-//! with what the open tunnel registered, and restored if somebody changed it.
+//! A session that opens or closes causes an immediate probe. Open sessions are probed at intervals, because the API
+//! behind an open tunnel may be down. Each time, the recorded endpoint is compared with the one that the session
+//! registered, and restored if it was changed.
 //!
-//! A server that starts has no tunnels yet. Clusters that were connected before count as that for a while: a restart of
-//! the server is not a loss of every cluster.
+//! A server that starts has no tunnels. Clusters that were connected before keep their state for a while, so that a
+//! restart of the server does not disconnect all clusters.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -28,26 +28,26 @@ use crate::gate::Gate;
 
 const PROBE_LIMIT: Duration = Duration::from_secs(5);
 const PROBE_PERIOD: Duration = Duration::from_secs(15);
-/// How long a server that has started waits for the tunnels of before. Cluster API calls a connection lost after as long.
+/// How long a server waits for tunnels after its start; as long as Cluster API waits for a lost connection.
 pub const RETURN_LIMIT: Duration = Duration::from_secs(50);
-/// Probes at once. They do nothing but wait, and a dead cluster's probe must not hold up another's.
+/// Concurrent probes. They only wait, and the probe of a dead cluster must not delay others.
 const PROBES: usize = 1024;
 
-/// Keeps `Connected` true to what is seen.
+/// Updates `Connected`.
 pub struct Connectivity {
     clusters: Cache<Cluster>,
     downstreams: Downstreams,
     gate: Gate,
     applier: Applier,
     clock: Arc<dyn Clock>,
-    /// Until then tunnels of before may come back.
+    /// Until then, tunnels of the previous server may be opened again.
     patient_until: Timestamp,
-    /// Clusters whose tunnel this server has seen: that such a one goes is news at once.
+    /// Clusters whose tunnel this server has seen: for these, a closed tunnel is reported at once.
     seen: Mutex<HashSet<String>>,
 }
 
 impl Connectivity {
-    /// `patience` is for clusters that were connected when the server before this one ended.
+    /// `patience` is for clusters that were connected to the previous server.
     pub fn new(
         client: Client,
         clusters: Cache<Cluster>,
@@ -73,7 +73,7 @@ impl Connectivity {
             loop {
                 match changes.recv().await {
                     Ok(id) => queue.add(ObjectKey::cluster(id)),
-                    // Too many at once: look at all of them.
+                    // Events were lost, so check all clusters.
                     Err(RecvError::Lagged(_)) => {
                         clusters.list().iter().for_each(|cluster| queue.add(ObjectKey::of(cluster.as_ref())));
                     }
@@ -87,7 +87,7 @@ impl Connectivity {
         }
     }
 
-    /// How long a cluster without a tunnel still counts as it did.
+    /// How long a cluster without a tunnel keeps its state.
     fn patience(&self, cluster: &Cluster, id: &str) -> Option<Duration> {
         let mut seen = self.seen.lock();
         if self.downstreams.tunnels().is_connected(id) {
@@ -135,7 +135,7 @@ impl Reconciler for Connectivity {
     }
 }
 
-/// How long a cluster that was connected may still stay away before that is told.
+/// How long a cluster that was connected may stay disconnected before that is reported.
 fn patience(cluster: &Cluster, until: Timestamp, now: Timestamp) -> Option<Duration> {
     let mut conditions = cluster.status.iter().flat_map(|status| &status.conditions);
     let was_connected = conditions.any(|condition| condition.type_ == CONNECTED && condition.status == TRUE);
@@ -143,7 +143,7 @@ fn patience(cluster: &Cluster, until: Timestamp, now: Timestamp) -> Option<Durat
     (was_connected && !left.is_zero()).then_some(left)
 }
 
-/// The condition to write, if it differs from the one that is there. A cluster that was never connected gets none.
+/// The condition to write, if it has changed. A cluster that was never connected has none.
 fn decide(cluster: &Cluster, answer: &Result<(), String>, now: Timestamp) -> Option<GenericCondition> {
     let conditions = cluster.status.iter().flat_map(|status| &status.conditions);
     let old = conditions.clone().find(|condition| condition.type_ == CONNECTED);
@@ -192,7 +192,7 @@ mod tests {
         cluster
     }
 
-    /// The worst case: an agent that is lost without a trace, right after it was asked.
+    /// The worst case: an agent is lost without a message right after a probe.
     #[test]
     fn access_check_27_a_silent_loss_shows_within_20_seconds_and_fails_requests_within_40() {
         assert!(PROBE_PERIOD + PROBE_LIMIT <= Duration::from_secs(20));

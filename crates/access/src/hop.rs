@@ -1,17 +1,17 @@
-//! What every proxy here does alike: headers of one hop stay behind, and upgraded connections are joined.
+//! Shared by all proxies: removing hop-by-hop headers, and joining upgraded connections.
 
 use http::{HeaderMap, HeaderName, header};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 
-/// Whether a request asks to become another protocol, as `exec` and port forwarding do.
+/// Whether a request is an upgrade, as for `exec` and port forwarding.
 pub fn wants_upgrade(headers: &HeaderMap) -> bool {
     let connection = headers.get_all(header::CONNECTION).iter().filter_map(|v| v.to_str().ok());
     headers.contains_key(header::UPGRADE)
         && connection.flat_map(|v| v.split(',')).any(|token| token.trim().eq_ignore_ascii_case("upgrade"))
 }
 
-/// Removes headers that concern one hop only. Those that make an upgrade stay for one that is wanted.
+/// Removes hop-by-hop headers, except those of a requested upgrade.
 pub fn strip(headers: &mut HeaderMap, upgrade: bool) {
     const HOP: [HeaderName; 8] = [
         HeaderName::from_static("keep-alive"),
@@ -36,6 +36,6 @@ pub fn strip(headers: &mut HeaderMap, upgrade: bool) {
 pub async fn join(caller: OnUpgrade, callee: OnUpgrade) {
     let Ok((caller, callee)) = futures::future::try_join(caller, callee).await else { return };
     let (mut caller, mut callee) = (TokioIo::new(caller), TokioIo::new(callee));
-    // Either side's end is the other's; an error here is how such streams usually end.
+    // When one side ends, the other is ended. Errors are normal ends of such streams.
     let _ = tokio::io::copy_bidirectional(&mut caller, &mut callee).await;
 }

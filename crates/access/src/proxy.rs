@@ -19,7 +19,7 @@ use crate::downstream::{Downstreams, RequestBody, Unavailable, boxed};
 use crate::hop;
 use crate::tokens::OWNER_GROUP_PREFIX;
 
-/// The path below which clusters are served.
+/// The path prefix of all clusters.
 pub const PREFIX: &str = "/k8s/clusters/";
 
 const CLUSTERS: GroupName<'static> = GroupName { group: "management.cattle.io", name: "clusters" };
@@ -33,7 +33,7 @@ pub struct Proxy {
     authorizer: Option<Arc<dyn Authorizer>>,
 }
 
-/// The cluster and the path inside it that a request path names.
+/// The cluster id, and the path in its API.
 pub fn split_path(path: &str) -> Option<(&str, &str)> {
     let rest = path.strip_prefix(PREFIX)?;
     let (id, path) = rest.find('/').map_or((rest, "/"), |slash| rest.split_at(slash));
@@ -70,7 +70,7 @@ impl Proxy {
         Ok(authorizer.authorize(&attributes).await?.allowed)
     }
 
-    /// Answers for an authenticated caller. Nothing enters the tunnel before the caller may use the cluster.
+    /// Answers an authenticated caller. Nothing is sent through the tunnel before the caller is authorized.
     pub async fn serve(&self, user: &UserInfo, request: Request<RequestBody>) -> Response<RequestBody> {
         match self.forward(user, request).await {
             Ok(response) => response,
@@ -90,7 +90,7 @@ impl Proxy {
             return Err(Status::forbidden(CLUSTERS, &id, &why));
         }
         if request.headers().keys().any(is_impersonation) {
-            // Ignoring the headers would answer with the caller's own rights.
+            // Without this check, the request would use the caller's own permissions.
             let why = "impersonation (Impersonate-User, kubectl --as) is not supported for clusters";
             return Err(Status::forbidden(CLUSTERS, &id, why));
         }
@@ -117,7 +117,7 @@ impl Proxy {
     }
 }
 
-/// Admins of the management plane, and the owner of this cluster. `key` is the provisioning Cluster behind it.
+/// Permits administrators of the management plane and the owner of this cluster. `key` is the provisioning Cluster.
 fn may_use(user: &UserInfo, cluster: Option<&Cluster>, key: Option<&ObjectKey>) -> bool {
     if user.in_group("system:masters") {
         return true;
@@ -140,7 +140,7 @@ fn unavailable(error: Unavailable) -> Status {
     }
 }
 
-/// The innermost cause, which says most.
+/// The innermost cause, which is the most specific.
 pub fn root(error: &(dyn std::error::Error + 'static)) -> String {
     let mut last = error;
     while let Some(cause) = last.source() {
@@ -149,7 +149,7 @@ pub fn root(error: &(dyn std::error::Error + 'static)) -> String {
     last.to_string()
 }
 
-/// What concerns one hop only, and the caller's own credentials, do not travel on.
+/// Removes hop-by-hop headers and the caller's credentials.
 fn clean(headers: &mut HeaderMap, upgrade: bool) {
     hop::strip(headers, upgrade);
     let impersonation: Vec<_> = headers.keys().filter(|name| is_impersonation(name)).cloned().collect();
@@ -162,7 +162,7 @@ fn is_impersonation(name: &HeaderName) -> bool {
     name.as_str().starts_with("impersonate-")
 }
 
-/// A Status as the answer it stands for.
+/// Converts a Status to a response.
 pub fn error_response(status: &Status) -> Response<RequestBody> {
     let body: UnsyncBoxBody<Bytes, BoxError> = boxed(http_body_util::Full::new(status.to_bytes()));
     let mut response = Response::new(body);
@@ -185,14 +185,14 @@ mod tests {
 
     fn cluster() -> Cluster {
         let mut cluster = Cluster::new("c-m-1", Default::default());
-        // Set by an annotation: not the namespace of the provisioning Cluster.
+        // Set by an annotation; not the namespace of the provisioning Cluster.
         cluster.spec.fleet_workspace_name = "workspace".into();
         cluster.metadata.annotations =
             Some([(annotations::ADMINISTRATED.to_owned(), "true".to_owned())].into());
         cluster
     }
 
-    /// access#22: a user without rights to the cluster does not reach the tunnel.
+    /// access#22: a user without permissions for the cluster does not reach the tunnel.
     #[test]
     fn access_check_22_only_admins_and_the_clusters_own_owner_may_use_it() {
         let (mut demo, key) = (cluster(), ObjectKey::new("fleet-default", "demo"));

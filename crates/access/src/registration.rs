@@ -1,4 +1,4 @@
-//! A cluster's agent opens its tunnel: who it is, and where its API is.
+//! What a cluster's agent registers when it opens its tunnel: its identity, and the address of its API.
 
 use std::time::Duration;
 
@@ -18,38 +18,39 @@ use tokio::time::Instant;
 use crate::authority::Authority;
 use crate::tokens::Tokens;
 
-/// Where the tokens of downstream service accounts are kept.
+/// The namespace of the Secrets with tokens of downstream service accounts.
 pub const CREDENTIAL_NAMESPACE: &str = "cattle-global-data";
-/// How their names begin; the cluster's id follows.
+/// The prefix of their names, before the cluster's id.
 pub const CREDENTIAL_PREFIX: &str = "cluster-serviceaccounttoken-";
 /// The key in such a Secret.
 pub const CREDENTIAL_KEY: &str = "credential";
-/// On such a Secret: namespace and name of the Machine that registered the cluster by its own credential.
+/// Annotation of such a Secret: namespace and name of the Machine that registered the cluster with its own
+/// credential.
 pub const REGISTERED_BY: &str = "drover.io/registered-by";
-/// A cache that has not seen a write after this long is not waited for.
+/// How long to wait for a cache to contain a write.
 const SEEN_LIMIT: Duration = Duration::from_secs(2);
-/// A cache has no "next change" to wait for without leaving a subscriber behind; registrations are rare.
+/// Polling interval: waiting for a change of a cache would require a subscriber, and registrations are rare.
 const SEEN_PERIOD: Duration = Duration::from_millis(10);
 const TOKEN_HEADER: &str = "x-api-tunnel-token";
 const PARAMS_HEADER: &str = "x-api-tunnel-params";
 
-/// What the agent says of its cluster.
+/// The registration of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterParams {
-    /// `host:port` of the API, as the agent reaches it.
+    /// `host:port` of the API, as seen by the agent.
     #[serde(default)]
     pub address: String,
     /// Token of the service account `cattle-system/cattle`.
     #[serde(default)]
     pub token: String,
-    /// base64 of the PEM of the API's authority.
+    /// base64 of the PEM of the API's CA.
     #[serde(default)]
     pub ca_cert: String,
 }
 
 impl ClusterParams {
-    /// The certificates of [`Self::ca_cert`], if it holds any.
+    /// The certificates in [`Self::ca_cert`], if there are any.
     pub fn authority(&self) -> Option<Authority> {
         Authority::from_pem(&STANDARD.decode(&self.ca_cert).ok()?)
     }
@@ -60,7 +61,7 @@ struct Params {
     cluster: Option<ClusterParams>,
 }
 
-/// Why a tunnel is not accepted: status and text, as old agents log them.
+/// A rejected tunnel: status and text, which old agents log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     pub status: StatusCode,
@@ -82,7 +83,7 @@ pub fn token(headers: &HeaderMap) -> Option<&str> {
     header(headers, TOKEN_HEADER)
 }
 
-/// What the agent says of its cluster.
+/// The registration in a request.
 pub fn params(headers: &HeaderMap) -> Result<ClusterParams, Refusal> {
     let params = header(headers, PARAMS_HEADER).ok_or_else(|| Refusal::bad("missing X-API-Tunnel-Params"))?;
     let json = STANDARD
@@ -104,7 +105,7 @@ pub fn params(headers: &HeaderMap) -> Result<ClusterParams, Refusal> {
     Ok(params)
 }
 
-/// Finds out which cluster an agent speaks for that has only a registration token, and what it says of it.
+/// Finds the cluster of an agent with only a registration token, and its registration.
 pub fn identify(headers: &HeaderMap, tokens: &Tokens) -> Result<(String, ClusterParams), Refusal> {
     let Some(token) = token(headers) else {
         return Err(Refusal::new(StatusCode::UNAUTHORIZED, "failed authentication"));
@@ -121,16 +122,16 @@ fn header<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name).and_then(|value| value.to_str().ok()).filter(|value| !value.is_empty())
 }
 
-/// Who registered a cluster.
+/// The opener of a tunnel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RegisteredBy {
-    /// A machine of the cluster, by its own credential.
+    /// A machine of the cluster, with its own credential.
     Machine(ObjectKey),
-    /// Somebody with a registration token.
+    /// A client with a registration token.
     Token,
 }
 
-/// Writes down where a cluster is. Saying the same again writes nothing.
+/// Records where a cluster is. An unchanged registration writes nothing.
 #[derive(Clone)]
 pub struct Registrar {
     clusters: Cache<Cluster>,
@@ -143,7 +144,7 @@ impl Registrar {
         Self { clusters, secrets, applier: Applier::new(client, "access", "registration") }
     }
 
-    /// Returns when the caches show it, so that who dials next dials the new address.
+    /// Returns when the caches contain the record, so that later connections use the new address.
     pub async fn register(&self, id: &str, params: &ClusterParams, by: &RegisteredBy) -> Result<(), Error> {
         let live = self.clusters.get(&ObjectKey::cluster(id));
         let live = live.ok_or_else(|| Error::Stale(format!("management cluster {id}")))?;
@@ -167,14 +168,14 @@ impl Registrar {
         Ok(())
     }
 
-    /// The machine that registered the cluster, if it was one.
+    /// The machine that registered the cluster, if any.
     pub fn machine_of(&self, id: &str) -> Option<ObjectKey> {
         let secret = self.secrets.get(&credential_key(id))?;
         let (namespace, name) = secret.metadata.annotations.as_ref()?.get(REGISTERED_BY)?.split_once('/')?;
         Some(ObjectKey::new(namespace, name))
     }
 
-    /// Calls `listener` with the id of a cluster whenever its credential changed.
+    /// Calls `listener` with the id of a cluster whenever its credential changes.
     pub fn on_credential(&self, listener: impl Fn(&str) + Send + Sync + 'static) {
         self.secrets.subscribe(move |change| {
             if change.key.namespace == CREDENTIAL_NAMESPACE
@@ -197,7 +198,7 @@ fn credential_key(id: &str) -> ObjectKey {
     ObjectKey::new(CREDENTIAL_NAMESPACE, format!("{CREDENTIAL_PREFIX}{id}"))
 }
 
-/// The cluster's token; owned by the cluster, so that it goes with it.
+/// The cluster's token; owned by the cluster, so that it is deleted with it.
 fn credential(cluster: &Cluster, id: &str, token: &str, by: &RegisteredBy) -> Secret {
     let registered_by = match by {
         RegisteredBy::Machine(machine) => {

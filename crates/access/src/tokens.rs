@@ -1,4 +1,4 @@
-//! Credentials by index: registration tokens of clusters, and the tokens inside cluster kubeconfigs.
+//! Credentials by index: registration tokens of clusters, and the tokens in cluster kubeconfigs.
 
 use drover_api::annotations::drover::REGISTRATION_ROLES;
 use drover_api::labels::capi::CLUSTER_NAME;
@@ -13,30 +13,30 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
 use sha2::{Digest, Sha256};
 
-/// Prefix of the Secrets that hold a ClusterRegistrationToken's value.
+/// Prefix of the Secrets that contain a ClusterRegistrationToken's value.
 pub const REGISTRATION_SECRET_PREFIX: &str = "crt-token-";
-/// Suffix of the Secrets that hold a cluster's kubeconfig.
+/// Suffix of the Secrets that contain a cluster's kubeconfig.
 pub const KUBECONFIG_SECRET_SUFFIX: &str = "-kubeconfig";
-/// Prefix of the group that owns one cluster, and nothing else, through the proxy.
+/// Prefix of the group that owns one cluster, and has no other permissions, through the proxy.
 pub const OWNER_GROUP_PREFIX: &str = "drover:cluster-owner:";
 
 const BY_REGISTRATION: &str = "access/registration-token";
 const BY_KUBECONFIG: &str = "access/kubeconfig-token";
 
-/// All tokens that Secrets of the management plane hold. Lookups are by digest, so that neither the index nor
-/// the time of a lookup tells anything about a token.
+/// All tokens in Secrets of the management plane. Lookups are by digest, so that neither the index nor the time of a
+/// lookup reveals a token.
 #[derive(Clone)]
 pub struct Tokens {
     secrets: Cache<Secret>,
     registrations: Option<Cache<ClusterRegistrationToken>>,
 }
 
-/// What a registration token stands for.
+/// What a registration token permits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Registration {
-    /// The cluster (its id).
+    /// The id of the cluster.
     pub cluster: String,
-    /// It only lets machines of certain roles join, and is no credential of the cluster itself.
+    /// It only permits machines of certain roles to join, and is not a credential of the cluster itself.
     pub scoped: bool,
 }
 
@@ -64,14 +64,14 @@ impl Tokens {
         Self { secrets, registrations: None }
     }
 
-    /// Also looks at the ClusterRegistrationTokens themselves for what they are limited to.
+    /// Also reads the limits in the ClusterRegistrationTokens themselves.
     #[must_use]
     pub fn with_registrations(mut self, registrations: Cache<ClusterRegistrationToken>) -> Self {
         self.registrations = Some(registrations);
         self
     }
 
-    /// Whose registration token this is.
+    /// The registration of a token.
     pub fn registration(&self, token: &str) -> Option<Registration> {
         let found = self.secrets.by_index(BY_REGISTRATION, &digest(token));
         let secret = found.first()?;
@@ -87,7 +87,7 @@ impl Tokens {
         Some(Registration { cluster, scoped })
     }
 
-    /// Namespace and name of the provisioning Cluster whose kubeconfig holds `token`.
+    /// Namespace and name of the provisioning Cluster whose kubeconfig contains `token`.
     fn cluster_of_kubeconfig(&self, token: &str) -> Option<(String, String)> {
         let found = self.secrets.by_index(BY_KUBECONFIG, &digest(token));
         let secret = found.first()?;
@@ -99,7 +99,7 @@ fn text(secret: &Secret, key: &str) -> Option<String> {
     String::from_utf8(secret.data.as_ref()?.get(key)?.0.clone()).ok()
 }
 
-/// Whether a registration token is past its time, or the previous one past its grace. A time that cannot be read has passed.
+/// Whether a registration token has expired, or the grace period of the previous one. An unreadable time has expired.
 fn is_expired(secret: &Secret, token: &str, now: Timestamp) -> bool {
     let current = text(secret, "token").is_some_and(|value| value == token);
     let until = text(secret, if current { "expiresAt" } else { "gracePeriodExpiresAt" });
@@ -113,7 +113,7 @@ fn digest(token: &str) -> String {
     Sha256::digest(token.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Recognises the token of a cluster's kubeconfig: a user that owns that cluster and nothing else.
+/// Authenticates the token of a cluster's kubeconfig: a user that owns that cluster and has no other permissions.
 pub struct KubeconfigAuthenticator {
     tokens: Tokens,
 }
@@ -128,7 +128,7 @@ impl Authenticator for KubeconfigAuthenticator {
     fn authenticate<'a>(&'a self, request: &'a Parts) -> BoxFuture<'a, Result<Option<UserInfo>, Status>> {
         Box::pin(async move {
             let Some(bearer) = bearer(request) else { return Ok(None) };
-            // `<user>:<key>`; anything else is for another authenticator.
+            // `<user>:<key>`; other tokens are left to other authenticators.
             let Some((user, _)) = bearer.split_once(':').filter(|(_, key)| !key.contains(':')) else {
                 return Ok(None);
             };

@@ -1,4 +1,4 @@
-//! Writing a part of an object: typed objects carry required fields that a writer may not own.
+//! Writes parts of objects: typed objects have required fields that a writer may not own.
 
 use drover_api::capi::v1beta2::Cluster;
 use drover_api::labels::capi as labels;
@@ -26,7 +26,8 @@ where
     Api::namespaced_with(client.clone(), namespace, &ApiResource::erase::<K>(&()))
 }
 
-/// Makes the Cluster an owner (not controller) of a provider's object and labels it, by JSON patch with `test`.
+/// Makes the Cluster an owner (but not the controller) of a provider's object and labels it, with a JSON patch with
+/// `test`.
 pub(crate) async fn own_by_cluster(
     externals: &Externals,
     cluster: &Cluster,

@@ -1,4 +1,4 @@
-//! Both condition families of Cluster API, made from one state.
+//! The two condition formats of Cluster API, created from one state.
 
 use drover_api::capi::v1beta2::V1Beta1Condition;
 use drover_api::conditions::{reasons, types};
@@ -12,28 +12,28 @@ use crate::waits::{Hold, Shown, Subject};
 /// Reason of a failure that only a person can correct.
 pub const INVALID_CONFIGURATION: &str = "InvalidConfiguration";
 
-/// How bad a False of the older family is.
+/// Severity of a False in the older format.
 #[derive(Clone, Copy, Debug)]
 pub enum Severity {
-    /// Needs a person.
+    /// Requires a person.
     Error,
-    /// Should resolve itself, but may not.
+    /// Should be resolved automatically, but may not.
     Warning,
-    /// Part of the normal course.
+    /// Part of the normal process.
     Info,
 }
 
-/// A condition of the older family that is True.
+/// A condition of the older format that is True.
 pub fn old_true(type_: &str) -> V1Beta1Condition {
     old(type_, TRUE, None, "", "")
 }
 
-/// A condition of the older family that is False.
+/// A condition of the older format that is False.
 pub fn old_false(type_: &str, severity: Severity, reason: &str, message: &str) -> V1Beta1Condition {
     old(type_, FALSE, Some(severity), reason, message)
 }
 
-/// A condition of the older family.
+/// A condition of the older format.
 pub fn old(
     type_: &str,
     status: &str,
@@ -52,9 +52,9 @@ pub fn old(
     }
 }
 
-/// Puts our conditions of the older family into the live list, which others write, too.
+/// Sets our conditions of the older format in the live list, which others also write.
 ///
-/// `Ready` comes first, as clients of that family expect; the rest is sorted by type.
+/// `Ready` comes first, as clients of that format expect; the rest is sorted by type.
 pub fn merge_old(
     live: &[V1Beta1Condition],
     ours: Vec<V1Beta1Condition>,
@@ -80,7 +80,7 @@ pub fn merge_old(
     merged
 }
 
-/// `Ready` of the older family: the worst of the others.
+/// `Ready` of the older format: the worst of the others.
 pub fn old_summary(others: &[V1Beta1Condition]) -> V1Beta1Condition {
     let rank =
         |condition: &&V1Beta1Condition| match (condition.status.as_str(), condition.severity.as_deref()) {
@@ -96,7 +96,7 @@ pub fn old_summary(others: &[V1Beta1Condition]) -> V1Beta1Condition {
     }
 }
 
-/// What a condition tells about its object.
+/// What a condition means for its object.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Verdict {
     Good,
@@ -112,14 +112,14 @@ fn verdict(condition: &Condition, negative: bool) -> Verdict {
     }
 }
 
-/// One part of a summary.
+/// An input of a summary.
 #[derive(Clone, Copy, Debug)]
 pub struct Part<'a> {
     /// Type of the condition.
     pub type_: &'a str,
-    /// True is bad.
+    /// Whether True is bad.
     pub negative: bool,
-    /// Absence counts as good.
+    /// Whether a missing condition counts as good.
     pub optional: bool,
 }
 
@@ -134,13 +134,13 @@ impl<'a> Part<'a> {
         Self { type_, negative: true, optional: false }
     }
 
-    /// A condition that must be True if it exists.
+    /// A condition that must be True if it is present.
     pub fn may(type_: &'a str) -> Self {
         Self { type_, negative: false, optional: true }
     }
 }
 
-/// One condition that sums up others of the same object; its message lists what is not well.
+/// Summarizes other conditions of the same object; the message lists those that are not good.
 pub fn summary(type_: &str, reasons: [&str; 3], parts: &[Part<'_>], conditions: &[Condition]) -> Condition {
     let mut worst = Verdict::Good;
     let mut lines = Vec::new();
@@ -160,7 +160,7 @@ pub fn summary(type_: &str, reasons: [&str; 3], parts: &[Part<'_>], conditions: 
     from_verdict(type_, reasons, worst, lines.join("\n"))
 }
 
-/// One condition that sums up the same condition of many objects; equal messages are told once.
+/// Aggregates one condition of many objects; equal messages are combined.
 ///
 /// `objects` are (name, condition). `kind` is the plural shown for more than one.
 pub fn aggregate<'a>(
@@ -201,11 +201,11 @@ pub fn aggregate<'a>(
     from_verdict(type_, reasons, worst, lines.join("\n"))
 }
 
-/// The three reasons of a condition that is about readiness: good, unknown, bad.
+/// Reasons of a readiness condition: good, unknown, bad.
 pub const READY: [&str; 3] = [reasons::READY, reasons::READY_UNKNOWN, reasons::NOT_READY];
-/// The three reasons of a condition that is about availability: good, unknown, bad.
+/// Reasons of an availability condition: good, unknown, bad.
 pub const AVAILABLE: [&str; 3] = [reasons::AVAILABLE, reasons::AVAILABLE_UNKNOWN, reasons::NOT_AVAILABLE];
-/// The three reasons of a condition that is about being up to date: good, unknown, bad.
+/// Reasons of an up-to-date condition: good, unknown, bad.
 pub const UP_TO_DATE: [&str; 3] = [reasons::UP_TO_DATE, reasons::UP_TO_DATE_UNKNOWN, reasons::NOT_UP_TO_DATE];
 
 /// `Paused`.
@@ -226,7 +226,7 @@ pub fn not_deleting() -> Condition {
     new(types::DELETING, FALSE, reasons::NOT_DELETING, "")
 }
 
-/// A condition copied from a provider's object where it has one, else what its flags say.
+/// A condition that is copied from a provider's object if present, otherwise derived from its flags.
 pub fn external_condition(
     type_: &str,
     source: &str,
@@ -265,7 +265,7 @@ pub fn external_condition(
     }
 }
 
-/// Providers of other families write reasons that the schema of ours would refuse.
+/// Providers with the older format use reasons that our schema rejects.
 fn is_reason(text: &str) -> bool {
     let mut bytes = text.bytes();
     bytes.next().is_some_and(|first| first.is_ascii_alphabetic())

@@ -1,8 +1,8 @@
-//! The Cluster API contract: how a reference finds its version, and what core reads from a provider's object.
+//! The Cluster API contract: how the version of a reference is resolved, and which fields of a provider's object are
+//! read.
 //!
-//! A reference names group, kind and name; the version follows from labels on the CRD
-//! (`cluster.x-k8s.io/<contract>: v1_v2`). An object of a v1beta2 provider is read by the v1beta2 paths only:
-//! its old `status.ready` alone says nothing.
+//! A reference has group, kind and name; the version follows from labels of the CRD (`cluster.x-k8s.io/<contract>:
+//! v1_v2`). An object of a v1beta2 provider is read only at the v1beta2 paths; its `status.ready` is ignored.
 
 use drover_api::capi::v1beta2::{FailureDomain, MachineAddress};
 use drover_api::labels::capi::CONTRACT_PREFIX;
@@ -19,7 +19,7 @@ pub enum Contract {
     V1Beta2,
 }
 
-/// Why a reference cannot be followed.
+/// Why a reference cannot be resolved.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum ResolveError {
     /// The provider is not installed.
@@ -30,7 +30,7 @@ pub enum ResolveError {
         /// Group of the reference.
         group: String,
     },
-    /// The provider does not say which contract it follows.
+    /// The CRD has no contract label.
     #[error(
         "CustomResourceDefinition {crd} has no label cluster.x-k8s.io/v1beta2 or cluster.x-k8s.io/v1beta1 that names \
          a served version"
@@ -47,7 +47,7 @@ pub enum ResolveError {
     },
 }
 
-/// The newest version of the newest contract that the CRD's labels name.
+/// The newest version of the newest contract in the CRD's labels.
 pub fn resolve(crd: &CustomResourceDefinition) -> Result<(ApiResource, Contract), ResolveError> {
     let labels = crd.metadata.labels.clone().unwrap_or_default();
     let served = |version: &&str| crd.spec.versions.iter().any(|v| v.name == **version && v.served);
@@ -61,7 +61,7 @@ pub fn resolve(crd: &CustomResourceDefinition) -> Result<(ApiResource, Contract)
     Err(ResolveError::NoContract { crd: crd.metadata.name.clone().unwrap_or_default() })
 }
 
-/// Where a version of a CRD's kind is served.
+/// The API resource of a version of a CRD.
 pub(crate) fn resource_of(crd: &CustomResourceDefinition, version: &str) -> ApiResource {
     ApiResource {
         group: crd.spec.group.clone(),
@@ -83,27 +83,27 @@ fn version_priority(version: &str) -> (u8, u32, u32) {
     (stage, major.parse().unwrap_or(0), minor.parse().unwrap_or(0))
 }
 
-/// A provider's object together with the contract it is read by.
+/// A provider's object with its contract.
 #[derive(Clone, Copy, Debug)]
 pub struct Provided<'a> {
     /// The object.
     pub object: &'a DynamicObject,
-    /// How it is read.
+    /// The contract.
     pub contract: Contract,
 }
 
 impl<'a> Provided<'a> {
-    /// Infra cluster or infra machine is complete.
+    /// The infra cluster or infra machine is provisioned.
     pub fn provisioned(&self) -> bool {
         self.flag("/status/ready", "/status/initialization/provisioned")
     }
 
-    /// Bootstrap data exists.
+    /// The bootstrap data exists.
     pub fn data_secret_created(&self) -> bool {
         self.flag("/status/ready", "/status/initialization/dataSecretCreated")
     }
 
-    /// The control plane has answered for the first time.
+    /// The control plane is initialized.
     pub fn control_plane_initialized(&self) -> bool {
         self.flag("/status/initialized", "/status/initialization/controlPlaneInitialized")
     }
@@ -113,12 +113,12 @@ impl<'a> Provided<'a> {
         self.text("/status/dataSecretName")
     }
 
-    /// The infrastructure's name of the host.
+    /// The provider id of the host.
     pub fn provider_id(&self) -> Option<String> {
         self.text("/spec/providerID")
     }
 
-    /// Failure domain of the host; where it stands has moved, so both places are read.
+    /// Failure domain of the host; its path has changed, so both paths are read.
     pub fn failure_domain(&self) -> Option<String> {
         self.text("/status/failureDomain").or_else(|| self.text("/spec/failureDomain"))
     }
@@ -150,7 +150,7 @@ impl<'a> Provided<'a> {
         domains
     }
 
-    /// Where the control plane answers: host and port, when both are set.
+    /// The endpoint of the control plane, if host and port are set.
     pub fn control_plane_endpoint(&self) -> Option<(String, i32)> {
         let host = self.text("/spec/controlPlaneEndpoint/host")?;
         let port = self.integer("/spec/controlPlaneEndpoint/port").filter(|port| *port > 0)?;
@@ -162,7 +162,7 @@ impl<'a> Provided<'a> {
         self.at(pointer).and_then(Value::as_i64).and_then(|number| i32::try_from(number).ok())
     }
 
-    /// A text of the object; empty counts as absent.
+    /// A text of the object; an empty one counts as missing.
     pub fn text(&self, pointer: &str) -> Option<String> {
         self.at(pointer).and_then(Value::as_str).filter(|text| !text.is_empty()).map(str::to_owned)
     }
@@ -172,7 +172,7 @@ impl<'a> Provided<'a> {
         self.at(pointer).and_then(Value::as_bool).unwrap_or(false)
     }
 
-    /// A condition of the object: (status, reason, message). The new family wins where both exist.
+    /// A condition of the object: (status, reason, message). The newer format is preferred.
     pub fn condition(&self, type_: &str) -> Option<(String, String, String)> {
         let conditions = self.at("/status/v1beta2/conditions").or_else(|| self.at("/status/conditions"))?;
         let found = conditions.as_array()?.iter().find(|condition| condition["type"] == type_)?;

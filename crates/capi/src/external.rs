@@ -1,4 +1,5 @@
-//! Providers' objects: found through their CRD, watched once per kind, mapped to whoever refers to them.
+//! Providers' objects: resolved through their CRD, watched once per kind, and mapped to the objects that refer to
+//! them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,27 +14,27 @@ use parking_lot::Mutex;
 use crate::contract::{Contract, Provided, ResolveError, resolve, resource_of};
 use crate::waits::Hold;
 
-/// How long a pass waits for the first list of a kind that was not watched before, until it gives way to others.
+/// How long a pass waits for the first list of a kind before it yields to others.
 const FIRST_LIST: Duration = Duration::from_secs(2);
 
-/// Name of the index that finds who refers to a provider's object.
+/// Name of the index from a provider's object to the objects that refer to it.
 pub const INDEX: &str = "external";
 
-/// What stands behind a reference.
+/// The target of a reference.
 #[derive(Clone, Debug, Default)]
 pub enum External {
-    /// Nothing is referred to.
+    /// There is no reference.
     #[default]
     Unset,
-    /// The reference cannot be followed.
+    /// The reference cannot be resolved.
     Unresolvable(ResolveError),
-    /// The kind is served, but there is no such object.
+    /// The kind is served, but the object does not exist.
     NotFound(ApiResource),
     /// The object.
     Found {
-        /// Where it is served.
+        /// Its API resource.
         resource: ApiResource,
-        /// How it is read.
+        /// Its contract.
         contract: Contract,
         /// The object itself.
         object: Arc<DynamicObject>,
@@ -41,7 +42,7 @@ pub enum External {
 }
 
 impl External {
-    /// The object, ready to be read.
+    /// The object with its contract.
     pub fn provided(&self) -> Option<Provided<'_>> {
         match self {
             Self::Found { contract, object, .. } => Some(Provided { object, contract: *contract }),
@@ -54,7 +55,7 @@ impl External {
         self.provided().map(|provided| provided.object)
     }
 
-    /// An error where a pass has to be made again, because no event will say that the kind is known at last.
+    /// An error if the pass must be repeated, because no event reports that the kind is listed.
     pub fn is_listed(&self) -> Result<(), Error> {
         match self {
             Self::Unresolvable(ResolveError::NotListed { plural }) => Err(Error::Stale(plural.clone())),
@@ -71,7 +72,7 @@ impl External {
         }
     }
 
-    /// Certainly gone, as opposed to unknown.
+    /// It certainly does not exist.
     pub fn is_gone(&self) -> bool {
         matches!(self, Self::Unset | Self::NotFound(_))
     }
@@ -79,25 +80,25 @@ impl External {
 
 type Listener = Box<dyn Fn(&str) + Send + Sync>;
 
-/// Follows references. Clones share their watches.
+/// Resolves references. Clones share their watches.
 #[derive(Clone)]
 pub struct Externals {
     caches: Caches,
     crds: Cache<CustomResourceDefinition>,
     listeners: Arc<Mutex<Vec<Listener>>>,
-    /// The copies that are listened to, by resource.
+    /// The caches that are subscribed to, by resource.
     watched: Arc<Mutex<HashMap<String, Cache<DynamicObject>>>>,
 }
 
 impl Externals {
-    /// Follows references through `caches`.
+    /// Resolves references with `caches`.
     pub fn new(caches: Caches) -> Self {
         let crds = caches.all::<CustomResourceDefinition>();
         crds.index(INDEX, |crd| vec![format!("{}/{}", crd.spec.group, crd.spec.names.kind)]);
         let watched: Arc<Mutex<HashMap<String, Cache<DynamicObject>>>> = Arc::default();
         let (ended, of_kinds) = (watched.clone(), caches.clone());
         crds.subscribe(move |change| {
-            // A kind that is defined again is listed again: what its cache knew is gone with the CRD.
+            // A CRD that is created again needs a new list, because the old cache ended with the CRD.
             let Some(crd) = change.old.filter(|_| change.new.is_none()) else { return };
             for version in &crd.spec.versions {
                 let resource = resource_of(crd, &version.name);
@@ -108,7 +109,7 @@ impl Externals {
         Self { caches, crds, listeners: Arc::default(), watched }
     }
 
-    /// The CRDs, for controllers that must look again when one appears or changes its labels.
+    /// The CRDs, for controllers that must run again when one appears or its labels change.
     pub fn crds(&self) -> &Cache<CustomResourceDefinition> {
         &self.crds
     }
@@ -118,7 +119,7 @@ impl Externals {
         self.listeners.lock().push(Box::new(listener));
     }
 
-    /// Where a group and kind are served.
+    /// The API resource of a group and kind.
     pub fn resolve(&self, group: &str, kind: &str) -> Result<(ApiResource, Contract), ResolveError> {
         match self.crds.by_index(INDEX, &format!("{group}/{kind}")).first() {
             Some(crd) => resolve(crd),
@@ -126,7 +127,7 @@ impl Externals {
         }
     }
 
-    /// The live copy of a kind, once it is complete: what is not in it does not exist.
+    /// The cache of a kind after its first list; an object that is not in it does not exist.
     pub async fn cache(&self, resource: &ApiResource) -> Result<Cache<DynamicObject>, ResolveError> {
         let cache = self.caches.dynamic(resource);
         let known = self.watched.lock().insert(id(resource), cache.clone());
@@ -147,7 +148,7 @@ impl Externals {
         }
     }
 
-    /// What stands behind `reference`.
+    /// Resolves `reference`.
     pub async fn get(
         &self,
         namespace: &str,
@@ -177,7 +178,7 @@ fn id(resource: &ApiResource) -> String {
     format!("{}/{}", resource.api_version, resource.plural)
 }
 
-/// Under which value an object that refers to a provider's object is found in its own cache.
+/// The index value of an object's reference to a provider's object.
 pub fn index_value(group: &str, kind: &str, key: &ObjectKey) -> String {
     format!("{group}/{kind}/{}/{}", key.namespace, key.name)
 }

@@ -15,7 +15,7 @@ pub(crate) fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_700_000_000 + second).unwrap()
 }
 
-/// Lays `over` onto `base`, as a merge patch does.
+/// Applies `over` to `base` as a merge patch.
 pub(crate) fn merged(mut base: Value, over: Value) -> Value {
     json_merge(&mut base, over);
     base
@@ -134,7 +134,7 @@ pub(crate) fn resource(group: &str, kind: &str) -> ApiResource {
     }
 }
 
-/// A provider's object under the newer contract.
+/// A provider's object of the newer contract.
 pub(crate) fn found(kind: &str, over: Value) -> External {
     let base = json!({
         "apiVersion": "rke.cattle.io/v1", "kind": kind,

@@ -1,13 +1,12 @@
 //! Cluster API core controllers: Cluster, MachineDeployment, MachineSet and Machine.
 //!
-//! Each controller is a folder: `scope` is everything a pass knows, `observe` gathers it from caches, `decide` says
-//! what should be (pure, with time and names as inputs), `apply` writes it, `status` reports (pure). Providers are
-//! known only by their contract ([`contract`], [`external`]); managed clusters only through
-//! [`ClusterAccess`](drover_access_api::ClusterAccess).
-//! Defaults and validation are in [`admission`], for API servers, webhooks and the controllers themselves; what is
-//! waited for, with its texts, is in [`waits`].
+//! Each controller is a folder: `scope` is the input of a pass, `observe` reads it from caches, `decide` is pure
+//! (time and names are inputs), `apply` writes, and `status` is pure as well. Providers are known only by their
+//! contract ([`contract`], [`external`]); managed clusters only through
+//! [`ClusterAccess`](drover_access_api::ClusterAccess). Defaults and validation are in [`admission`], for API
+//! servers, webhooks and the controllers themselves. Waits and their texts are in [`waits`].
 //!
-//! Of MachineHealthChecks [`machinehealthcheck`] says only that nothing acts on them yet.
+//! MachineHealthChecks have no effect yet; [`machinehealthcheck`] reports that.
 //!
 //! This crate knows nothing of K3s, RKE2, plans, drivers or tunnels.
 //!

@@ -1,4 +1,4 @@
-//! MachineHealthCheck: accepted and stored, but nothing acts on it yet, and it says so itself.
+//! MachineHealthCheck: stored, but without an effect yet, which its status reports.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ const REASON: &str = "NotImplemented";
 pub const NO_EFFECT: &str = "stored, but without effect yet: nobody looks at the Machines that it selects, and none is replaced \
      for being unhealthy; to have a Machine replaced, delete it";
 
-/// Tells of MachineHealthChecks that they have no effect.
+/// Reports that MachineHealthChecks have no effect.
 pub struct MachineHealthCheckController {
     checks: Cache<MachineHealthCheck>,
     status: Applier,
@@ -28,7 +28,7 @@ pub struct MachineHealthCheckController {
 }
 
 impl MachineHealthCheckController {
-    /// The controller with everything that wakes it.
+    /// The controller with its watches.
     pub fn controller(
         client: Client,
         checks: Cache<MachineHealthCheck>,
@@ -72,7 +72,7 @@ fn status(check: &MachineHealthCheck, now: Timestamp) -> MachineHealthCheckStatu
     }
 }
 
-/// What is told, unless the status says it already.
+/// The event, unless the status already has the condition.
 fn note(check: &MachineHealthCheck) -> Option<Note> {
     let live = check.status.as_ref().and_then(|status| get(&status.conditions, types::REMEDIATION_ALLOWED));
     let told = live.is_some_and(|condition| condition.reason == REASON);

@@ -1,4 +1,4 @@
-//! The core controllers together: shared caches, shared watches, one task each.
+//! Runs the core controllers with shared caches.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::machinedeployment::MachineDeploymentController;
 use crate::machinehealthcheck::MachineHealthCheckController;
 use crate::machineset::MachineSetController;
 
-/// The live copies that the core controllers share.
+/// The caches that the core controllers share.
 #[derive(Clone)]
 pub struct CoreCaches {
     /// Clusters.
@@ -47,7 +47,7 @@ impl CoreCaches {
         core
     }
 
-    /// Ends when every first list is complete: before that nothing may be decided.
+    /// Waits until every first list is complete; nothing is decided before.
     pub async fn synced(&self) {
         tokio::join!(
             self.clusters.synced(),
@@ -105,7 +105,7 @@ pub async fn run(
     .await;
 }
 
-/// What the controllers do alike.
+/// What the controllers share.
 pub(crate) mod shell {
     use drover_api::capi::v1beta2::ContractVersionedObjectReference;
     use drover_runtime::cache::Cached;
@@ -116,18 +116,18 @@ pub(crate) mod shell {
 
     use crate::external::External;
 
-    /// An object that refers to providers' objects.
+    /// An object with references to providers' objects.
     pub(crate) trait Refers {
         fn references(&self) -> Vec<&ContractVersionedObjectReference>;
     }
 
-    /// Who refers to the kind that a CRD defines: they look again when it appears or changes its labels.
+    /// The objects that refer to the kind of a CRD: they are reconciled when it appears or its labels change.
     pub(crate) fn external_users<K: Cached + Refers>(
         cache: &Cache<K>,
         change: &Change<'_, CustomResourceDefinition>,
     ) -> Vec<ObjectKey> {
         let Some(crd) = change.either() else { return Vec::new() };
-        // Status-only changes of a CRD concern nobody here.
+        // Changes of a CRD's status are ignored.
         if let (Some(old), Some(new)) = (change.old, change.new)
             && old.metadata.labels == new.metadata.labels
             && old.spec == new.spec
@@ -140,7 +140,7 @@ pub(crate) mod shell {
         cache.list().iter().filter(|object| uses(object)).map(|object| ObjectKey::of(&**object)).collect()
     }
 
-    /// A status for an object that is gone meanwhile is no failure.
+    /// Applies a status; a deleted object is not a failure.
     pub(crate) fn ignore_gone<T>(result: Result<T, Error>) -> Result<(), Error> {
         match result {
             Err(Error::Api { source, .. }) if is_not_found(&source) => Ok(()),
@@ -148,7 +148,7 @@ pub(crate) mod shell {
         }
     }
 
-    /// An error where a pass could not know all it should, so that it is made again.
+    /// An error if a pass had incomplete information and must be repeated.
     pub(crate) fn all_listed<'a>(externals: impl IntoIterator<Item = &'a External>) -> Result<(), Error> {
         externals.into_iter().try_for_each(External::is_listed)
     }

@@ -1,4 +1,4 @@
-//! Owner references, pause, selectors and label values: small facts about any object.
+//! Helpers for any object: owner references, pause, selectors and label values.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use drover_runtime::Change;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, OwnerReference};
 use kube::Resource;
 
-/// The reference to `object` that makes it the owner of something else.
+/// The reference that makes `object` an owner.
 pub fn owner_reference<K: Resource<DynamicType = ()>>(object: &K, controller: bool) -> OwnerReference {
     OwnerReference {
         api_version: K::api_version(&()).into_owned(),
@@ -27,12 +27,12 @@ pub fn controller_of(meta: &ObjectMeta) -> Option<&OwnerReference> {
     meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
 }
 
-/// True when `uid` controls the object.
+/// Whether `uid` controls the object.
 pub fn is_controlled_by(meta: &ObjectMeta, uid: &str) -> bool {
     controller_of(meta).is_some_and(|owner| owner.uid == uid)
 }
 
-/// Owners are the same by group, kind and name, so that a new API version replaces the reference.
+/// Owners are compared by group, kind and name, so that a new API version replaces the reference.
 pub fn same_owner(a: &OwnerReference, b: &OwnerReference) -> bool {
     group(&a.api_version) == group(&b.api_version) && a.kind == b.kind && a.name == b.name
 }
@@ -42,18 +42,18 @@ pub fn group(api_version: &str) -> &str {
     api_version.rsplit_once('/').map_or("", |(group, _)| group)
 }
 
-/// True when the owner is a kind of Cluster API's core.
+/// Whether the owner is a kind of Cluster API's core.
 pub fn is_core_owner(owner: &OwnerReference, kind: &str) -> bool {
     group(&owner.api_version) == group(API_VERSION) && owner.kind == kind
 }
 
-/// The cluster is paused, or the object carries the annotation with whatever value.
+/// Whether the cluster is paused, or the object has the annotation with any value.
 pub fn is_paused(cluster: Option<&Cluster>, meta: &ObjectMeta) -> bool {
     cluster.is_some_and(|cluster| cluster.spec.paused == Some(true))
         || has_annotation(meta, annotations::PAUSED)
 }
 
-/// Whether a Cluster came or went, or changed in more than its status.
+/// Whether a Cluster was created or deleted, or changed in more than its status.
 pub fn is_beyond_status(change: &Change<'_, Cluster>) -> bool {
     let (Some(old), Some(new)) = (change.old, change.new) else { return true };
     let of = |cluster: &Cluster| {
@@ -63,17 +63,17 @@ pub fn is_beyond_status(change: &Change<'_, Cluster>) -> bool {
     old.spec != new.spec || of(old) != of(new)
 }
 
-/// The label's value, if the object carries it.
+/// The label's value, if present.
 pub fn label<'a>(meta: &'a ObjectMeta, key: &str) -> Option<&'a str> {
     meta.labels.as_ref()?.get(key).map(String::as_str)
 }
 
-/// The annotation's value, if the object carries it.
+/// The annotation's value, if present.
 pub fn annotation<'a>(meta: &'a ObjectMeta, key: &str) -> Option<&'a str> {
     meta.annotations.as_ref()?.get(key).map(String::as_str)
 }
 
-/// True when the object carries the annotation.
+/// Whether the object has the annotation.
 pub fn has_annotation(meta: &ObjectMeta, key: &str) -> bool {
     annotation(meta, key).is_some()
 }
@@ -88,12 +88,12 @@ pub fn annotations_with_prefix(meta: &ObjectMeta, prefix: &str) -> Vec<String> {
         .collect()
 }
 
-/// True when the object is being deleted.
+/// Whether the object is being deleted.
 pub fn is_deleting(meta: &ObjectMeta) -> bool {
     meta.deletion_timestamp.is_some()
 }
 
-/// True when `selector` selects `labels`. An empty selector selects nothing here, as in Cluster API.
+/// Whether `selector` selects `labels`. An empty selector selects nothing here, as in Cluster API.
 pub fn selects(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {
     let wanted = selector.match_labels.as_ref();
     let expressions = selector.match_expressions.as_deref().unwrap_or_default();
@@ -114,7 +114,7 @@ pub fn selects(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> b
         })
 }
 
-/// The selector as `kubectl scale` and autoscalers read it from `.status.selector`.
+/// The selector in the format of `.status.selector` for `kubectl scale` and autoscalers.
 pub fn selector_string(selector: &LabelSelector) -> String {
     let mut terms: Vec<String> =
         selector.match_labels.iter().flatten().map(|(key, value)| format!("{key}={value}")).collect();
@@ -130,8 +130,8 @@ pub fn selector_string(selector: &LabelSelector) -> String {
     terms.join(",")
 }
 
-/// A label value that stands for `name`: itself, or a hash when it cannot be one
-/// (cluster-api `internal/labels/helpers.go`, MustFormatValue).
+/// The label value for `name`: the name itself, or a hash if it is not a valid value (cluster-api
+/// `internal/labels/helpers.go`, MustFormatValue).
 pub fn label_value(name: &str) -> String {
     if is_label_value(name) {
         return name.to_owned();

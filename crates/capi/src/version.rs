@@ -1,10 +1,10 @@
-//! Kubernetes versions, with the build part that K3s and RKE2 add.
+//! Kubernetes versions, including the build part of K3s and RKE2.
 
 use std::sync::OnceLock;
 
 use regex::Regex;
 
-/// A version in the order that upgrades follow.
+/// A version, ordered as upgrades are.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct Version {
     /// Major.
@@ -13,14 +13,14 @@ pub struct Version {
     pub minor: u64,
     /// Patch.
     pub patch: u64,
-    /// A release comes after its pre-releases.
+    /// A release is after its pre-releases.
     pub released: bool,
     /// Pre-release and build, compared as text.
     pub rest: String,
 }
 
 impl Version {
-    /// Reads `v1.34.1+k3s1`; the `v` may be missing.
+    /// Parses `v1.34.1+k3s1`; the `v` is optional.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.strip_prefix('v').unwrap_or(text);
         let end = text.find(['-', '+']).unwrap_or(text.len());

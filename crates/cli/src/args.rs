@@ -7,7 +7,7 @@ use clap::{Args as ClapArgs, Parser, Subcommand};
 
 use crate::{describe, get, machine, quickstart, server, sim, why};
 
-/// What every command has comes after what is its own.
+/// Global arguments are listed after those of the command itself.
 const LAST: usize = 1000;
 
 /// Provision K3s and RKE2 clusters on any infrastructure, and manage them in place for the rest of their lives.
@@ -21,7 +21,7 @@ const LAST: usize = 1000;
     after_help = "Begin with `drover quickstart`; `drover quickstart --delete` removes everything again."
 )]
 pub(crate) struct Args {
-    /// Say more (-v: what the program does, -vv: everything).
+    /// Log more (-v: what the program does, -vv: everything).
     #[arg(short, long, global = true, action = clap::ArgAction::Count, display_order = LAST)]
     verbose: u8,
     #[command(subcommand)]
@@ -30,19 +30,19 @@ pub(crate) struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    /// From nothing to a Ready cluster on this machine: management plane, local machines, demo cluster.
+    /// Start a management plane, local machines and a demo cluster on this host.
     Quickstart(quickstart::Quickstart),
     /// Run the management plane.
     Server(server::Server),
-    /// Show clusters, or get what is needed to use one.
+    /// List clusters, or print a kubeconfig or registration command.
     Get(get::Get),
     /// Show a cluster as a tree with its conditions.
     Describe(describe::Describe),
     /// Explain what a cluster, pool, machine, control plane or Job waits for, down to the cause.
     Why(why::Why),
-    /// Create and remove machines, look after them, and get into them.
+    /// Create, list, control and remove machines.
     Machine(machine::Machine),
-    /// A K3s-shaped Kubernetes without pods, for demos, tests and scale.
+    /// Run a simulated K3s without pods, for demos, tests and load.
     Sim(sim::Sim),
 }
 
@@ -57,7 +57,7 @@ pub(crate) fn machine_count(text: &str) -> Result<u16, String> {
     count.ok_or_else(|| "it is a number from 2 to 50".to_owned())
 }
 
-/// The name of an object or of a namespace, which becomes a part of a URL's path.
+/// The name of an object or of a namespace. It becomes part of a URL path.
 pub(crate) fn path_name(text: &str) -> Result<String, String> {
     if ["", ".", ".."].contains(&text) || text.contains(['/', '%']) {
         return Err("a name is not empty, `.` or `..`, and has neither `/` nor `%`".to_owned());
@@ -65,10 +65,10 @@ pub(crate) fn path_name(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// Where the management plane keeps everything.
+/// The data directory of the management plane.
 #[derive(ClapArgs, Clone)]
 pub(crate) struct DataDirArg {
-    /// Where everything is kept [default: /var/lib/drover for root, else ~/.local/share/drover].
+    /// Data directory [default: /var/lib/drover for root, else ~/.local/share/drover].
     #[arg(long, global = true, value_name = "DIR", env = "DROVER_DATA_DIR", display_order = LAST - 1)]
     data_dir: Option<PathBuf>,
 }
@@ -82,7 +82,7 @@ impl DataDirArg {
             return "/var/lib/drover".into();
         }
         let home = std::env::var_os("HOME").map_or_else(|| PathBuf::from("."), PathBuf::from);
-        // Empty means unset.
+        // An empty value counts as unset.
         std::env::var_os("XDG_DATA_HOME")
             .filter(|dir| !dir.is_empty())
             .map_or_else(|| home.join(".local/share"), PathBuf::from)

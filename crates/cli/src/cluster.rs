@@ -1,4 +1,4 @@
-//! The management plane and its clusters, as commands reach them.
+//! How commands reach the management plane and its clusters.
 
 use std::path::Path;
 use std::time::Duration;
@@ -81,7 +81,7 @@ fn unusable(path: &Path) -> String {
     format!("the kubeconfig {} cannot be used", path.display())
 }
 
-/// What lies under all the layers of a client, which say nothing to a person.
+/// The innermost error. The layers above it only repeat that a request failed.
 fn root_cause(error: &dyn std::error::Error) -> String {
     let mut cause = error;
     while let Some(inner) = cause.source() {

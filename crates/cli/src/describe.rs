@@ -1,4 +1,4 @@
-//! `drover describe cluster`: a cluster as a tree, with what each part waits for.
+//! `drover describe cluster`: a cluster as a tree, with the waits of each part.
 
 use std::collections::HashMap;
 
@@ -28,13 +28,13 @@ pub(crate) struct Describe {
 enum What {
     /// Show a cluster, its control plane, pools and machines.
     Cluster {
-        /// The cluster.
+        /// Name of the cluster.
         #[arg(value_parser = path_name)]
         name: String,
-        /// Show every condition, not only those that are not as they should be.
+        /// Show all conditions, not only the unhealthy ones.
         #[arg(long)]
         show_conditions: bool,
-        /// How to print it.
+        /// Output format.
         #[arg(short, long, value_enum, default_value_t)]
         output: Format,
         #[command(flatten)]
@@ -54,18 +54,18 @@ impl Describe {
     }
 }
 
-/// One object and what is below it.
+/// One object with its children.
 #[derive(Debug, Default, Serialize)]
 struct Branch {
     kind: &'static str,
     name: String,
-    /// True, False, Unknown, or empty when nothing is known.
+    /// True, False, Unknown, or empty if unknown.
     ready: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     since: Option<jiff::Timestamp>,
     #[serde(skip_serializing_if = "String::is_empty")]
     note: String,
-    /// What the note begins with, before the sentence.
+    /// The first part of the note, before the message.
     #[serde(skip)]
     phase: String,
     conditions: Vec<Condition>,
@@ -121,10 +121,10 @@ fn draw(root: &Branch, all: bool, now: jiff::Timestamp) -> String {
     columns(&["NAME", "READY", "SINCE", "MESSAGE"], &tree.rows)
 }
 
-/// Sentences up to this length are repeated rather than referred to.
+/// Messages up to this length are repeated instead of referred to.
 const SHORT: usize = 40;
 
-/// A tree on its way to paper.
+/// The state of drawing a tree.
 struct Drawing<'a> {
     all: bool,
     now: jiff::Timestamp,
@@ -161,7 +161,7 @@ impl<'a> Drawing<'a> {
         since.map(|since| age(since, self.now)).unwrap_or_default()
     }
 
-    /// The lines of a message; `below` goes on with the tree beside all but the first.
+    /// Adds the lines of a message; `below` continues the tree beside all but the first.
     fn row(&mut self, cells: [String; 3], why: Vec<String>, below: &str) {
         let mut why = why.into_iter();
         self.rows.push(cells.into_iter().chain([why.next().unwrap_or_default()]).collect());
@@ -170,7 +170,7 @@ impl<'a> Drawing<'a> {
         }
     }
 
-    /// A sentence behind what it begins with, in a line for each of its own. A long one is said once.
+    /// The lines of a message after its prefix. A long message is shown once and then referred to.
     fn why(&mut self, branch: &'a Branch, lead: &str, sentence: &'a str) -> Vec<String> {
         let sentence = sentence.trim();
         let place = match self.said.get(sentence) {

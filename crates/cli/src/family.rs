@@ -1,4 +1,4 @@
-//! The objects of one cluster, as the API has them: fetched once, then read by `describe` and `why`.
+//! The objects of one cluster, read once from the API for `describe` and `why`.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
@@ -18,12 +18,12 @@ use kube::{Client, Resource, ResourceExt};
 use serde::Serialize;
 use serde_json::Value;
 
-/// All requests for one cluster together.
+/// Limit for all requests about one cluster together.
 const LIMIT: Duration = Duration::from_secs(30);
 /// On the Pods of a Job.
 pub(crate) const JOB_NAME: &str = "batch.kubernetes.io/job-name";
 
-/// A condition of any family.
+/// A condition in the format of Rancher or of Cluster API.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Condition {
     #[serde(rename = "type")]
@@ -37,7 +37,7 @@ pub(crate) struct Condition {
     pub(crate) since: Option<Timestamp>,
 }
 
-/// Which object: two kinds of different groups are called Cluster.
+/// Identifies an object. The group is needed because two kinds are called Cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     pub(crate) group: String,
@@ -84,7 +84,7 @@ impl Item {
         self.object.labels().get(key).map(String::as_str)
     }
 
-    /// The newer family where an object has both.
+    /// Prefers the v1beta2 conditions where an object has both.
     pub(crate) fn conditions(&self) -> Vec<Condition> {
         let status = &self.object.data["status"];
         let list = status.pointer("/v1beta2/conditions").unwrap_or(&status["conditions"]);
@@ -107,7 +107,7 @@ impl Item {
         serde_json::from_value(self.object.data["status"]["waits"].clone()).unwrap_or_default()
     }
 
-    /// What a reference of the Cluster API points at: `{apiGroup, kind, name}`.
+    /// The object that a Cluster API reference `{apiGroup, kind, name}` points to.
     pub(crate) fn refers(&self, pointer: &str) -> Option<Key> {
         let reference = self.object.data.pointer(pointer)?;
         let text = |key: &str| reference[key].as_str().filter(|text| !text.is_empty());
@@ -149,7 +149,7 @@ impl Family {
 pub(crate) struct Fetch<'a> {
     client: &'a Client,
     namespace: &'a str,
-    /// Where the kinds of a group are served, once asked.
+    /// API groups by name, discovered on first use.
     groups: HashMap<String, Option<kube::discovery::ApiGroup>>,
 }
 
@@ -158,7 +158,7 @@ impl<'a> Fetch<'a> {
         Self { client, namespace, groups: HashMap::new() }
     }
 
-    /// Everything that belongs to `cluster`. What is not there, or is not served, is left out.
+    /// Everything that belongs to `cluster`. Objects that do not exist and kinds that are not served are left out.
     pub(crate) async fn family(&mut self, cluster: &str) -> anyhow::Result<Family> {
         let gathered = tokio::time::timeout(LIMIT, self.gather(cluster)).await;
         gathered.with_context(|| format!("timed out reading the objects of cluster {cluster}"))?
@@ -184,7 +184,7 @@ impl<'a> Fetch<'a> {
         for (group, kind) in kinds {
             let Some(resource) = self.resource(&group, &kind).await? else { continue };
             family.extend(&resource, self.list(&resource, &mine).await?);
-            // What its controller has not labelled yet.
+            // Objects that their controller has not labelled yet.
             for key in referred.iter().filter(|key| key.group == group && key.kind == kind) {
                 if family.get(key).is_none() {
                     family.extend(&resource, self.get(&resource, &key.name).await?);
@@ -197,7 +197,7 @@ impl<'a> Fetch<'a> {
         Ok(family)
     }
 
-    /// Jobs that are not complete, with their Pods.
+    /// Reads Jobs that are not complete, with their Pods.
     pub(crate) async fn jobs(&mut self, names: &[String], family: &mut Family) -> anyhow::Result<()> {
         let (job, pod) = (erased::<Job>(), erased::<Pod>());
         // One list instead of a request for each machine.
@@ -243,7 +243,7 @@ impl<'a> Fetch<'a> {
 
     async fn resource(&mut self, group: &str, kind: &str) -> anyhow::Result<Option<ApiResource>> {
         if !self.groups.contains_key(group) {
-            // A group that is not served is an answer, too.
+            // An unserved group is cached as well.
             let found = match kube::discovery::group(self.client, group).await {
                 Ok(found) => Some(found),
                 Err(kube::Error::Api(_) | kube::Error::Discovery(_)) => None,
@@ -256,7 +256,7 @@ impl<'a> Fetch<'a> {
     }
 }
 
-/// Where a typed kind is served.
+/// The API resource of a typed kind.
 pub(crate) fn erased<K: Resource<DynamicType = ()>>() -> ApiResource {
     ApiResource::erase::<K>(&())
 }

@@ -21,16 +21,16 @@ pub(crate) struct Get {
 
 #[derive(Subcommand)]
 enum What {
-    /// List clusters, all or some.
+    /// List clusters.
     #[command(visible_alias = "cluster")]
     Clusters {
-        /// Only these.
+        /// Names of the clusters to list [default: all].
         #[arg(value_name = "NAME", value_parser = path_name)]
         names: Vec<String>,
-        /// In all namespaces.
+        /// List clusters in all namespaces.
         #[arg(short = 'A', long, conflicts_with = "names")]
         all_namespaces: bool,
-        /// How to print it.
+        /// Output format.
         #[arg(short, long, value_enum, default_value_t)]
         output: Format,
         #[command(flatten)]
@@ -44,7 +44,7 @@ enum What {
         #[command(flatten)]
         plane: Plane,
     },
-    /// Print the command that makes a machine of yours a node of a cluster; run it there as root, or with sudo.
+    /// Print the command that registers your own machine with a cluster. Run it on that machine as root.
     RegistrationCommand(RegistrationCommand),
 }
 
@@ -83,7 +83,7 @@ pub(crate) async fn find(client: &kube::Client, namespace: &str, name: &str) -> 
     api.get_opt(name).await?.with_context(|| no_cluster(name, namespace))
 }
 
-/// What is said of a cluster that does not exist.
+/// The error for a cluster that does not exist.
 pub(crate) fn no_cluster(name: &str, namespace: &str) -> String {
     format!("there is no cluster {name} in namespace {namespace}; `drover get clusters -A` lists all")
 }
@@ -93,7 +93,7 @@ async fn clusters(client: kube::Client, namespace: &str, all: bool) -> anyhow::R
     Ok(api.list(&ListParams::default()).await?.items)
 }
 
-/// Prints those that are there and says of each other why not, as kubectl does.
+/// Prints the clusters that exist, and an error for each of the others, as kubectl does.
 async fn named(
     client: &kube::Client,
     namespace: &str,
@@ -107,7 +107,7 @@ async fn named(
             Err(error) => missed.push(error),
         }
     }
-    // Who asked for several in a machine's form can read an empty list; a person has no use for it.
+    // An empty list is useful to a program, not to a person.
     let bare = names.len() == 1;
     if !found.is_empty() || !(bare || output == Format::Table) {
         answer(&shown(found, bare, output)?)?;
@@ -118,8 +118,8 @@ async fn named(
     Ok(i32::from(!missed.is_empty()))
 }
 
-/// Clusters as kubectl would print them: one that was asked for by name is bare, others are a List; who owns which field
-/// is left out.
+/// Formats clusters as kubectl does: a single cluster by name is printed as it is, others as a List, without managed
+/// fields.
 fn shown(mut clusters: Vec<Cluster>, bare: bool, output: Format) -> anyhow::Result<String> {
     for cluster in &mut clusters {
         cluster.metadata.managed_fields = None;
@@ -135,7 +135,7 @@ fn shown(mut clusters: Vec<Cluster>, bare: bool, output: Format) -> anyhow::Resu
     }
 }
 
-/// What is said to a person instead of a table without rows.
+/// The text instead of an empty table.
 fn nothing(namespace: Option<&str>) -> String {
     match namespace {
         Some(namespace) => {
@@ -150,7 +150,7 @@ fn table(clusters: &[Cluster], now: Timestamp) -> String {
         let status = cluster.status.as_ref();
         let condition = |type_: &str| status.and_then(|s| s.conditions.iter().find(|c| c.type_ == type_));
         let ready = condition("Ready");
-        // A cluster that runs on as it was, because its new spec is refused, says so too.
+        // A Ready cluster whose new specification is rejected shows the reason, too.
         let waits = condition("Stalled").filter(|c| c.status == "True");
         let waits = waits.or_else(|| ready.filter(|c| c.status != "True"));
         let created = cluster.creation_timestamp().map(|time| age(time.0, now)).unwrap_or_default();

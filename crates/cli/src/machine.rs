@@ -1,4 +1,4 @@
-//! `drover machine`: what a provisioning Job runs, and what people look after machines with.
+//! `drover machine`: used by provisioning Jobs and by people who manage machines.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -27,12 +27,12 @@ const CALL_LIMIT: Duration = Duration::from_secs(30);
 pub(crate) struct Machine {
     #[command(flatten)]
     data_dir: DataDirArg,
-    /// Keep the machine's state in this Secret instead of on disk.
+    /// Store the machine's state in this Secret instead of on disk.
     #[arg(long, env = "K8S_SECRET_NAME", hide = true, default_value = "")]
     secret_name: String,
     #[arg(long, env = "K8S_SECRET_NAMESPACE", hide = true, default_value = "")]
     secret_namespace: String,
-    /// For drivers that are not built in.
+    /// Options of drivers that are not built in.
     #[arg(long, hide = true, default_value = "")]
     driver_download_url: String,
     #[arg(long, hide = true, default_value = "")]
@@ -43,7 +43,7 @@ pub(crate) struct Machine {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Create a machine, or carry on with one that was begun.
+    /// Create a machine, or continue an interrupted creation.
     #[command(
         override_usage = "drover machine create --driver local [--<driver>-FLAG VALUE]… NAME",
         after_help = create_help()
@@ -58,78 +58,78 @@ enum Command {
         )]
         words: Vec<String>,
     },
-    /// Remove a machine and everything it caused.
+    /// Remove a machine and all its resources.
     Rm {
-        // Scripts made for rancher-machine give it; nothing is ever asked.
+        // Scripts written for rancher-machine pass this flag; no command asks for confirmation.
         #[arg(short, hide = true)]
         y: bool,
-        /// Forget the machine even if its driver fails.
+        /// Remove the machine's record even if its driver fails.
         #[arg(short, long)]
         force: bool,
         #[arg(long, hide = true)]
         update_config: bool,
-        /// The machine.
+        /// Name of the machine.
         name: String,
     },
     /// List machines.
     Ls {
-        /// Names only.
+        /// Print only names.
         #[arg(short, long, conflicts_with = "output")]
         quiet: bool,
-        /// How to print it.
+        /// Output format.
         #[arg(short, long, value_enum, default_value_t)]
         output: Format,
     },
-    /// Show all that is known of a machine.
+    /// Show the details of a machine.
     Inspect {
-        /// The machine.
+        /// Name of the machine.
         name: String,
-        /// How to print it; a table has what `ls` shows.
+        /// Output format; a table has the columns of `ls`.
         #[arg(short, long, value_enum, default_value = "json")]
         output: Format,
     },
     /// Show a machine's address.
     Ip {
-        /// The machine.
+        /// Name of the machine.
         name: String,
     },
     /// Show a machine's state.
     Status {
-        /// The machine.
+        /// Name of the machine.
         name: String,
     },
     /// Power a machine on.
     Start {
-        /// The machine.
+        /// Name of the machine.
         name: String,
     },
     /// Power a machine off; its disk is kept.
     Stop {
-        /// The machine.
+        /// Name of the machine.
         name: String,
     },
-    /// Cut a machine's power.
+    /// Power a machine off at once, without a shutdown.
     Kill {
-        /// The machine.
+        /// Name of the machine.
         name: String,
     },
     /// Power a machine off and on.
     Restart {
-        /// The machine.
+        /// Name of the machine.
         name: String,
     },
-    /// Get a shell in a machine, or run a command there.
+    /// Open a shell in a machine, or run a command there.
     Ssh {
-        /// The machine.
+        /// Name of the machine.
         name: String,
-        /// What to run there; one word is a line for the shell.
+        /// The command to run; a single argument is run by the shell.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         command: Vec<String>,
     },
 }
 
 impl Command {
-    /// The machine that must be there.
+    /// The name of an existing machine.
     fn needs(&self) -> Option<&str> {
         match self {
             Self::Inspect { name, .. }
@@ -146,11 +146,11 @@ impl Command {
     }
 }
 
-/// What is known of machines, in a data directory.
+/// The machine store of a data directory.
 const STORE: &str = "machine-store";
 
 impl Machine {
-    /// `--data-dir` may stand behind `create` too, whose words are read later.
+    /// `--data-dir` may also follow `create`, whose arguments are parsed later.
     fn data_dir_path(&self) -> PathBuf {
         if let Command::Create { words } = &self.command
             && let Ok(args) = CreateArgs::parse(words)
@@ -161,7 +161,7 @@ impl Machine {
         self.data_dir.path()
     }
 
-    /// The drivers block, so they get a thread of their own.
+    /// Drivers block, so they run in a thread of their own.
     pub(crate) async fn run(self) -> anyhow::Result<i32> {
         let handle = tokio::runtime::Handle::current();
         tokio::task::spawn_blocking(move || self.work(&handle)).await?
@@ -170,7 +170,7 @@ impl Machine {
     fn work(self, handle: &tokio::runtime::Handle) -> anyhow::Result<i32> {
         let dir = self.data_dir_path();
         let unusable = || format!("data directory {} cannot be used", dir.display());
-        // Whoever only looks makes no directory, nor does a machine that is refused.
+        // Commands that only read, and refused creations, do not create a directory.
         let found = DataDir::existing(&dir).with_context(unusable)?;
         let holds_machines =
             |found: &DataDir| [STORE, "local"].iter().any(|part| found.path().join(part).exists());
@@ -222,7 +222,7 @@ impl Machine {
     }
 }
 
-/// Words after `create` are not clap's: they depend on the driver.
+/// Arguments after `create` depend on the driver, so clap does not parse them.
 fn create_help() -> String {
     let own = [
         Flag::string("driver", "", "", "Who makes the machine: local"),
@@ -280,7 +280,7 @@ fn verb(cli: &Cli<'_>, command: Command, data_dir: &Path) -> Result<i32, Failure
     Ok(0)
 }
 
-/// What is known of a machine; JSON stays as it is stored.
+/// The details of a machine; JSON is printed as it is stored.
 fn inspected(cli: &Cli<'_>, name: &str, output: Format) -> Result<String, Failure> {
     let known = cli.inspect(name)?;
     match output {
@@ -306,7 +306,7 @@ fn absent(name: &str) -> String {
     format!("there is no machine {name}; nothing was removed")
 }
 
-/// The machine-state Secret, for code that blocks.
+/// The machine-state Secret, for blocking code.
 struct Secrets {
     client: kube::Client,
     handle: tokio::runtime::Handle,

@@ -1,9 +1,9 @@
 //! `drover`: provisions K3s and RKE2 clusters and keeps managing them.
 //!
-//! One module per command. `main` only tells the hidden roles of local machines, which must run before any thread
-//! exists, from the commands of people.
+//! One module per command. `main` separates the commands of people from the hidden roles of local machines, which
+//! must run before any thread exists.
 
-// Nobody may be listening: `print!` panics then. See `output`.
+// `print!` panics if stdout is closed; see `output`.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod args;
@@ -26,7 +26,7 @@ use std::time::Duration;
 use clap::Parser;
 use drover_local_machines::{holder_main, init_main, raise_open_files, shim_main};
 
-/// The exit code of a program that panicked, as Rust has it.
+/// The exit code of a Rust program that panicked.
 const PANICKED: i32 = 101;
 
 fn main() {
@@ -45,7 +45,7 @@ fn command(args: args::Args) -> i32 {
     run(args.run())
 }
 
-/// Runs to the end: of the work, or of the program if the work panics.
+/// Runs until the work ends or panics.
 fn run(work: impl Future<Output = anyhow::Result<i32>>) -> i32 {
     let runtime = match tokio::runtime::Runtime::new() {
         Ok(runtime) => runtime,
@@ -55,8 +55,8 @@ fn run(work: impl Future<Output = anyhow::Result<i32>>) -> i32 {
         }
     };
     let ended = catch_unwind(AssertUnwindSafe(|| runtime.block_on(work)));
-    // A blocking call that still waits (a holder's socket, say) must not hold the exit, of a panic neither: a runtime
-    // that is merely dropped waits for such calls.
+    // A blocking call that is still waiting, such as one to a holder's socket, must not delay the exit, not even
+    // after a panic. Dropping the runtime would wait for it.
     runtime.shutdown_timeout(Duration::from_secs(1));
     match ended {
         Ok(Ok(code)) => code,

@@ -1,4 +1,4 @@
-//! How things are shown to people and to scripts.
+//! Output for people and for scripts.
 
 use std::io::Write;
 use std::path::Path;
@@ -33,7 +33,7 @@ impl Format {
     }
 }
 
-/// What a command was asked for. Whoever reads no further has seen enough; what cannot be written otherwise is an error.
+/// Prints the result of a command. A reader that closes the pipe is not an error; any other failure to write is.
 pub(crate) fn answer(text: &str) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     heard(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
@@ -81,7 +81,7 @@ pub(crate) fn columns(heading: &[&str], rows: &[Vec<String>]) -> String {
     out
 }
 
-/// An age as kubectl shows it.
+/// An age in the format of kubectl.
 pub(crate) fn age(since: jiff::Timestamp, now: jiff::Timestamp) -> String {
     let seconds = now.duration_since(since).as_secs().max(0);
     match seconds {
@@ -93,7 +93,7 @@ pub(crate) fn age(since: jiff::Timestamp, now: jiff::Timestamp) -> String {
     }
 }
 
-/// A command of this program, as the person called it, with a data directory: for people who copy it into their shell.
+/// A command line of this program with a data directory, quoted for a shell.
 pub(crate) fn drover_at(data_dir: &DataDir, words: &[&str]) -> String {
     let called = std::env::args().next().filter(|name| !name.is_empty());
     let called = called.unwrap_or_else(|| "drover".to_owned());
@@ -102,19 +102,19 @@ pub(crate) fn drover_at(data_dir: &DataDir, words: &[&str]) -> String {
     words.map(quoted).collect::<Vec<_>>().join(" ")
 }
 
-/// Layers of a client, as they call themselves.
+/// Messages of the client's layers, which add nothing for people.
 const LAYERS: [&str; 2] = ["client error (Connect)", "tcp connect error"];
 
-/// An error with its causes in one sentence, each said once.
+/// An error with its causes in one sentence, without repetitions.
 pub(crate) fn chain(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain() {
-        // kube prints a Status twice, the second time for programmers.
+        // kube prints a Status twice, the second time in its Debug format.
         let line = match cause.downcast_ref::<kube::Error>() {
             Some(kube::Error::Api(status)) => status.message.clone(),
             _ => cause.to_string(),
         };
-        // What a client calls its own layers says nothing to a person.
+        // The names of the client's layers add nothing.
         let line = line.strip_prefix("ServiceError: ").unwrap_or(&line).to_owned();
         if text.contains(&line) || LAYERS.contains(&line.as_str()) {
             continue;

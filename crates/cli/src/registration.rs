@@ -1,4 +1,5 @@
-//! `drover get registration-command`: a token that is bound to what the machine shall be, and the command with it.
+//! `drover get registration-command`: creates a registration token with the requested limits and prints the command
+//! that uses it.
 
 use std::time::Duration;
 
@@ -21,41 +22,41 @@ use crate::cluster::Plane;
 use crate::get::find;
 use crate::output::{answer, note};
 
-/// Whoever holds a token for servers can read every secret of the cluster.
+/// A token for servers gives access to every secret of the cluster.
 const SERVER_LIFE: SignedDuration = SignedDuration::from_hours(24);
 const TOKEN_LIMIT: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(50);
 
 #[derive(Args)]
 pub(crate) struct RegistrationCommand {
-    /// The cluster.
+    /// Name of the cluster.
     #[arg(value_parser = path_name)]
     name: String,
-    /// The machine may run etcd.
+    /// Give the machine the etcd role.
     #[arg(long)]
     etcd: bool,
-    /// The machine may run the control plane.
+    /// Give the machine the control plane role.
     #[arg(long = "controlplane", alias = "control-plane")]
     control_plane: bool,
-    /// The machine may run workloads; this is the default.
+    /// Give the machine the worker role; this is the default.
     #[arg(long)]
     worker: bool,
-    /// How long the command works, like 30m or 24h; 0 is forever [default: 24h with --etcd or --controlplane, else 0].
+    /// How long the command is valid, such as 30m or 24h; 0 means that it does not expire [default: 24h with --etcd or --controlplane, else 0].
     #[arg(long, value_name = "DURATION", value_parser = life)]
     ttl: Option<SignedDuration>,
-    /// How many machines the command registers [default: any number].
+    /// How many machines the command can register [default: no limit].
     #[arg(long, value_name = "NUMBER", value_parser = limit)]
     limit: Option<usize>,
     #[command(flatten)]
     plane: Plane,
 }
 
-/// What a token shall be.
+/// The requested properties of a token.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Wanted {
     terms: Terms,
     roles: Roles,
-    /// None: forever.
+    /// None: it does not expire.
     ttl_minutes: Option<i64>,
 }
 
@@ -92,7 +93,8 @@ impl Wanted {
         }
     }
 
-    /// A token that would do: with the same terms, and most of its life before it. Limited ones are never shared.
+    /// Whether a token has the same limits and less than half of its lifetime has passed. Tokens with a limit on
+    /// machines are never shared.
     fn is_met_by(&self, token: &ClusterRegistrationToken, now: Timestamp) -> bool {
         let Some(created) = token.creation_timestamp().map(|time| time.0) else { return false };
         let ttl = token.spec.ttl.filter(|minutes| *minutes > 0);
@@ -106,13 +108,13 @@ impl Wanted {
             && token.metadata.deletion_timestamp.is_none()
     }
 
-    /// `registration-worker`: one that lasts has the same name for everybody, so that it is made once.
+    /// `registration-worker`: a token that does not expire has a fixed name, so that it is created only once.
     fn name(&self) -> String {
         format!("registration-{}", self.roles.names().join("-"))
     }
 }
 
-/// A token with these terms: one that is there, or a new one.
+/// An existing token with these limits, or a new one.
 async fn token(client: &Client, id: &str, wanted: &Wanted) -> anyhow::Result<ClusterRegistrationToken> {
     let api: Api<ClusterRegistrationToken> = Api::namespaced(client.clone(), id);
     let doing = || format!("registration tokens in namespace {id} cannot be read");
@@ -136,13 +138,13 @@ async fn token(client: &Client, id: &str, wanted: &Wanted) -> anyhow::Result<Clu
     };
     let new = ClusterRegistrationToken { metadata, spec, status: None };
     match api.create(&PostParams::default(), &new).await {
-        // Somebody else was quicker.
+        // Another process created it first.
         Err(kube::Error::Api(status)) if status.code == 409 => Ok(api.get(&wanted.name()).await?),
         made => made.with_context(|| format!("a registration token cannot be made in namespace {id}")),
     }
 }
 
-/// The token's value, once its controller has made it.
+/// The token's value, after its controller has generated it.
 async fn value(client: &Client, id: &str, token: &str) -> anyhow::Result<String> {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), id);
     let name = secret_name(token);
@@ -165,7 +167,7 @@ async fn value(client: &Client, id: &str, token: &str) -> anyhow::Result<String>
     }
 }
 
-/// What the command may do, for a person: it goes to stderr, so that scripts read the command alone.
+/// Describes the limits of the command on stderr, so that stdout has only the command.
 fn explained(wanted: &Wanted, token: &ClusterRegistrationToken, id: &str) -> String {
     let until = token.creation_timestamp().and_then(|made| expires_at(made.0, token.spec.ttl));
     let number = match wanted.terms.limit {

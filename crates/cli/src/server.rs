@@ -21,10 +21,10 @@ use crate::output::{full_disk_named, note};
 /// The node agent, built beside this program.
 const AGENT: &[u8] = include_bytes!(env!("DROVER_AGENT_BINARY"));
 
-/// For installers of others, which fetch it beside the agent.
+/// The uninstall script, which installers of other projects download beside the agent.
 const UNINSTALL_SCRIPT: &[u8] = include_bytes!(env!("DROVER_UNINSTALL_SCRIPT"));
 
-/// What is said when a part of the management plane has panicked.
+/// The error when a part of the management plane has panicked.
 pub(crate) const BROKEN: &str =
     "a part of it panicked, which is a bug in drover; what it said is above or in the log";
 
@@ -32,15 +32,15 @@ pub(crate) const BROKEN: &str =
 pub(crate) struct Server {
     #[command(flatten)]
     data_dir: DataDirArg,
-    /// Address and port of the one HTTPS port.
+    /// Address and port to listen on.
     #[arg(long, value_name = "ADDR:PORT", default_value = "0.0.0.0:8443", value_parser = bind_address)]
     bind: SocketAddr,
-    /// Where machines reach this server [default: the gateway of the local machines' own network].
+    /// URL at which machines reach this server [default: the gateway of the local machines' network].
     #[arg(long, value_name = "URL")]
     server_url: Option<String>,
-    /// Work on the Kubernetes API of this kubeconfig's current context (v1.32 or newer, with its
-    /// kube-controller-manager) instead of the embedded one. People's requests are passed on to it with their own
-    /// bearer tokens; of several servers on one API one acts and the others wait.
+    /// Use the Kubernetes API of this kubeconfig's current context (v1.32 or newer, with its
+    /// kube-controller-manager) instead of the embedded one. Requests of users are forwarded to it with their own
+    /// bearer tokens. If several servers use one API, only the leader is active.
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
 }
@@ -78,7 +78,7 @@ impl Server {
     }
 }
 
-/// Starts the management plane with everything that this program carries.
+/// Starts the management plane with the files that this program contains.
 pub(crate) async fn start(
     data_dir: &Path,
     bind: SocketAddr,
@@ -118,13 +118,13 @@ pub(crate) async fn ground(data_dir: &Path, bind: SocketAddr) -> anyhow::Result<
     Ok(())
 }
 
-/// This program's file, which machines and Jobs run again.
+/// The file of this program, which machines and Jobs run.
 pub(crate) fn own_executable() -> anyhow::Result<PathBuf> {
     std::env::current_exe().context("this program's own file cannot be found")
 }
 
-/// What asks a long command to stop: SIGINT, SIGTERM, or a terminal that closes. From when it is made on, none of them
-/// ends the process by itself.
+/// The signals that stop a long command: SIGINT, SIGTERM, and SIGHUP of a closed terminal. Once this value exists,
+/// none of them ends the process by itself.
 pub(crate) struct Signals {
     interrupt: Signal,
     terminate: Signal,
@@ -140,7 +140,7 @@ impl Signals {
         })
     }
 
-    /// Ends at the next one and says which it was.
+    /// Waits for the next signal and returns its kind.
     pub(crate) async fn next(&mut self) -> SignalKind {
         tokio::select! {
             _ = self.hang_up.recv() => SignalKind::hangup(),

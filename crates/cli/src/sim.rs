@@ -29,17 +29,17 @@ pub(crate) struct Sim {
 #[derive(Subcommand)]
 enum Command {
     Fleet(fleet::SimFleet),
-    /// Behave as the `k3s` program of a release.
+    /// Run as the `k3s` program of a release.
     K3s {
         /// The release, such as v1.34.1+k3s1.
         #[arg(long)]
         release: String,
-        /// What stands behind `k3s`: server, agent, or --version.
+        /// The arguments of `k3s`: server, agent, or --version.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         words: Vec<String>,
     },
     /// Write the installer images of all simulated releases into the images folder of the data directory, from which
-    /// `drover server` gives them to machines. A quickstart does this by itself.
+    /// `drover server` serves them to machines. `drover quickstart` does this itself.
     Images {
         #[command(flatten)]
         data_dir: DataDirArg,
@@ -107,7 +107,7 @@ enum Wanted {
     Help,
 }
 
-/// What the words behind `k3s` ask for. Whoever asks for help anywhere wants nothing to run.
+/// Parses the arguments of `k3s`. With `--help` anywhere, nothing is run.
 fn wanted(words: &[String]) -> anyhow::Result<Wanted> {
     if words.iter().any(|word| matches!(word.as_str(), "--help" | "-h")) {
         return Ok(Wanted::Help);
@@ -124,7 +124,7 @@ fn wanted(words: &[String]) -> anyhow::Result<Wanted> {
     }
 }
 
-/// Writes the installer images that machines install from, unless they are those of this very program.
+/// Writes the images that machines install from, unless those of this very program exist.
 pub(crate) fn write_images(data_dir: &DataDir, exe: &Path) -> anyhow::Result<()> {
     let archive = data_dir.images().join("system-agent-installer-k3s.tar");
     let stamp = data_dir.images().join("system-agent-installer-k3s.stamp");

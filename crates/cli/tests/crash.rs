@@ -1,6 +1,6 @@
-//! `kill -9` of the server, of an agent, of a machine's process 1 and of the machines' holder, at chosen and at random
-//! moments of a cluster's life. Whatever is killed, the same command again leads to the same end: Ready, with exactly the
-//! wanted Machines, Nodes and machines, none twice and none forgotten.
+//! `kill -9` of the server, of an agent, of a machine's process 1 and of the machines' holder, at chosen and at
+//! random moments of a cluster's life. After every kill, the same command leads to the same end: Ready, with exactly
+//! the wanted Machines, Nodes and local machines.
 //!
 //! `DROVER_CRASH_SEED` repeats a random run, `DROVER_CRASH_ROUNDS` makes it longer.
 #![allow(clippy::unwrap_used)]
@@ -25,9 +25,9 @@ const NEXT_VERSION: &str = "v1.34.2+k3s1";
 /// What can be killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Victim {
-    /// The management plane, and with it whoever runs its Jobs.
+    /// The management plane, which also runs the Jobs.
     Server,
-    /// The process that owns all machines: they lose their power with it.
+    /// The process that owns all machines; they stop with it.
     Holder,
     /// Process 1 of one machine.
     Machine,
@@ -44,7 +44,7 @@ const VICTIMS: [Victim; 5] =
 fn kills_in_provisioning_upgrade_and_scaling_converge() {
     let Some(mut life) = Life::begin(Identity::Root) else { return };
 
-    // Provisioning: a kill at each hand-off.
+    // Provisioning: a kill at each step.
     life.moment("the first Machine appears", |life| !life.machines().is_empty());
     life.strike(Victim::Server, "");
     life.moment("a Job runs", |life| life.jobs() > 0 || !life.local_machines().is_empty());
@@ -66,7 +66,7 @@ fn kills_in_provisioning_upgrade_and_scaling_converge() {
     life.strike(Victim::Distribution, "worker");
     let made = life.converged(VERSION, 2);
 
-    // Upgrade: nobody is replaced.
+    // Upgrade: no machine is replaced.
     life.person.patch_cluster(&json!({"spec": {"kubernetesVersion": NEXT_VERSION}}));
     life.strike(Victim::Server, "");
     life.moment("the init node is being upgraded", |life| life.plan_names(NEXT_VERSION, "control-plane"));
@@ -76,7 +76,7 @@ fn kills_in_provisioning_upgrade_and_scaling_converge() {
     life.strike(Victim::Server, "");
     assert_eq!(life.converged(NEXT_VERSION, 2), made, "an upgrade replaced something");
 
-    // Scale up: nobody is made twice.
+    // Scale up: no machine is created twice.
     life.scale_workers(4);
     life.moment("new Machines appear", |life| life.machines().len() > 3);
     life.strike(Victim::Server, "");
@@ -85,13 +85,13 @@ fn kills_in_provisioning_upgrade_and_scaling_converge() {
     let grown = life.converged(NEXT_VERSION, 4);
     assert!(made.iter().all(|(name, uid)| grown.get(name) == Some(uid)), "{made:?} became {grown:?}");
 
-    // Scale down: nobody is forgotten.
+    // Scale down: no machine is left behind.
     life.scale_workers(1);
     life.moment("a Machine goes", Life::a_machine_goes);
     life.strike(Victim::Server, "");
     life.converged(NEXT_VERSION, 1);
 
-    // Removal: nothing stays. A quickstart would make the demo cluster again, a server does not.
+    // Removal: nothing is left. A quickstart would create the demo cluster again, a server does not.
     life.role = "server";
     life.person.kubectl(&["delete", "clusters.provisioning.cattle.io", "demo", "--wait=false"]).ok();
     life.moment("a Machine goes", Life::a_machine_goes);
@@ -141,11 +141,11 @@ impl Dice {
     }
 }
 
-/// A person whose quickstart is killed again and again.
+/// A user whose quickstart is killed repeatedly.
 struct Life {
     person: Person,
     server: Child,
-    /// The command that is killed and started again.
+    /// The command that is killed and restarted.
     role: &'static str,
     begun: Instant,
 }
@@ -166,14 +166,14 @@ impl Life {
         eprintln!("{:6.1}s  {text}", self.begun.elapsed().as_secs_f32());
     }
 
-    /// Waits for a moment at which something shall be killed.
+    /// Waits for the moment of the next kill.
     #[track_caller]
     fn moment(&self, what: &str, reached: impl Fn(&Self) -> bool) {
         eventually(|| when(reached(self), what));
         self.say(what);
     }
 
-    /// Kills, once there is somebody to kill; the server is started again, as a person would.
+    /// Kills a process once it exists, and restarts the server if it does not run.
     #[track_caller]
     fn strike(&mut self, victim: Victim, pool: &str) {
         let pid = eventually(|| {
@@ -189,7 +189,7 @@ impl Life {
 
     fn strike_at_random(&mut self, dice: &mut Dice, times: usize) {
         for _ in 0..times {
-            // A moment is a point in time here, not a condition: any is as good as any other.
+            // Any point in time is as good as another, so there is no condition.
             std::thread::sleep(Duration::from_millis(dice.below(4000)));
             let all = VICTIMS.iter().flat_map(|victim| [(*victim, "control-plane"), (*victim, "worker")]);
             let mut there: Vec<_> =
@@ -216,7 +216,7 @@ impl Life {
         found.map(|process| process.pid)
     }
 
-    /// A list of the management plane; empty while that does not answer.
+    /// A list from the management plane; empty while it does not answer.
     fn list(&self, kind: &str) -> Vec<Value> {
         let answer = self.person.kubectl(&["get", kind, "-o", "json"]);
         items(&serde_json::from_str(&answer.out).unwrap_or_default())
@@ -269,7 +269,7 @@ impl Life {
         });
     }
 
-    /// Waits for the one right end, and gives the Machines' names and uids.
+    /// Waits for the expected end state, and returns the Machines' names and uids.
     #[track_caller]
     fn converged(&self, version: &str, workers: usize) -> BTreeMap<String, String> {
         eventually(|| self.is_converged(version, workers));
@@ -327,7 +327,7 @@ impl Life {
         Ok(())
     }
 
-    /// Deletes everything; nothing may be left.
+    /// Deletes everything and checks that nothing is left.
     #[track_caller]
     fn end(mut self) {
         if self.role == "server" {

@@ -1,7 +1,7 @@
 //! `drover server --kubeconfig`: the same controllers on a real kube-apiserver with etcd and kube-controller-manager, driven
 //! by the built binary and the real `kubectl`.
 //!
-//! One test is one life of a cluster, told in order, because bringing everything up costs more than all that follows.
+//! One test is one life of a cluster, in order, because starting everything takes longer than all that follows.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
@@ -40,13 +40,13 @@ fn identity() -> Identity {
     if nix::unistd::geteuid().is_root() { Identity::Root } else { Identity::User }
 }
 
-/// A server on a Kubernetes that is not its own.
+/// A server that uses an external Kubernetes API.
 struct Site {
-    /// Goes first: nothing is deleted under a server.
+    /// Dropped first: objects are not deleted while a server is running.
     server: Server,
     person: Person,
     kubernetes: Kubernetes,
-    /// For the manager and, at the front, for an administrator.
+    /// The kubeconfigs of the manager and of an administrator at Drover's port.
     kubeconfig: String,
 }
 
@@ -76,7 +76,7 @@ impl Server {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// Where it answers, once it does: the last one of its log, which goes on after a restart.
+    /// Its address, once it is ready: the last one in its log, which is appended after a restart.
     fn url(&mut self, starts: usize) -> String {
         eventually(|| {
             let ended = self.child.try_wait().unwrap();
@@ -109,7 +109,7 @@ impl Drop for Server {
     }
 }
 
-/// A `kubectl get --watch`, ended with the test however that ends.
+/// A `kubectl get --watch` that ends with the test.
 struct Watch(Child);
 
 impl Drop for Watch {
@@ -127,7 +127,7 @@ impl Site {
         Self { person, kubernetes, kubeconfig, server }
     }
 
-    /// `kubectl` at the API itself, past Drover.
+    /// `kubectl` against the API itself, without Drover.
     fn kubectl(&self, words: &[&str]) -> Answer {
         let all: Vec<&str> = ["-n", "fleet-default"].iter().chain(words).copied().collect();
         self.person.kubectl_with(Path::new(&self.kubeconfig), &all)
@@ -154,7 +154,7 @@ impl Site {
         items(&self.get(&["machines"]))
     }
 
-    /// Every Machine is a Ready Node and a real machine, and there are no others.
+    /// Every Machine has a Ready Node and a local machine, and there are no others.
     fn workers_are(&self, count: usize) -> Result<(), String> {
         let workers = |names: Vec<String>| -> BTreeSet<String> {
             names.into_iter().filter(|name| name.contains("worker")).collect()
@@ -162,7 +162,7 @@ impl Site {
         let machines = workers(self.machines().iter().map(name).collect());
         let kubeconfig = self.downstream();
         let listed = self.with(&kubeconfig, &["get", "nodes", "-o", "json"]);
-        // After a restart the tunnel and the new address take a moment.
+        // After a restart, the tunnel and the new address take a moment.
         let nodes = serde_json::from_str(&listed.out).map(|list| items(&list)).map_err(|_| listed.err)?;
         let ready = nodes.iter().filter(|node| condition(node, "Ready") == "True").map(name).collect();
         let ready = workers(ready);
@@ -189,7 +189,7 @@ impl Site {
         });
     }
 
-    /// Rights are asked for before anything is written.
+    /// Permissions are checked before anything is written.
     fn a_user_without_rights_is_refused(&self) {
         let kubeconfig = self.person.write("alice.json", &self.kubernetes.kubeconfig(ALICE));
         let elsewhere = self.person.home().join("elsewhere");
@@ -211,7 +211,7 @@ impl Site {
                 "metadata": {"name": name, "namespace": "fleet-default"},
             })
         };
-        // Without a quantity it is one machine; here no hook fills that in.
+        // Without a quantity the pool has one machine; on an external API no admission sets the default.
         let pools = json!([
             {"name": "control-plane", "etcdRole": true, "controlPlaneRole": true,
              "machineConfigRef": {"kind": "LocalConfig", "name": "demo-control-plane"}},
@@ -228,12 +228,12 @@ impl Site {
             "items": [config("demo-control-plane"), config("demo-worker"), cluster],
         });
         let path = self.person.write("demo.json", &list.to_string());
-        // The driver's kinds are made at run time.
+        // The driver's kinds are generated at run time.
         eventually(|| {
             let applied = self.kubectl(&["apply", "-f", &path]);
             when(applied.code == 0, applied.err)
         });
-        // Who makes the machines: the runner, and not the Job controller that is there, too.
+        // Jobs are run by Drover's runner, not by the Job controller that is also there.
         eventually(|| {
             let jobs = items(&self.get(&["jobs"]));
             let ours = jobs.iter().all(|job| text(job, "/spec/managedBy") == "drover.io/job-runner");
@@ -276,7 +276,7 @@ impl Site {
         assert!(metrics.contains("leader_election_master_status"), "{metrics}");
         self.with(&alice, &["get", "--raw", "/metrics"]).refused();
 
-        // The cluster itself: for who may do everything to its object.
+        // Access to the cluster itself requires all permissions on its object.
         let id = text(&self.get(&[CLUSTER]), "/status/clusterName");
         let nodes = format!("/k8s/clusters/{id}/api/v1/nodes");
         assert!(self.with(&admin, &["get", "--raw", &nodes]).ok().contains("demo-control-plane"));
@@ -304,7 +304,7 @@ impl Site {
         });
     }
 
-    /// A watch tells of what comes after it began.
+    /// A watch delivers changes after it has started.
     fn a_watch_streams(&self, kubeconfig: &str) {
         let words = ["get", "configmaps", "-n", "default", "-w", "-o", "name", "--request-timeout=60s"];
         let child = self
@@ -324,7 +324,7 @@ impl Site {
         assert!(next("configmap/seen"), "what comes");
     }
 
-    /// Of two servers one acts; the other says who does, and that it is not ready.
+    /// Of two servers one is the leader; the other reports which one, and is not ready.
     fn a_second_server_waits(&self) {
         let data_dir = self.person.home().join("second");
         let second = Server::start(&self.person, &self.kubeconfig, &data_dir);
@@ -335,7 +335,7 @@ impl Site {
         assert!(!data_dir.join("local").exists(), "it has touched nothing of this host");
     }
 
-    /// `kill -9` in the middle of scaling: whoever starts on the same data directory leads at once and goes on.
+    /// `kill -9` while scaling: the next server on the same data directory becomes the leader at once and continues.
     fn scales_through_a_kill(&mut self) {
         self.kubectl(&["scale", "machinedeployment", "demo-worker", "--replicas=2"]).ok();
         eventually(|| when(self.machines().len() == 3, self.machines().iter().map(name).collect::<Vec<_>>()));
@@ -350,7 +350,7 @@ impl Site {
         self.settled();
     }
 
-    /// Everything goes, with the help of the collector that kube-controller-manager has.
+    /// Everything is deleted, with the help of kube-controller-manager's garbage collector.
     fn deletes(&self) {
         self.kubectl(&["delete", CLUSTER, "--timeout=180s"]).ok();
         let kinds = "clusters.cluster.x-k8s.io,machinedeployments,machinesets,machines,rkecontrolplanes,rkeclusters,\
@@ -369,7 +369,7 @@ impl Site {
         assert_eq!(self.person.drover(&["machine", "ls", "-q"]).ok(), "", "machines");
     }
 
-    /// A server that is told to stop frees the Lease, and leaves no process.
+    /// A server that is stopped releases the Lease and leaves no process behind.
     fn ends(&mut self) {
         let status = self.server.signal(Signal::SIGTERM);
         assert!(status.success(), "{status:?}\n{}", self.server.said());
@@ -379,7 +379,7 @@ impl Site {
     }
 }
 
-/// What is wrong with a kubeconfig is said in one sentence, before anything else happens.
+/// An unusable kubeconfig is reported in one sentence, before anything else happens.
 #[test]
 fn a_kubeconfig_that_cannot_be_used_is_told() {
     let Some(person) = Person::new(identity()) else { return };

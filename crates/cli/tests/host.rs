@@ -1,5 +1,5 @@
-//! Trouble with the host: ports, data directories, disks and namespaces. Each is named with what to do about it, and
-//! nothing is lost.
+//! Problems of the host: ports, data directories, disks and namespaces. Each error includes the fix, and nothing is
+//! lost.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -33,7 +33,7 @@ fn a_port_or_data_directory_in_use_and_a_newer_one() {
     }
     server.stop();
 
-    // The schema version of an SQLite file stands in its header.
+    // The schema version of an SQLite file is in its header.
     let store = server.person.data_dir.join("db/store.db");
     let version = |value: u32| {
         let file = fs::OpenOptions::new().read(true).write(true).open(&store).unwrap();
@@ -63,7 +63,7 @@ fn addresses_that_cannot_be_bound_are_named() {
             person.drover(&[command, "--bind", "192.0.2.1:0"]),
             &["192.0.2.1:0 is no address of this machine", "--bind ADDR:PORT"],
         );
-        // In a network of its own and without any right, whatever this host allows.
+        // In its own network namespace and without capabilities, whatever this host allows.
         let script = "exec setpriv --bounding-set -all --inh-caps -all \"$0\" \"$1\" --bind 0.0.0.0:443";
         let mut low = person.command("unshare");
         low.args(["--user", "--map-root-user", "--net", "sh", "-c", script])
@@ -108,7 +108,7 @@ fn a_damaged_store_is_named_and_kept() {
             assert!(fs::read(&store).unwrap() == *damage, "{command:?} changed a damaged store");
         }
     }
-    // What is advised works: a copy that is put back, and a new beginning.
+    // The advice works: restoring a copy, and starting with an empty directory.
     fs::write(&store, whole).unwrap();
     server.process = spawn(&server.person, &mut server.person.command(server.person.binary()));
     server.stop();
@@ -124,7 +124,7 @@ fn only_what_drover_made_is_deleted() {
     let home = person.home().to_owned();
     let at = |name: &str| home.join(name).display().to_string();
 
-    // Not a folder of ours: a `local` and a `db` are nothing special.
+    // Not a data directory: other programs have a `local` and a `db`, too.
     make(
         "mkdir -p foreign/local/bin foreign/db && echo x >foreign/local/bin/tool && echo y >foreign/db/y.sql",
     );
@@ -140,7 +140,7 @@ fn only_what_drover_made_is_deleted() {
         &[&file, "cannot be deleted"],
     );
 
-    // Nothing to do is said, and done.
+    // If nothing is to be done, the command says so and succeeds.
     make("mkdir empty");
     for (name, why) in [("empty", "is empty, and is left as it is"), ("missing", "does not exist")] {
         let said = person.drover(&["quickstart", "--delete", "--data-dir", &at(name)]).ok();
@@ -153,7 +153,7 @@ fn only_what_drover_made_is_deleted() {
     }
     assert_eq!(make("ls -A empty; ls -d empty missing 2>/dev/null || true"), "empty\n");
 
-    // Not under a server.
+    // Refused while a server is running.
     let mut server = Server::start(person);
     one_sentence(
         server.person.drover(&["quickstart", "--delete"]),
@@ -163,7 +163,7 @@ fn only_what_drover_made_is_deleted() {
     server.person.drover(&["get", "clusters"]).ok();
     server.stop();
 
-    // What people put there stays.
+    // Files of the user are kept.
     let notes = server.person.data_dir.join("notes.txt");
     fs::write(&notes, "mine").unwrap();
     let said = server.person.drover(&["quickstart", "--delete"]).ok();
@@ -205,7 +205,7 @@ fn few_open_files_are_raised_or_named() {
             &["the limit on open files is 64", "ulimit -Hn"],
         );
     }
-    // Machines are made by other roles, and need their share too.
+    // Machines are created by other roles of the program, which need open files as well.
     let answer = run(&mut limited("-n 64", "machine create --driver local m"), "machine create");
     assert!(answer.err.contains("the limit on open files is 64"), "{}", answer.err);
     let mut server = limited("-S -n 64", "\"$@\"");
@@ -225,7 +225,7 @@ fn nobody() -> Stdio {
     writer.into()
 }
 
-/// Whether a process does by itself what a signal asks for.
+/// Whether a process handles a signal.
 fn catches(pid: u32, signal: Signal) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
@@ -244,7 +244,7 @@ fn nobody_has_to_listen() {
         let answer = run(person.command(person.binary()).args(words).stderr(nobody()), &words.join(" "));
         assert!([1, 4].contains(&answer.code), "{}: {}", answer.words, answer.code);
     }
-    // Long-running ones go on, and stop when they are told to.
+    // Long-running commands continue, and stop at a signal.
     for (command, done) in [("quickstart", "demo"), ("server", "")] {
         let _ = fs::remove_file(person.data_dir.join("kubeconfig.yaml"));
         let mut process = person.command(person.binary());
@@ -270,7 +270,7 @@ fn a_full_disk_is_named_and_nothing_is_lost() {
     let Some(person) = Person::new(Identity::Root) else { return };
     let (drover, data) =
         (person.binary().to_str().unwrap().to_owned(), person.data_dir.display().to_string());
-    // Local machines keep a copy of the program; a store needs little beside it.
+    // Local machines keep a copy of the program; the store needs little space in addition.
     let size = fs::metadata(&drover).unwrap().len() / (1 << 20) + 32;
     fs::create_dir(&person.data_dir).unwrap();
     let island = Island::new(&format!("mount -t tmpfs -o size={size}m none {data}"));
@@ -305,7 +305,7 @@ fn a_full_disk_is_named_and_nothing_is_lost() {
     let log = fs::read_to_string(person.home().join("server.out")).unwrap();
     assert!(log.contains("no space left for the store"), "{log}");
 
-    // Space again: it goes on by itself.
+    // With free space, it continues by itself.
     remove("filler");
     eventually(|| {
         let answer = kubectl(&["create", "configmap", "after", "--from-file", &big]);
@@ -316,7 +316,8 @@ fn a_full_disk_is_named_and_nothing_is_lost() {
         when(answer.code == 0, answer.err)
     });
 
-    // Killed while the disk is full, and started while it is: a sentence. With space again: everything is there.
+    // A server that was killed and is started while the disk is full reports it in one sentence. With free space,
+    // everything is there.
     fill("filler");
     server.kill().unwrap();
     server.wait().unwrap();
@@ -330,7 +331,7 @@ fn a_full_disk_is_named_and_nothing_is_lost() {
     }
     server.kill().unwrap();
     server.wait().unwrap();
-    // Nobody is left who would need a network for machines.
+    // No process needs a network for machines any more.
     eventually(|| when(!person.processes().iter().any(|words| words.contains("machine-holder")), "a holder"));
 }
 
@@ -340,7 +341,7 @@ fn a_disk_too_small_for_a_quickstart_is_named() {
     let (drover, data) =
         (person.binary().to_str().unwrap().to_owned(), person.data_dir.display().to_string());
     fs::create_dir(&person.data_dir).unwrap();
-    // Full before it begins, full in the midst of the store, and too small for the machines' copy of the program.
+    // Full before the start, full while writing the store, and too small for the machines' copy of the program.
     for (size, filler) in [("64k", "dd if=/dev/zero of=filler bs=4k 2>/dev/null;"), ("1m", ""), ("8m", "")] {
         let island = Island::new(&format!(
             "mount -t tmpfs -o size={size} none {data} && cd {data} && {{ {filler} true; }}"
@@ -364,8 +365,8 @@ fn a_disk_too_small_for_a_quickstart_is_named() {
 #[test]
 fn user_namespaces_that_are_forbidden_are_named() {
     let Some(person) = Person::new(Identity::User) else { return };
-    // In a user namespace whose limit is 0, without any capability, nobody can make another. The kernel calls that
-    // ENOSPC, and it is no full disk.
+    // In a user namespace whose limit is 0 and without capabilities, no process can create another one. The kernel
+    // returns ENOSPC, which is not a full disk here.
     let script = "echo 0 >/proc/sys/user/max_user_namespaces && exec setpriv --bounding-set -all --inh-caps -all \
                   \"$0\" quickstart --bind 127.0.0.1:0 \"$@\"";
     for flags in [&[][..], &["--detach"]] {

@@ -1,5 +1,5 @@
-//! Bad input: each gives a clear error that names the field or the fix, and loses nothing. Trouble with the host itself
-//! is in `host.rs`.
+//! Bad input: each gives a clear error that names the field or the fix, and nothing is lost. Problems of the host are
+//! in `host.rs`.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -50,14 +50,14 @@ fn bad_clusters_are_refused_or_say_what_is_wrong() {
     }
     let Some(person) = Person::new(Identity::User) else { return };
     let server = Server::start(person);
-    // The kind is made at run time; a config belongs to one cluster.
+    // The kind is generated at run time; a config belongs to one cluster.
     for name in ["known", "version", "role", "config", "label", "taint"] {
         eventually(|| {
             let answer = server.apply(&config(name).to_string());
             when(answer.code == 0, answer.err)
         });
     }
-    // What nothing acts on yet is stored, and told.
+    // Fields without an effect are stored, with a warning.
     let token = json!({
         "apiVersion": "management.cattle.io/v3", "kind": "ClusterRegistrationToken",
         "metadata": {"name": "short"},
@@ -69,7 +69,7 @@ fn bad_clusters_are_refused_or_say_what_is_wrong() {
     let all = |config: &str| pool("all", &ALL, Some(config));
     let two = |second: Value| cluster("bad", GOOD, &[all("known"), second]);
 
-    // What the schema can judge is never stored.
+    // Input that violates the schema is never stored.
     let refused = [
         (two(pool("all", &["workerRole"], Some("known"))), "spec.rkeConfig.machinePools[1]: Duplicate value"),
         (two(pool("more", &ALL, None)), "spec.rkeConfig.machinePools[1].machineConfigRef: Required value"),
@@ -140,7 +140,7 @@ fn bad_clusters_are_refused_or_say_what_is_wrong() {
                 message(&cluster),
             )
         });
-        // The command line shows the same sentence.
+        // The command line shows the same message.
         assert!(server.person.drover(&["get", "clusters"]).ok().contains(expected));
         let why = server.person.drover(&["why", &name(document)]);
         assert!(why.code == 1 && why.out.contains(expected), "{} {}{}", why.code, why.out, why.err);
@@ -186,7 +186,7 @@ fn commands_fail_with_one_sentence() {
     );
     let version = ["--kubernetes-version \"v9\" is not known", GOOD];
     one_sentence(person.quickstart(&["--kubernetes-version", "v9"]), &version);
-    // Whoever only looks, or is refused, makes no directory and leaves no process.
+    // Commands that only read, or are refused, create no directory and leave no process.
     assert!(person.drover(&["machine", "ls"]).ok().starts_with("no machines in "));
     assert_eq!(person.drover(&["machine", "ls", "-o", "json"]).ok(), "[]\n");
     let long = "m".repeat(80);
@@ -243,7 +243,7 @@ fn commands_fail_with_one_sentence() {
     for (words, parts) in cases {
         one_sentence(server.person.drover(words), parts);
     }
-    // A Job calls it so, and may be run twice.
+    // The Job passes this name, and may run twice.
     let again = server.person.drover(&["machine", "rm", "-y", "--update-config", "nosuch"]).ok();
     assert!(again.contains("there is no machine nosuch"), "{again}");
     let locks = server.person.data_dir.join("machine-store/locks");
@@ -288,7 +288,7 @@ fn a_wrong_registration_token_or_ca_checksum_installs_nothing() {
         command.trim().replace(" sh -s", " env CATTLE_AGENT_RETRY_PAUSE=0 CATTLE_AGENT_REFUSALS=3 sh -s");
     let word_after =
         |flag: &str| command.split_once(flag).unwrap().1.split_whitespace().next().unwrap().to_owned();
-    // Installers of others fetch the agent and its uninstaller by these names.
+    // Installers of other projects download the agent and its uninstaller by these names.
     for name in ["system-agent-uninstall.sh", "rancher-system-agent-amd64"] {
         let url = format!("{}/assets/{name}", word_after("--server "));
         person.in_machine("bare", &[&format!("curl -skf -o /tmp/{name} {url} && test -s /tmp/{name}")]).ok();

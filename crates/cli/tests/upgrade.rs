@@ -1,5 +1,5 @@
-//! A new release of `drover` in the place of the old one, while a plan runs on a machine: the agents follow by
-//! themselves, each in its own process and after its plan, and nobody has to say so.
+//! A new release of `drover` replaces the old one while a plan runs on a machine: each agent upgrades itself in its
+//! own process, after its plan, without any command.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -16,10 +16,11 @@ use serde_json::{Value, json};
 
 const NEXT_VERSION: &str = "v1.34.2+k3s1";
 const AGENT: &str = "/usr/local/bin/rancher-system-agent";
-/// Words of the agent that the manager carries, and the same in the new release.
+/// Text in the agent of this release, and the same in the new one.
 const OLD: &[u8] = b"going on as it";
 const NEW: &[u8] = b"going on AS it";
-/// A `systemctl` that takes its time, but for questions: with it the plan's instruction runs until the test says go.
+/// A `systemctl` that blocks, except for queries, until the test creates a file: the plan's instruction runs until
+/// then.
 const SLOW: &str = "#!/bin/sh\ntest $1 = show && exec SYSTEMCTL $*\nwhile ! test -e /go; do echo waiting > /held; sleep 0.1; done\nexec SYSTEMCTL $*\n";
 
 #[test]
@@ -33,7 +34,7 @@ fn agents_follow_a_new_release_of_the_manager_while_a_plan_runs() {
     assert!(agents.values().all(|agent| agent.file == old && agent.runs == old), "{agents:?}");
     let revisions = on_each(&before, |machine| secret(&person, machine).revision);
 
-    // A plan runs on a worker, and does not end.
+    // A plan runs on a worker and does not end.
     let workers: Vec<String> = before.keys().filter(|name| name.contains("worker")).cloned().collect();
     for worker in &workers {
         let real = person.in_machine(worker, &["command -v systemctl"]).ok();
@@ -52,7 +53,7 @@ fn agents_follow_a_new_release_of_the_manager_while_a_plan_runs() {
         person.in_machine(worker, &["touch /go"]).ok();
     }
 
-    // The release changes; that is all that a person does.
+    // Replacing the program is all that a user does.
     manager.stop();
     release(&person);
     let manager = Running::start(&person);
@@ -63,7 +64,7 @@ fn agents_follow_a_new_release_of_the_manager_while_a_plan_runs() {
         if offer.is_empty() || offer == old { Err(format!("offered: {offer}")) } else { Ok(offer) }
     });
 
-    // Where nothing runs it is there at once; the other waits for its plan, and says so.
+    // An idle agent is upgraded at once; the other waits for its plan and reports that.
     for machine in before.keys().filter(|machine| **machine != held) {
         eventually(|| followed(&person, machine, &agents[machine], &new));
     }
@@ -78,7 +79,7 @@ fn agents_follow_a_new_release_of_the_manager_while_a_plan_runs() {
     person.in_machine(&held, &["touch /go"]).ok();
     eventually(|| followed(&person, &held, &agents[&held], &new));
     eventually(|| is_ready(&person, Some(NEXT_VERSION)));
-    // What it had done is reported, done once, and nothing was made again.
+    // Its work is reported and was done once, and nothing was created again.
     for machine in before.keys() {
         eventually(|| followed(&person, machine, &agents[machine], &new));
         let secret = secret(&person, machine);
@@ -90,7 +91,7 @@ fn agents_follow_a_new_release_of_the_manager_while_a_plan_runs() {
     drop(manager);
 }
 
-/// A program of this release, with an agent that differs in two letters.
+/// This program with an agent that differs in two letters.
 fn release(person: &Person) {
     let mut program = fs::read(person.binary()).unwrap();
     let places: Vec<usize> =
@@ -116,7 +117,7 @@ impl Running {
         Self(command.stdout(out.try_clone().unwrap()).stderr(out).spawn().unwrap())
     }
 
-    /// Without a chance to stop the machines.
+    /// SIGKILL, so that it cannot stop the machines.
     fn stop(&mut self) {
         kill(Pid::from_raw(self.0.id() as i32), Signal::SIGKILL).unwrap();
         self.0.wait().unwrap();
@@ -130,7 +131,7 @@ impl Drop for Running {
     }
 }
 
-/// The agent of a machine: its process, what that runs, and what lies in its place.
+/// The agent of a machine: its process, the program that it runs, and the installed program.
 #[derive(Debug)]
 struct Agent {
     pid: String,
@@ -162,7 +163,7 @@ fn on_each<T>(machines: &BTreeMap<String, [String; 2]>, of: impl Fn(&str) -> T) 
     machines.keys().map(|machine| (machine.clone(), of(machine))).collect()
 }
 
-/// What is told of a machine's plan.
+/// What the plan secret of a machine reports.
 #[derive(Default)]
 struct Plan {
     offer: String,

@@ -7,8 +7,8 @@ use tower::{BoxError, Service, ServiceExt};
 
 /// A client of an API server in this process, acting as `user`.
 ///
-/// `user` travels as a request extension: the server trusts it because nobody outside the process can set one.
-/// Must be called inside a tokio runtime (kube keeps a buffer task).
+/// `user` is passed as a request extension, which the server trusts because it cannot be set from outside the
+/// process. Must be called inside a tokio runtime (kube starts a buffer task).
 pub fn in_process_client<S, B, U>(service: S, user: U) -> kube::Client
 where
     S: Service<Request<Body>, Response = Response<B>> + Send + 'static,

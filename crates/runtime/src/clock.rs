@@ -2,12 +2,12 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-/// Where controllers read the time. Deadlines themselves run on tokio's timer.
+/// The source of time for controllers. Deadlines use tokio's timer.
 pub trait Clock: Send + Sync + 'static {
     fn now(&self) -> Timestamp;
 }
 
-/// The machine's clock.
+/// The system clock.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 
@@ -17,7 +17,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that moves with tokio's timer, so that paused (virtual) time and wall time agree.
+/// A clock that follows tokio's timer, so that paused (virtual) time also applies to it.
 #[derive(Clone, Copy, Debug)]
 pub struct TokioClock {
     start: tokio::time::Instant,
@@ -25,7 +25,7 @@ pub struct TokioClock {
 }
 
 impl TokioClock {
-    /// A clock that shows `base` now. Must be called inside a runtime.
+    /// A clock that starts at `base`. Must be called inside a runtime.
     pub fn starting_at(base: Timestamp) -> Self {
         Self { start: tokio::time::Instant::now(), base }
     }

@@ -1,7 +1,7 @@
 //! Conditions in the Kubernetes form (`metav1.Condition`).
 //!
-//! The transition time moves only when the status does; lists stay sorted by type, so that writing the same
-//! state twice gives the same bytes.
+//! The transition time changes only with the status, and lists are sorted by type, so that writing the same state
+//! twice gives the same bytes.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -10,7 +10,7 @@ pub const TRUE: &str = "True";
 pub const FALSE: &str = "False";
 pub const UNKNOWN: &str = "Unknown";
 
-/// A condition before it has a transition time.
+/// A condition without a transition time.
 pub fn new(type_: &str, status: &str, reason: &str, message: impl Into<String>) -> Condition {
     Condition {
         type_: type_.to_owned(),
@@ -22,7 +22,7 @@ pub fn new(type_: &str, status: &str, reason: &str, message: impl Into<String>) 
     }
 }
 
-/// `status` as the API spells it.
+/// `status` as in the API.
 pub fn status(value: bool) -> &'static str {
     if value { TRUE } else { FALSE }
 }
@@ -39,7 +39,7 @@ pub fn is_false(conditions: &[Condition], type_: &str) -> bool {
     get(conditions, type_).is_some_and(|c| c.status == FALSE)
 }
 
-/// Puts `condition` into the list; keeps the transition time while the status stays the same.
+/// Sets `condition` in the list; keeps the transition time if the status has not changed.
 pub fn set(conditions: &mut Vec<Condition>, mut condition: Condition, now: Timestamp) {
     let time = whole_seconds(now);
     match conditions.iter_mut().find(|c| c.type_ == condition.type_) {
@@ -56,7 +56,7 @@ pub fn set(conditions: &mut Vec<Condition>, mut condition: Condition, now: Times
     conditions.sort_by(|a, b| a.type_.cmp(&b.type_));
 }
 
-/// The desired conditions with the transition times of `live` where the status did not change.
+/// The desired conditions, with the transition times of `live` if the status has not changed.
 pub fn merge(
     live: &[Condition],
     desired: impl IntoIterator<Item = Condition>,
@@ -74,7 +74,7 @@ pub fn merge(
     out
 }
 
-/// The API keeps times in whole seconds; finer ones would differ from what is read back.
+/// The API stores whole seconds; finer times would differ from what is read back.
 pub fn whole_seconds(time: Timestamp) -> Timestamp {
     Timestamp::from_second(time.as_second()).unwrap_or(time)
 }

@@ -1,4 +1,4 @@
-//! The loop around a reconciler: keys come from caches, one pass per key at a time, errors back off.
+//! The loop around a reconciler: keys come from caches, one pass per key at a time, and failures back off.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -14,15 +14,15 @@ use crate::metrics::ControllerMetrics;
 use crate::queue::WorkQueue;
 use crate::{Error, ObjectKey, pace};
 
-/// What to do after a pass that did not fail.
+/// What to do after a successful pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Next(Option<Duration>);
 
 impl Next {
-    /// Nothing until an object changes.
+    /// Wait for a change of an object.
     pub const EVENT: Self = Self(None);
 
-    /// Look again after `delay` at the latest: for deadlines and for what sends no events.
+    /// Repeat after `delay` at the latest: for deadlines, and for changes without events.
     pub fn after(delay: Duration) -> Self {
         Self(Some(delay))
     }
@@ -42,11 +42,11 @@ impl Next {
 
 /// One controller's logic.
 pub trait Reconciler: Send + Sync + 'static {
-    /// As in logs and events: `machineset`.
+    /// The name in logs and events, such as `machineset`.
     const NAME: &'static str;
 
-    /// One pass for one object. It reads caches, decides, writes; it may be cancelled at any `.await`, and the
-    /// object may be gone. Passes for different keys run concurrently, for one key never.
+    /// One pass for one object: it reads caches, decides and writes. It may be cancelled at any `.await`, and the
+    /// object may have been deleted. Passes run concurrently for different keys, never for the same key.
     fn reconcile(&self, key: ObjectKey) -> impl Future<Output = Result<Next, Error>> + Send;
 }
 
@@ -64,19 +64,19 @@ impl<R: Reconciler> Controller<R> {
         Self { reconciler: Arc::new(reconciler), queue, concurrency: 16, metrics: None }
     }
 
-    /// How many passes may run at once.
+    /// How many passes can run concurrently.
     pub fn concurrency(mut self, limit: usize) -> Self {
         self.concurrency = limit.max(1);
         self
     }
 
-    /// Every change of an object of `cache` is a reason to look at the object of the same key.
+    /// Every change in `cache` queues the same key.
     pub fn reconciles<K: Cached>(self, cache: &Cache<K>) -> Self {
         self.watches(cache, |change| vec![change.key.clone()])
     }
 
-    /// Every change in `cache` is a reason to look at the keys that `map` returns. Queue and passes are counted in the
-    /// metrics of the first such cache.
+    /// Every change in `cache` queues the keys that `map` returns. Queue and passes are counted in the metrics of the
+    /// first such cache.
     pub fn watches<K, I>(
         mut self,
         cache: &Cache<K>,
@@ -95,14 +95,14 @@ impl<R: Reconciler> Controller<R> {
         self
     }
 
-    /// The queue, for sources of keys that are not caches.
+    /// The queue, for keys from other sources than caches.
     pub fn queue(&self) -> WorkQueue<ObjectKey> {
         self.queue.clone()
     }
 
-    /// Runs until `stop`; passes that are under way are finished.
+    /// Runs until `stop`; running passes are completed.
     ///
-    /// A pass that panics counts as failed: one object stops, not the process.
+    /// A pass that panics counts as failed and affects only its object.
     pub async fn run(self, stop: CancellationToken) {
         let permits = Arc::new(Semaphore::new(self.concurrency));
         let passes = TaskTracker::new();
@@ -113,7 +113,7 @@ impl<R: Reconciler> Controller<R> {
             let (permit, key) = tokio::select! {
                 () = stop.cancelled() => break,
                 next = async {
-                    // The semaphore is never closed, so the permit is always there.
+                    // The semaphore is never closed, so acquiring succeeds.
                     let permit = permits.clone().acquire_owned().await;
                     (permit, self.queue.next().await)
                 } => next,
@@ -123,7 +123,7 @@ impl<R: Reconciler> Controller<R> {
             passes.spawn(async move {
                 let _permit = permit;
                 metrics.iter().for_each(|metrics| _ = metrics.active.inc());
-                // Its own task, so that a panic ends here.
+                // In a task of its own, which contains a panic.
                 let pass = {
                     let key = key.clone();
                     tokio::spawn(pace::pass(async move { reconciler.reconcile(key).await }))

@@ -1,4 +1,4 @@
-//! What can go wrong in a reconcile, and what the harness does about it.
+//! Errors of a pass, and how the controller handles them.
 
 /// A failed pass.
 #[derive(Debug, thiserror::Error)]
@@ -6,18 +6,18 @@ pub enum Error {
     /// A call to the Kubernetes API failed.
     #[error("{operation} failed")]
     Api {
-        /// What was tried, for people: `create Machine default/demo-abc`.
+        /// What failed, for people: `create Machine default/demo-abc`.
         operation: String,
         #[source]
         source: kube::Error,
     },
-    /// Our own view of an object is older than the server's; observing again is all there is to do.
+    /// The cached object is older than the server's; the pass must be repeated with a newer one.
     #[error("the cache has not caught up with {0}")]
     Stale(String),
-    /// An object holds something that cannot be worked with.
+    /// An object has invalid content.
     #[error("{0}")]
     Invalid(String),
-    /// Anything else, with its chain.
+    /// Any other error, with its chain.
     #[error("{operation} failed")]
     Other {
         operation: String,
@@ -27,13 +27,13 @@ pub enum Error {
 }
 
 impl Error {
-    /// Wraps an API error with what was tried.
+    /// Adds to an API error what failed.
     pub fn api(operation: impl Into<String>) -> impl FnOnce(kube::Error) -> Self {
         let operation = operation.into();
         move |source| Self::Api { operation, source }
     }
 
-    /// Wraps any error with what was tried.
+    /// Adds to any error what failed.
     pub fn other<E: Into<Box<dyn std::error::Error + Send + Sync>>>(
         operation: impl Into<String>,
     ) -> impl FnOnce(E) -> Self {
@@ -41,7 +41,7 @@ impl Error {
         move |source| Self::Other { operation, source: source.into() }
     }
 
-    /// Someone else wrote first, or our view was old: look again soon, it is no failure.
+    /// Another client wrote first, or the cache was behind: the pass is repeated soon, and it is not a failure.
     pub fn is_conflict(&self) -> bool {
         match self {
             Self::Api { source, .. } => is_conflict(source),
@@ -50,13 +50,13 @@ impl Error {
         }
     }
 
-    /// The API refuses what was to be written, and will until it is changed.
+    /// The API rejects the content of the write, until it is changed.
     pub fn is_invalid(&self) -> bool {
         matches!(self, Self::Api { source: kube::Error::Api(status), .. } if status.code == 422)
     }
 
-    /// Whether nothing was written for sure: the API said no, or was not asked. After a lost connection or an error of the
-    /// server the write may have happened, or may yet.
+    /// Whether nothing was written for certain: the API rejected the request, or did not receive it. After a lost
+    /// connection or a server error, the write may have happened or may still happen.
     pub fn is_refusal(&self) -> bool {
         match self {
             Self::Api { source: kube::Error::Api(status), .. } => {
@@ -67,7 +67,7 @@ impl Error {
         }
     }
 
-    /// Whether the same pass may succeed later without anyone changing an object.
+    /// Whether the same pass may succeed later without a change of an object.
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Api { source: kube::Error::Api(status), .. } => {
@@ -83,7 +83,7 @@ impl Error {
         let mut text = self.to_string();
         let mut next = std::error::Error::source(self);
         while let Some(cause) = next {
-            // kube prints a Status twice (display and debug); its message alone reads better.
+            // kube prints a Status twice (Display and Debug); its message is enough.
             let line = match cause.downcast_ref::<kube::Error>() {
                 Some(kube::Error::Api(status)) => status.message.clone(),
                 _ => cause.to_string(),
@@ -116,7 +116,7 @@ pub fn is_already_exists(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 409 && status.reason == "AlreadyExists")
 }
 
-/// Absence is data: a 404 becomes `None`.
+/// Converts a 404 to `None`.
 pub fn found<T>(result: Result<T, kube::Error>) -> Result<Option<T>, kube::Error> {
     match result {
         Ok(value) => Ok(Some(value)),

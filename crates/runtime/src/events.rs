@@ -1,8 +1,7 @@
 //! Events (core/v1), as `kubectl describe` shows them.
 //!
-//! What is told is a [`Note`], a value that decisions return; a [`Recorder`] writes notes down behind the controller's
-//! back, so that no pass waits for its story. The same note again raises a count, and a state that only goes on is not
-//! told in every pass.
+//! An event is a [`Note`], a value that decisions return. A [`Recorder`] writes notes in the background, so that no
+//! pass waits for them. Repeated notes increase a count, and a lasting state is not recorded in every pass.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -21,25 +20,25 @@ use tokio::time::Instant;
 use crate::Clock;
 use crate::error::is_already_exists;
 
-/// A state that goes on is told again only after this long: often enough that its event does not expire.
+/// A lasting state is recorded again only after this time: often enough that its event does not expire.
 const REPEAT: SignedDuration = SignedDuration::from_mins(10);
-/// A pass that runs before its cache has caught up sees, and tells, the same thing once more.
+/// A pass before its cache has caught up sees, and records, the same change again.
 const ECHO: SignedDuration = SignedDuration::from_secs(2);
-/// Notes that wait to be written; more are dropped, because a story is worth less than the work it tells of.
+/// Notes that wait to be written; more are dropped, so that events never slow down a controller.
 const BACKLOG: usize = 1024;
-/// Remembered notes; more than a busy minute brings.
+/// Remembered notes; more than in a busy minute.
 const REMEMBERED: usize = 4096;
-/// An API that does not answer costs this note, not those after it.
+/// If the API does not respond within this time, the note is dropped and the next one is written.
 const LIMIT: Duration = Duration::from_secs(10);
-/// After so many different notes of one reason about one object the others share one event, as with client-go: a rollout
-/// of a hundred machines is one story, not a hundred.
+/// After this many different notes with one reason about one object, the others share one event, as in client-go: a
+/// rollout of a hundred machines should not create a hundred events.
 const SIMILAR: usize = 25;
-/// Longer messages are refused by the API.
+/// The API rejects longer messages.
 const LONGEST: usize = 1024;
 /// A wait that ends sooner is not recorded.
 pub const SETTLE: Duration = Duration::from_secs(5);
 
-/// Something worth telling about an object.
+/// An event about an object.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Note {
     /// `Normal` or `Warning`.
@@ -48,37 +47,37 @@ pub struct Note {
     pub reason: &'static str,
     /// A sentence for people.
     pub message: String,
-    /// It is a state, not something that happened: as long as it goes on it is told once.
+    /// It is a state rather than a change: it is recorded once while it lasts.
     pub standing: bool,
     /// It is recorded only if no other note about the object follows within [`SETTLE`].
     pub if_it_lasts: bool,
 }
 
 impl Note {
-    /// Something went as it should.
+    /// A normal event.
     pub fn normal(reason: &'static str, message: impl Into<String>) -> Self {
         Self { type_: "Normal", reason, message: message.into(), standing: false, if_it_lasts: false }
     }
 
-    /// Something a person may have to look at.
+    /// An event that may need attention.
     pub fn warning(reason: &'static str, message: impl Into<String>) -> Self {
         Self { type_: "Warning", ..Self::normal(reason, message) }
     }
 
-    /// The same as a state that goes on.
+    /// Marks it as a lasting state.
     #[must_use]
     pub fn standing(self) -> Self {
         Self { standing: true, ..self }
     }
 
-    /// The same for a wait, which is worth an event only if it lasts: most end within a moment.
+    /// Records it only if it lasts, for waits, most of which end within a moment.
     #[must_use]
     pub fn if_it_lasts(self) -> Self {
         Self { if_it_lasts: true, ..self }
     }
 }
 
-/// Records what a controller did and why.
+/// Records events of a controller.
 #[derive(Clone)]
 pub struct Recorder {
     clock: Arc<dyn Clock>,
@@ -86,7 +85,7 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Must be called inside a runtime; what is told is written there until the last clone is gone.
+    /// Must be called inside a runtime, in which a task writes the notes until the last clone is dropped.
     pub fn new(client: Client, clock: Arc<dyn Clock>, component: &'static str) -> Self {
         let (backlog, notes) = mpsc::channel(BACKLOG);
         let scribe = Scribe {

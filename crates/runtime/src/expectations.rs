@@ -1,4 +1,4 @@
-//! Waits for our own writes to come back through the cache, so that no pass decides on a past it has itself changed.
+//! Waits until the cache contains a controller's own writes, so that no pass decides on an older state.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -10,17 +10,17 @@ use crate::cache::{Cache, Cached};
 use crate::error::Error;
 use crate::key::ObjectKey;
 
-/// How long a pass waits before it gives way to others.
+/// How long a pass waits before it yields to others.
 const CATCH_UP: Duration = Duration::from_secs(2);
 
-/// Per owner: its uid, and the newest revision of a dependent that we wrote.
+/// By uid of the owner: the newest revision of a dependent that was written.
 #[derive(Default)]
 pub struct Expectations {
     newest: Mutex<HashMap<ObjectKey, (String, String)>>,
 }
 
 impl Expectations {
-    /// Remembers a write on behalf of `owner`.
+    /// Records a write for `owner`.
     pub fn expect(&self, owner: &impl Resource, revision: Option<String>) {
         let (Some(uid), Some(revision)) = (owner.meta().uid.clone(), revision) else { return };
         let number = |text: &str| text.parse::<u64>().unwrap_or(0);
@@ -31,14 +31,13 @@ impl Expectations {
         }
     }
 
-    /// Waits until `cache` shows what was written on behalf of `owner`; a cache that stays behind is an error that is
-    /// tried again.
+    /// Waits until `cache` contains the writes for `owner`; if it stays behind, the error leads to a retry.
     pub async fn met<K: Cached>(&self, owner: &impl Resource, cache: &Cache<K>) -> Result<(), Error> {
         let key = ObjectKey::of(owner);
         let Some((uid, revision)) = self.newest.lock().get(&key).cloned() else { return Ok(()) };
         if owner.meta().uid.as_ref() != Some(&uid) || cache.caught_up(&revision, CATCH_UP).await {
             let mut newest = self.newest.lock();
-            // Something else may have been written meanwhile.
+            // Another write may have been recorded in the meantime.
             if newest.get(&key).is_some_and(|known| known.1 == revision) {
                 newest.remove(&key);
             }
@@ -47,7 +46,7 @@ impl Expectations {
         Err(Error::Stale(format!("what {} owns", key.name)))
     }
 
-    /// Forgets an owner that is gone.
+    /// Forgets a deleted owner.
     pub fn forget(&self, owner: &ObjectKey) {
         self.newest.lock().remove(owner);
     }

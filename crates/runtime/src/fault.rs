@@ -1,4 +1,4 @@
-//! A client that fails, or dies, at call N: the crash tests of every controller use it.
+//! A client that fails or dies at call N, for crash tests of controllers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,20 +14,20 @@ use tower::{BoxError, Service};
 pub enum Fault {
     /// The call never reaches the server.
     Lost,
-    /// The server does it, but the answer is lost.
+    /// The server executes it, but the response is lost.
     AnswerLost,
-    /// Like `AnswerLost`, and every later call is lost too: the caller is as good as dead.
+    /// Like `AnswerLost`, and every later call is lost: the caller is effectively dead.
     Crash,
-    /// Like `Lost`, and every later call is lost too.
+    /// Like `Lost`, and every later call is lost.
     CrashBefore,
 }
 
-/// Decides, for all clients that share it, at which writing call the fault happens. Reads and watches pass.
+/// Chooses, for all clients that share it, the writing calls with a fault. Reads and watches are not affected.
 #[derive(Debug)]
 pub struct Plan {
     fault: Fault,
     at: u64,
-    /// Calls from one fault to the next; 0 means that there is one.
+    /// Calls between faults; 0 means a single fault.
     gap: u64,
     writes: AtomicU64,
 }
@@ -43,12 +43,12 @@ impl Plan {
         Arc::new(Self { fault, at, gap, writes: AtomicU64::new(0) })
     }
 
-    /// How many writing calls were made so far.
+    /// The number of writing calls so far.
     pub fn writes(&self) -> u64 {
         self.writes.load(Ordering::SeqCst)
     }
 
-    /// How many faults there were.
+    /// The number of faults so far.
     pub fn faults(&self) -> u64 {
         let after = self.writes().checked_sub(self.at).filter(|_| self.at != 0);
         after.map_or(0, |after| 1 + after.checked_div(self.gap).unwrap_or(0))
@@ -83,7 +83,7 @@ enum Verdict {
     LoseAnswer,
 }
 
-/// The service with the fault in front of it.
+/// A service with injected faults.
 #[derive(Clone)]
 pub struct Faulty<S> {
     inner: S,

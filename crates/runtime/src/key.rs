@@ -27,7 +27,7 @@ impl ObjectKey {
         Self::new(meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default())
     }
 
-    /// The same name in the same namespace under another name.
+    /// Another name in the same namespace.
     pub fn sibling(&self, name: impl Into<String>) -> Self {
         Self::new(self.namespace.clone(), name)
     }

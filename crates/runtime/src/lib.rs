@@ -1,15 +1,14 @@
-//! Drover's thin layer on kube: what every controller shares.
+//! A thin layer on kube that all controllers share.
 //!
-//! * [`cache`]: one watch and one copy per kind and declared selector, with indexes and any number of
-//!   subscribers that cannot slow each other down.
+//! * [`cache`]: one watch and one copy per kind and selector, with indexes and any number of independent subscribers.
 //! * [`queue`] and [`controller`]: a keyed work queue and the loop that feeds a [`Reconciler`] from caches.
-//! * [`apply`]: server-side apply that is not sent when nothing would change.
+//! * [`apply`]: server-side apply that skips unchanged objects.
 //! * [`pace`]: text of a status is written at most once a second.
-//! * [`finalizer`], [`conditions`], [`events`]: the small pieces a reconciler reports with.
-//! * [`metrics`]: what all of these count, for Prometheus.
-//! * [`vital`]: work that must not end unseen.
-//! * [`client`], [`fault`], [`clock`]: the seams: the API in process, a client that fails or dies at call N,
-//!   and time as an input.
+//! * [`finalizer`], [`conditions`], [`events`]: helpers of reconcilers.
+//! * [`metrics`]: metrics of all of these, for Prometheus.
+//! * [`vital`]: stops the program if essential work panics.
+//! * [`client`], [`fault`], [`clock`]: seams for tests: the API in process, a client that fails or dies at call N,
+//! and time as an input.
 //!
 //! This crate knows Kubernetes, but nothing of clusters, machines or plans. Start reading at [`controller`].
 

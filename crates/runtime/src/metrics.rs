@@ -1,7 +1,7 @@
-//! What controllers, their queues and caches count, under the names of client-go and controller-runtime.
+//! Metrics of controllers, their queues and caches, with the names of client-go and controller-runtime.
 //!
-//! [`Metrics`] belongs to a [`Caches`](crate::Caches); a controller is counted where the caches that feed it are. Nothing
-//! is global, so that several management planes in one process do not mix.
+//! [`Metrics`] belongs to a [`Caches`](crate::Caches); a controller is counted with the caches that feed it. Nothing
+//! is global, so that several management planes in one process are counted separately.
 
 use std::sync::Arc;
 
@@ -62,7 +62,7 @@ struct Outcome {
     result: &'static str,
 }
 
-/// From 10 µs, a pass that has nothing to do, to 42 s.
+/// From 10 µs, for a pass without work, to 42 s.
 fn seconds() -> Histogram {
     Histogram::new(exponential_buckets(1e-5, 4.0, 12))
 }
@@ -86,7 +86,7 @@ impl Default for Families {
 }
 
 impl Metrics {
-    /// Adds every instrument to a registry.
+    /// Registers every instrument.
     pub fn register(&self, registry: &mut Registry) {
         let all = &*self.families;
         registry.register("workqueue_depth", "Keys that wait in a work queue", all.depth.clone());
@@ -176,7 +176,7 @@ pub(crate) struct QueueMetrics {
 #[derive(Clone, Debug)]
 pub(crate) struct ControllerMetrics {
     pub(crate) success: Counter,
-    /// Our view was old: look again.
+    /// The cache was behind, so the pass is repeated.
     pub(crate) requeue: Counter,
     pub(crate) requeue_after: Counter,
     pub(crate) error: Counter,

@@ -1,8 +1,8 @@
-//! Writes that can wait a moment: a status of which only the text changed.
+//! Defers writes of a status in which only text has changed.
 //!
 //! While a cluster is created, the messages of its conditions change many times a second, and each write wakes every
-//! controller that watches the object. A change of text alone is therefore written at most once per [`WINDOW`] and object;
-//! a change of anything else is written at once. The pass that deferred a write is repeated when the write is due, so the
+//! controller that watches the object. A change of only text is therefore written at most once per [`WINDOW`] and
+//! object; any other change is written at once. A pass that defers a write is repeated when the write is due, so the
 //! last text is always stored.
 
 use std::cell::Cell;
@@ -15,15 +15,15 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::time::Instant;
 
-/// How often the text of one object's status is written at most.
+/// Minimum interval between writes of only text to one object's status.
 pub const WINDOW: Duration = Duration::from_secs(1);
 
 tokio::task_local! {
-    /// When the running pass has to be repeated because of what it deferred.
+    /// When the running pass must be repeated because it deferred a write.
     static DEFERRED: Cell<Option<Duration>>;
 }
 
-/// Runs one pass of a controller; also returns after how long it must be repeated because it deferred a write.
+/// Runs one pass of a controller; also returns after which time it must be repeated because it deferred a write.
 pub(crate) async fn pass<F: Future>(pass: F) -> (F::Output, Option<Duration>) {
     DEFERRED
         .scope(Cell::new(None), async {
@@ -33,14 +33,14 @@ pub(crate) async fn pass<F: Future>(pass: F) -> (F::Output, Option<Duration>) {
         .await
 }
 
-/// When one writer last wrote which object. Clones share it.
+/// When a writer last wrote each object. Clones share it.
 #[derive(Clone, Default)]
 pub(crate) struct Pace {
     written: Arc<Mutex<HashMap<String, Instant>>>,
 }
 
 impl Pace {
-    /// Notes a write of the object with this uid.
+    /// Records a write of the object with this uid.
     pub(crate) fn wrote(&self, uid: &str) {
         let now = Instant::now();
         let mut written = self.written.lock();
@@ -50,8 +50,8 @@ impl Pace {
         written.insert(uid.to_owned(), now);
     }
 
-    /// Defers a write of the object with this uid if the last one was less than [`WINDOW`] ago. Outside of a controller's
-    /// pass nothing would repeat it, so nothing is deferred.
+    /// Defers a write of the object with this uid if the last one was less than [`WINDOW`] ago. Outside of a
+    /// controller's pass, which would repeat it, nothing is deferred.
     pub(crate) fn defer(&self, uid: &str) -> bool {
         let Some(elapsed) = self.written.lock().get(uid).map(Instant::elapsed) else { return false };
         let Some(rest) = WINDOW.checked_sub(elapsed).filter(|rest| !rest.is_zero()) else { return false };
@@ -62,8 +62,8 @@ impl Pace {
     }
 }
 
-/// `desired` with the text of `live` wherever the two differ only in text: messages and times of update of conditions
-/// (matched by `type`), and waits for the same objects.
+/// `desired` with the text of `live` where they differ only in text: messages and update times of conditions (matched
+/// by `type`), and of waits for the same objects.
 pub(crate) fn with_text_of(mut desired: Value, live: &Value) -> Value {
     if let (Some(desired), Some(live)) = (desired.get_mut("status"), live.get("status")) {
         take_text(desired, live);

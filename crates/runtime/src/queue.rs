@@ -1,7 +1,7 @@
-//! A keyed work queue: each key is at most once in the queue and at most once in work.
+//! A work queue by key: each key is queued at most once and processed at most once at a time.
 //!
-//! Adding is never blocking and coalesces, so a slow consumer costs its producers nothing. A key added while
-//! it is in work is handed out again after `done`. Retries back off per key.
+//! Adding never blocks and coalesces, so that a slow consumer does not affect producers. A key that is added while it
+//! is processed is returned again after `done`. Retries back off per key.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::hash::Hash;
@@ -17,7 +17,7 @@ use crate::metrics::QueueMetrics;
 const FIRST_RETRY: Duration = Duration::from_millis(50);
 const LAST_RETRY: Duration = Duration::from_secs(60);
 
-/// See the module's text. Cheap to clone; clones share the queue.
+/// The queue. Clones share it.
 #[derive(Debug)]
 pub struct WorkQueue<K> {
     inner: Arc<Inner<K>>,
@@ -36,9 +36,9 @@ struct State<K> {
     /// In order, with the time of entry.
     ready: VecDeque<(K, Instant)>,
     queued: HashSet<K>,
-    /// Since when they are worked on.
+    /// Keys that are being processed, with the start time.
     working: HashMap<K, Instant>,
-    /// Added while in work.
+    /// Keys that were added while being processed.
     again: HashSet<K>,
     later: Delays<K>,
     failures: HashMap<K, u32>,
@@ -106,12 +106,12 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
         delay
     }
 
-    /// Ends the back-off of `key`.
+    /// Resets the back-off of `key`.
     pub fn forget(&self, key: &K) {
         self.inner.state.lock().failures.remove(key);
     }
 
-    /// The next due key; it belongs to the caller until [`done`](Self::done). Safe to cancel.
+    /// The next due key, which the caller must return with [`done`](Self::done). Cancel-safe.
     pub async fn next(&self) -> K {
         loop {
             let sleep_until = {
@@ -123,7 +123,7 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
                         self.inner.ready.notify_one();
                     }
                     if state.later.earliest().is_some() {
-                        // This consumer stops watching the clock: another one must.
+                        // This consumer stops waiting for the timer, so another one must.
                         self.inner.delayed.notify_one();
                     }
                     return key;
@@ -144,7 +144,7 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
         }
     }
 
-    /// Gives `key` back; if it was added meanwhile, it is due again.
+    /// Returns `key`; if it was added in the meantime, it is due again.
     pub fn done(&self, key: &K) {
         let mut state = self.inner.state.lock();
         let since = state.working.remove(key);
@@ -156,13 +156,13 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
         }
     }
 
-    /// Keys that are queued or in work; delayed ones do not count.
+    /// Keys that are queued or being processed, without delayed ones.
     pub fn busy(&self) -> usize {
         let state = self.inner.state.lock();
         state.queued.len() + state.working.len()
     }
 
-    /// Counts from now on, unless it is counted already.
+    /// Enables metrics, unless they are enabled already.
     pub(crate) fn measure(&self, metrics: impl FnOnce() -> QueueMetrics) {
         let mut state = self.inner.state.lock();
         if state.metrics.is_none() {
@@ -210,7 +210,7 @@ impl<K: Clone + Eq + Hash> State<K> {
 
 impl<K> Drop for State<K> {
     fn drop(&mut self) {
-        // Another queue of the same name may still be counted.
+        // Another queue with the same name may still be counted.
         if let Some(metrics) = &self.metrics {
             metrics.depth.dec_by(i64::try_from(self.ready.len()).unwrap_or(i64::MAX));
         }
@@ -220,7 +220,7 @@ impl<K> Drop for State<K> {
 /// Keys by the time at which they are due; every operation takes at most O(log n).
 #[derive(Debug)]
 struct Delays<K> {
-    /// With a number that keeps keys with the same time apart, and in the order of their coming.
+    /// With a number that distinguishes keys with the same time and keeps their order.
     by_time: BTreeMap<(Instant, u64), K>,
     by_key: HashMap<K, (Instant, u64)>,
     next: u64,
@@ -233,7 +233,7 @@ impl<K> Default for Delays<K> {
 }
 
 impl<K: Clone + Eq + Hash> Delays<K> {
-    /// `false` if the key is due earlier, or then, already.
+    /// `false` if the key is already due at that time or earlier.
     fn insert(&mut self, key: K, due: Instant) -> bool {
         if self.by_key.get(&key).is_some_and(|(known, _)| *known <= due) {
             return false;
@@ -255,7 +255,7 @@ impl<K: Clone + Eq + Hash> Delays<K> {
         self.by_time.first_key_value().map(|((due, _), _)| *due)
     }
 
-    /// The key that is due first, if it is due.
+    /// The first key, if it is due.
     fn pop(&mut self, now: Instant) -> Option<K> {
         let first = self.by_time.first_entry().filter(|first| first.key().0 <= now)?;
         let key = first.remove();
@@ -323,7 +323,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn delayed_keys_come_in_the_order_of_their_times_and_leave_nothing_behind() {
         let queue = WorkQueue::default();
-        // In an order that is neither that of the keys nor that of the times.
+        // Neither in the order of the keys nor of the times.
         for key in 0..1000_u64 {
             queue.add_after(key, Duration::from_millis(1 + key * 7919 % 1000));
         }

@@ -1,8 +1,8 @@
-//! Work without which the rest is to stop, too: a program that merely seems to run helps nobody.
+//! Work whose failure must stop the whole program.
 
 use tokio_util::sync::CancellationToken;
 
-/// Does the work; cancels `stop` should it panic, so that whoever started everything can say so and end.
+/// Does the work; if it panics, cancels `stop`, so that the rest can report the error and stop.
 pub async fn vital(work: impl Future<Output = ()>, stop: CancellationToken) {
     let panicked = stop.drop_guard();
     work.await;

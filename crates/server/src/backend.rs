@@ -1,4 +1,4 @@
-//! The Kubernetes API that everything works on: in this process, or somebody else's.
+//! The Kubernetes API of the management plane: in this process, or external.
 
 use std::sync::Arc;
 
@@ -14,9 +14,9 @@ use tower::ServiceExt as _;
 
 use crate::external::External;
 
-/// Which API a management plane is to work on.
+/// The API of a management plane that is about to start.
 pub enum Backing {
-    /// The embedded one, on this storage.
+    /// The embedded API on this storage.
     Embedded(Arc<dyn Storage>),
     External(External),
 }
@@ -29,7 +29,7 @@ pub enum Backend {
 }
 
 impl Backend {
-    /// Answers a request for the API itself.
+    /// Answers a request for the API.
     pub async fn answer(&self, request: Request<Incoming>) -> Response<RequestBody> {
         match self {
             Self::Embedded(embedded) => match embedded.service().oneshot(request).await {
@@ -40,7 +40,7 @@ impl Backend {
         }
     }
 
-    /// Shows what is counted of it.
+    /// Registers the metrics of the API.
     pub(crate) fn register_metrics(&self, registry: &mut prometheus_client::registry::Registry) {
         match self {
             Self::Embedded(embedded) => embedded.register_metrics(registry),
@@ -48,7 +48,7 @@ impl Backend {
         }
     }
 
-    /// The paths that it answers, as [patterns](drover_apiserver::http::pattern).
+    /// The paths of the API, as [patterns](drover_apiserver::http::pattern).
     pub fn paths(&self) -> Vec<&'static str> {
         match self {
             Self::Embedded(embedded) => embedded.service().paths(),
@@ -56,7 +56,7 @@ impl Backend {
         }
     }
 
-    /// The caller of a request that is not for the API itself, found as the API would.
+    /// The caller of a request for another path, authenticated as the API would.
     pub async fn authenticate(&self, request: &Parts) -> Result<UserInfo, Status> {
         match self {
             Self::Embedded(embedded) => embedded.authenticate(request).await,
@@ -64,7 +64,7 @@ impl Backend {
         }
     }
 
-    /// The caller of a request for a path that is not the API's, if the API's RBAC lets them ask for it.
+    /// The caller of a request for another path, if the API's RBAC permits it.
     pub async fn admit(&self, request: &Parts) -> Result<UserInfo, Status> {
         match self {
             Self::Embedded(embedded) => embedded.service().admit(request).await,
@@ -72,7 +72,7 @@ impl Backend {
         }
     }
 
-    /// Makes `/readyz` fail and ends watches, where that is ours to do.
+    /// Makes `/readyz` fail and ends watches, if the API is embedded.
     pub fn shut_down(&self) {
         if let Self::Embedded(embedded) = self {
             embedded.shut_down();

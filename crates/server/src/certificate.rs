@@ -1,4 +1,4 @@
-//! The port's certificate names the hosts that the settings call this server by, also when they change.
+//! Keeps the names in the port's certificate equal to the hosts in the settings.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-/// Follows the settings until `stop`; `names` are those that the certificate has in any case.
+/// Follows the settings until `stop`; `names` are in the certificate in any case.
 pub async fn follow(
     serving: Arc<ServingCertificate>,
     pki: Arc<Pki>,
@@ -23,7 +23,7 @@ pub async fn follow(
     loop {
         let wanted = with_hosts(&names, &settings.now());
         if wanted != served {
-            // The same hosts are tried again only when something changes: what cannot be issued now never can.
+            // If a certificate cannot be issued, it is tried again only when the hosts change.
             match issue(&serving, &pki, wanted.clone()).await {
                 Ok(()) => tracing::info!(names = wanted.join(", "), "the port has a new certificate"),
                 Err(error) => {
@@ -45,7 +45,7 @@ async fn issue(serving: &ServingCertificate, pki: &Arc<Pki>, names: Vec<String>)
     Ok(serving.replace(&pair)?)
 }
 
-/// The host of a URL, as a certificate names it.
+/// The host of a URL in the form of a certificate.
 pub fn host_of(url: &str) -> Option<String> {
     let host = url.parse::<http::Uri>().ok()?.host()?.trim_matches(['[', ']']).to_owned();
     (!host.is_empty()).then_some(host)

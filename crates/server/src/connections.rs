@@ -1,10 +1,10 @@
-//! The limits of connections to the port: its own, those of the settings, and what the host allows.
+//! Limits of connections to the port, from its defaults, the settings, and the host.
 
 use drover_https::{Gate, Limits};
 use drover_provisioning::settings::{CurrentSettings, Settings};
 use jiff::SignedDuration;
 
-/// Unauthenticated connections may use one of this many parts of all descriptors.
+/// Unauthenticated connections may use one of this many parts of the file descriptors.
 const SHARE_OF_FILES: usize = 2;
 
 /// A gate whose limits follow the settings.
@@ -30,7 +30,7 @@ fn limits(settings: &Settings, open_files: usize) -> Limits {
     }
 }
 
-/// How many files this process may have open.
+/// The limit of open files of this process.
 fn open_files() -> usize {
     let limits = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
     soft_limit(&limits).unwrap_or(usize::MAX)

@@ -1,4 +1,4 @@
-//! What lies where in the data directory.
+//! The layout of the data directory.
 
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 use anyhow::bail;
 use drover_registry::Registry;
 
-/// The data directory of one management plane. Everything in it belongs to one user.
+/// The data directory of one management plane. It is private to one user.
 #[derive(Clone, Debug)]
 pub struct DataDir(PathBuf);
 
 impl DataDir {
-    /// Makes the directory, private to this user, if it is not there. The path becomes absolute.
+    /// Creates the directory, private to this user, if it does not exist. The path becomes absolute.
     pub fn open(path: &Path) -> io::Result<Self> {
         Self::suits(&std::path::absolute(path)?)?;
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)?;
@@ -22,7 +22,7 @@ impl DataDir {
         Ok(Self(found))
     }
 
-    /// Says no to a file, and to a path that cannot stand in a list: KUBECONFIG is one, and so are the layers of a
+    /// Rejects a file, and a path with a colon, which would separate entries in KUBECONFIG and in the layers of a
     /// machine's disk.
     pub fn suits(path: &Path) -> io::Result<()> {
         if path.metadata().is_ok_and(|found| !found.is_dir()) {
@@ -35,7 +35,7 @@ impl DataDir {
         Err(io::Error::new(io::ErrorKind::InvalidInput, why))
     }
 
-    /// The directory if it is there. Makes nothing.
+    /// The directory, if it exists. It is not created.
     pub fn existing(path: &Path) -> io::Result<Option<Self>> {
         match path.canonicalize() {
             Ok(found) if !found.is_dir() => Err(no_directory()),
@@ -49,7 +49,7 @@ impl DataDir {
         &self.0
     }
 
-    /// The admin's kubeconfig.
+    /// The administrator's kubeconfig.
     pub fn kubeconfig(&self) -> PathBuf {
         self.0.join("kubeconfig.yaml")
     }
@@ -67,15 +67,15 @@ impl DataDir {
         self.0.join("db")
     }
 
-    /// Makes the folder of the store private: a directory that was there before may be open to others, and the store
-    /// holds every Secret.
+    /// Makes the folder of the store private. A directory that existed before may be readable by others, and the
+    /// store contains every Secret.
     pub fn close_database(&self) -> io::Result<()> {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(self.database())?;
         std::fs::set_permissions(self.database(), std::fs::Permissions::from_mode(0o700))
     }
 
-    /// Takes the directory for a server that works on another API: its store, if it has one, would be forgotten, and
-    /// what it says of machines and Jobs would be wrong. The directory is ours while the file is open.
+    /// Claims the directory for a server on an external API, while the file is open. A directory with a store is
+    /// rejected: the store would be ignored, and its records of machines and Jobs would be wrong.
     pub fn claim_for_external(&self) -> anyhow::Result<(std::fs::File, String)> {
         if self.database().exists() {
             bail!(
@@ -104,7 +104,7 @@ impl DataDir {
         Ok((file, format!("{}_{}", host.trim(), own.trim())))
     }
 
-    /// Keeps servers out while the directory is worked on: the locks that they take. Says no while one runs.
+    /// Takes the locks of servers, so that none starts while the directory is changed. Fails while one runs.
     pub fn claim(&self) -> anyhow::Result<Vec<std::fs::File>> {
         let mut claims = vec![];
         for path in [self.database().join("lock"), self.0.join("lock")] {
@@ -118,7 +118,7 @@ impl DataDir {
         Ok(claims)
     }
 
-    /// The process of the server that works in the directory, if there is one and it can be told.
+    /// The process id of the server that uses the directory, if known.
     pub fn server_pid(&self) -> Option<u32> {
         [self.database().join("lock"), self.0.join("lock")].iter().find_map(|path| {
             let file = std::fs::File::open(path).ok()?;
@@ -126,7 +126,7 @@ impl DataDir {
         })
     }
 
-    /// Says no to a directory that a server on another API has used.
+    /// Rejects a directory that a server on an external API has used.
     pub fn claim_for_embedded(&self) -> anyhow::Result<()> {
         if self.is_external() {
             bail!("it belongs to a server with --kubeconfig; give that, or choose another with --data-dir");
@@ -134,12 +134,12 @@ impl DataDir {
         Ok(())
     }
 
-    /// Whether a server on another API has used the directory.
+    /// Whether a server on an external API has used the directory.
     pub fn is_external(&self) -> bool {
         self.identity().exists()
     }
 
-    /// What a server on another API calls itself; the same after a restart.
+    /// The name of a server on an external API; it stays the same after a restart.
     fn identity(&self) -> PathBuf {
         self.0.join("identity")
     }
@@ -153,13 +153,13 @@ impl DataDir {
         self.0.join("jobs")
     }
 
-    /// Archives of the installer images that machines get from this server.
+    /// Archives of the installer images that this server provides to machines.
     pub fn images(&self) -> PathBuf {
         self.0.join("images")
     }
 
-    /// The registry over [`DataDir::images`]. It keeps compressed archives in plain form beside them; those can be
-    /// removed at any time.
+    /// The registry over [`DataDir::images`]. It stores uncompressed copies of compressed archives beside them, which
+    /// can be removed at any time.
     pub fn registry(&self) -> Registry {
         Registry::new(self.images(), self.0.join("images-unpacked"))
     }
@@ -172,7 +172,8 @@ fn no_directory() -> io::Error {
     )
 }
 
-/// Who holds the lock of a file, as the kernel lists it. Some file systems have other numbers there: then nobody is named.
+/// The process that holds the lock of a file, according to the kernel. None on file systems whose numbers differ
+/// there.
 fn lock_holder(file: &std::fs::File) -> Option<u32> {
     let meta = file.metadata().ok()?;
     let device = meta.dev();
@@ -187,7 +188,7 @@ fn lock_holder(file: &std::fs::File) -> Option<u32> {
     })
 }
 
-/// Writes a file that only this user reads, so that a reader never sees half of it.
+/// Writes a file atomically, readable only by this user.
 pub fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
     use io::Write;
     if let Some(parent) = path.parent() {

@@ -1,4 +1,4 @@
-//! Files that machines download: read piece by piece, as fast as the machine takes them.
+//! Files that machines download, read in pieces as fast as the machine receives them.
 
 use std::path::Path;
 
@@ -10,14 +10,14 @@ use http_body_util::StreamBody;
 use tokio::io::AsyncReadExt as _;
 use tokio_util::io::ReaderStream;
 
-/// How much of a file is in memory for each download.
+/// How much of a file is in memory per download.
 const PIECE: usize = 64 << 10;
 
 /// The length of a file, and its bytes as a body.
 pub(crate) async fn open(path: &Path) -> std::io::Result<(u64, RequestBody)> {
     let file = tokio::fs::File::open(path).await?;
     let length = file.metadata().await?.len();
-    // A file that grows meanwhile is not longer than it was said to be.
+    // A file that grows in the meantime is cut at the announced length.
     let pieces = ReaderStream::with_capacity(file.take(length), PIECE);
     Ok((length, boxed(StreamBody::new(pieces.map_ok(Frame::<Bytes>::data)))))
 }

@@ -1,4 +1,4 @@
-//! The flags of the built-in drivers, as provisioning wants them.
+//! The flags of the built-in drivers, in the form that provisioning needs.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use drover_provisioning::machine::schema::{Drivers, Flag, FlagKind};
 
 use crate::datadir::DataDir;
 
-/// All of them.
+/// All built-in drivers.
 pub struct Builtin {
     local: LocalDriver,
 }
@@ -20,7 +20,7 @@ impl Builtin {
     }
 }
 
-/// The driver whose machines live in a `drover sim fleet` process. It has no options. The fleet registers it and runs its
+/// The driver of machines in a `drover sim fleet` process. It has no options. The fleet registers it and runs its
 /// Jobs.
 const SIM: &str = "sim";
 

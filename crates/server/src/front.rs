@@ -1,4 +1,4 @@
-//! Who answers which path of the one HTTPS port.
+//! Dispatches the requests of the HTTPS port by path.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -28,20 +28,20 @@ use crate::routes::{self, Endpoint, Route};
 /// What is said to somebody who follows the import command of a registration token.
 const NO_IMPORT: &str = "Drover does not import clusters yet; machines join a cluster by the command of `drover get registration-command`\n";
 
-/// Everything that answers requests. Clones share it.
+/// Answers all requests. Clones share it.
 #[derive(Clone)]
 pub struct Front {
     inner: Arc<Parts>,
 }
 
-/// What a front is made of.
+/// The parts of a [`Front`].
 pub struct Parts {
     pub backend: Backend,
     pub proxy: Proxy,
     pub gate: Gate,
     pub connect: Connect,
     pub settings: CurrentSettings,
-    /// The agent's install script, before the settings of now are put in front of it.
+    /// The agent's install script, to which the current settings are prepended.
     pub install_script: String,
     /// Files below `/assets/`, by name.
     pub assets: BTreeMap<String, Asset>,
@@ -58,7 +58,7 @@ pub enum Asset {
     File(PathBuf),
 }
 
-/// Which agents are among the assets. One that cannot be read is not offered; asking for it says why.
+/// The agents among the assets. An unreadable one is not offered, and downloading it returns the error.
 pub async fn agent_offer(assets: &BTreeMap<String, Asset>) -> AgentOffer {
     let mut offer = AgentOffer::default();
     for arch in ["amd64", "arm64"] {
@@ -102,7 +102,7 @@ impl Front {
         match route.endpoint {
             Endpoint::Tunnel => self.tunnel(request).await,
             Endpoint::Registration => self.agent(&request).await,
-            // With exactly one newline at its end, as everyone computes the checksum.
+            // Exactly one newline at the end, as in all computations of the checksum.
             Endpoint::CaCerts => {
                 text(StatusCode::OK, format!("{}\n", self.inner.settings.now().cacerts.trim()))
             }
@@ -113,9 +113,9 @@ impl Front {
                 let name = request.uri().path().strip_prefix("/assets/").unwrap_or_default();
                 self.asset(request.method(), name).await
             }
-            // As open as the assets: what machines install is no secret, and they have no credential yet.
+            // Public like the assets: the images are not secret, and machines have no credential yet.
             Endpoint::Images => self.images(&request).await,
-            // What the commands of registration tokens lead to that import a cluster.
+            // The path of the import commands of registration tokens.
             Endpoint::Import => text(StatusCode::NOT_IMPLEMENTED, NO_IMPORT),
             Endpoint::Cluster => self.cluster(request).await,
             Endpoint::Metrics => self.metrics(request).await,
@@ -148,13 +148,14 @@ impl Front {
         }
     }
 
-    /// A cluster's agent opens its tunnel. Nothing is recorded here: what the tunnel registers is proven through it first.
+    /// A cluster's agent opens its tunnel. Nothing is recorded here: what the tunnel registers is verified through it
+    /// first.
     async fn tunnel(&self, request: Request<Incoming>) -> Response<RequestBody> {
         if !drover_tunnel::server::is_upgrade(request.headers()) {
             return text(StatusCode::BAD_REQUEST, "a WebSocket upgrade is expected here");
         }
         let (parts, body) = request.into_parts();
-        // Without a credential of its own the caller is known by its registration token only.
+        // A caller without a credential is identified only by its registration token.
         let user = match parts.headers.contains_key(header::AUTHORIZATION) {
             true => match self.inner.backend.authenticate(&parts).await {
                 Ok(user) => Some(user),
@@ -187,7 +188,7 @@ impl Front {
         let mut headers: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for (name, value) in request.headers() {
             if let Some(name) = name.as_str().strip_prefix("x-cattle-") {
-                // Whatever it is: what was left out here would not be refused, but forgotten.
+                // All of them: a variable that was missing here would be ignored without an error.
                 let value = String::from_utf8_lossy(value.as_bytes()).into_owned();
                 headers.entry(name.to_owned()).or_default().push(value);
             }

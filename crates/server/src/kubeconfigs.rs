@@ -1,4 +1,4 @@
-//! Kubeconfigs of clusters that are gone go from the data directory, too.
+//! Deletes the kubeconfigs of deleted clusters from the data directory.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::datadir::DataDir;
 
-/// Removes what no Cluster stands for, now and whenever one goes.
+/// Deletes kubeconfigs without a Cluster, at the start and after every deletion.
 pub async fn run(data_dir: DataDir, clusters: Cache<Cluster>, stop: CancellationToken) {
     let gone = Arc::new(Notify::new());
     let told = gone.clone();
@@ -33,7 +33,7 @@ pub async fn run(data_dir: DataDir, clusters: Cache<Cluster>, stop: Cancellation
 }
 
 fn forget(dir: &Path, living: &HashSet<String>) {
-    // Without the directory there is nothing to forget.
+    // Without the directory there is nothing to delete.
     for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         if name.strip_suffix(".kubeconfig").is_some_and(|cluster| !living.contains(cluster))

@@ -1,21 +1,21 @@
 //! The management plane in one process: the API, every controller, tunnels, proxy and assets behind one HTTPS port.
 //!
-//! * [`manager`]: what is started, in which order, and how it is stopped. Start reading there.
+//! * [`manager`]: starts and stops everything. Start reading there.
 //! * [`plane`]: the management plane without data directory, local machines and child processes.
-//! * [`backend`]: the Kubernetes API: embedded, or [`external`].
-//! * `prepare`: what must exist in it before the first controller looks.
-//! * [`front`]: answers requests, each by the route of its path ([`routes`]).
-//! * `connections`: the limits of connections to the port follow the settings.
+//! * [`backend`]: the Kubernetes API, embedded or [`external`].
+//! * `prepare`: creates what must exist before the first controller starts.
+//! * [`front`]: dispatches requests by path ([`routes`]).
+//! * `connections`: limits of connections to the port.
 //! * `download`: files that machines download.
-//! * [`admission`]: defaults and validation inside the embedded API.
-//! * `certificate`: the port's certificate follows the settings.
-//! * `machines`: what provisioning knows of the machines that open tunnels.
-//! * `kubeconfigs`: takes kubeconfigs away with their clusters.
-//! * [`datadir`]: what lies where in the data directory.
-//! * [`metrics`]: what all parts count, for Prometheus.
-//! * [`shell`]: words that people copy.
+//! * [`admission`]: defaults and validation in the embedded API.
+//! * `certificate`: updates the port's certificate when settings change.
+//! * `machines`: what provisioning knows about the machines that open tunnels.
+//! * `kubeconfigs`: deletes the kubeconfigs of deleted clusters.
+//! * [`datadir`]: the layout of the data directory.
+//! * [`metrics`]: the metrics of all parts.
+//! * [`shell`]: quoting of commands that people copy.
 //!
-//! This crate puts things together; it decides nothing about clusters or machines.
+//! This crate combines the other crates; it decides nothing about clusters or machines.
 
 pub mod admission;
 pub mod backend;

@@ -1,4 +1,4 @@
-//! The machines behind tunnels, as provisioning knows them.
+//! The machines behind tunnels, according to provisioning.
 
 use drover_access::authority::Authority;
 use drover_access::machines::{Machine, Machines};
@@ -8,7 +8,7 @@ use drover_provisioning::registration::machines;
 use drover_runtime::ObjectKey;
 use drover_runtime::events::Note;
 
-/// Answers what `access` asks about machines.
+/// Answers the questions of `access` about machines.
 pub struct ProvisionedMachines(pub Context);
 
 impl Machines for ProvisionedMachines {

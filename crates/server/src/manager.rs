@@ -1,5 +1,5 @@
-//! Starts the management plane on this host and stops it: data directory, port, local machines and the runner of Jobs
-//! around what [`crate::plane`] puts together.
+//! Starts and stops the management plane on this host: adds the data directory, port, local machines and Job runner
+//! to [`crate::plane`].
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -31,45 +31,45 @@ use crate::front::Asset;
 use crate::plane::{Plane, PlaneOptions, Port};
 use crate::shell::quoted;
 
-/// Local machines reach the manager at their gateway, in a network that holds nobody else: the port can be the same at
-/// every start, so that agents find the manager again whatever port it has towards people.
+/// Local machines reach the manager at the gateway of their own network. The port there is the same at every start,
+/// so that agents find the manager after its public port has changed.
 const GATEWAY_PORT: u16 = 8443;
 const LOCAL_RETRY: Duration = Duration::from_secs(2);
 
-/// How to start a management plane.
+/// Options of a management plane.
 pub struct ManagerOptions {
     pub data_dir: PathBuf,
     pub bind: SocketAddr,
-    /// Where machines reach this server. Without one they are local machines, on the gateway of their own network.
+    /// URL at which machines reach this server. Without one, machines are local and use the gateway of their network.
     pub server_url: Option<String>,
-    /// The Kubernetes API to work on; without one, the embedded one.
+    /// Kubeconfig of an external Kubernetes API; without one, the API is embedded.
     pub kubeconfig: Option<PathBuf>,
-    /// This program: local machines and Jobs run it again.
+    /// This program, which local machines and Jobs run.
     pub exe: PathBuf,
     pub install_script: String,
     /// The agent's program, by asset name.
     pub assets: BTreeMap<String, Asset>,
-    /// How long clusters that were connected before may stay away before that is told.
+    /// How long clusters that were connected before may stay disconnected before that is reported.
     pub patience: Duration,
 }
 
 /// A running management plane.
 pub struct Manager {
     pub data_dir: DataDir,
-    /// Where people on this host reach it.
+    /// URL for users on this host.
     pub url: String,
-    /// Acts with all rights.
+    /// A client with all permissions.
     pub client: Client,
-    /// Local machines; `None` where this host cannot carry them.
+    /// Local machines; `None` if this host does not support them.
     pub local: Option<Local>,
     plane: Plane,
-    /// Only where other servers may work on the same API.
+    /// Only on an external API, which other servers may use as well.
     leadership: Option<Leadership>,
     _ground: Ground,
 }
 
 impl Manager {
-    /// Starts everything. The admin's kubeconfig is written, and the port answers, when this returns.
+    /// Starts everything. When this returns, the administrator's kubeconfig is written and the port answers.
     pub async fn start(options: ManagerOptions) -> anyhow::Result<Self> {
         let unusable = || format!("data directory {} cannot be used", options.data_dir.display());
         let data_dir = DataDir::open(&options.data_dir).with_context(unusable)?;
@@ -149,7 +149,7 @@ impl Manager {
         self.plane.paths()
     }
 
-    /// Ends when another server may lead: this one must end, too. Never, on the embedded API.
+    /// Completes when another server may be the leader and this one must exit. Never on the embedded API.
     pub async fn lost_leadership(&self) {
         match &self.leadership {
             Some(leadership) => leadership.lost().cancelled().await,
@@ -157,18 +157,18 @@ impl Manager {
         }
     }
 
-    /// Ends when a part of it has panicked: nothing is managed any more.
+    /// Completes when a part of it has panicked.
     pub async fn broken(&self) {
         self.plane.broken().await;
     }
 
-    /// Stops: first what writes, then what answers. Machines go on.
+    /// Stops the controllers, then the port. Machines keep running.
     pub async fn stop(self) {
         self.plane.stop().await;
         if let Some(leadership) = self.leadership {
             leadership.release().await;
         }
-        // Without machines there is nothing to hold: no process is left behind.
+        // Without machines no holder process is needed.
         if let Some(local) = self.local.filter(|local| !local.has_machines()) {
             match tokio::task::spawn_blocking(move || local.destroy()).await {
                 Ok(Ok(())) | Err(_) => {}
@@ -205,7 +205,7 @@ impl Ground {
         Ok(Self::External { api, name, _claim })
     }
 
-    /// The authority behind the port.
+    /// The certificate authority of the port.
     async fn authority(&self, data_dir: &DataDir, now: Timestamp) -> anyhow::Result<Pki> {
         match self {
             Self::Embedded(_) => Pki::open(&data_dir.tls(), now).context("certificates cannot be made"),
@@ -213,14 +213,14 @@ impl Ground {
         }
     }
 
-    /// Waits until this server is the one that acts, where there may be others.
+    /// On an external API, waits until this server is the leader.
     async fn lead(
         &self,
         listener: TcpListener,
         pki: &Pki,
     ) -> anyhow::Result<(TcpListener, Option<Leadership>)> {
         let Self::External { api, name, .. } = self else { return Ok((listener, None)) };
-        // Nothing of this host is touched before: the machines' gateway is not in this certificate.
+        // Nothing on this host is changed before, so the machines' gateway is not in this certificate.
         let names = serving_names(listener.local_addr()?.ip(), None, "");
         let serving = ServingCertificate::new(&pki.unkept_serving(&names, Timestamp::now())?)?;
         let tls = Arc::new(server_config(pki, serving)?);
@@ -236,8 +236,8 @@ impl Ground {
     }
 }
 
-/// Says what a person can do about a store that is broken. Only a new directory begins anew: the machines of the old one
-/// belong to what the store said.
+/// Adds a remedy to the error of a damaged store. Starting without a backup requires a new directory, because the
+/// machines in the old one belong to the lost store.
 fn with_remedy(error: StorageError, data_dir: &DataDir) -> anyhow::Error {
     let StorageError::Damaged { .. } = error else { return error.into() };
     let dir = data_dir.path().display();
@@ -248,7 +248,7 @@ fn with_remedy(error: StorageError, data_dir: &DataDir) -> anyhow::Error {
     )
 }
 
-/// How many Jobs may run at once; follows the Setting. They mostly wait for other machines.
+/// How many Jobs may run at once, from the Setting. Jobs mostly wait for other machines.
 fn job_limit(settings: &CurrentSettings) -> watch::Receiver<usize> {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let limit = move |settings: &Settings| match settings.machine_job_concurrency {
@@ -261,14 +261,14 @@ fn job_limit(settings: &CurrentSettings) -> watch::Receiver<usize> {
     receiver
 }
 
-/// One listening socket, for two that accept one after the other.
+/// Duplicates a listening socket for two servers that accept one after the other.
 fn shared(listener: TcpListener) -> anyhow::Result<(TcpListener, TcpListener)> {
     let listener = listener.into_std()?;
     let other = listener.try_clone()?;
     Ok((TcpListener::from_std(listener)?, TcpListener::from_std(other)?))
 }
 
-/// Whether the address can be had, with the reason if not. Somebody else may take it a moment later.
+/// Checks that the address can be bound. Another program may still bind it afterwards.
 pub async fn can_listen(address: SocketAddr) -> anyhow::Result<()> {
     listen(address).await.map(drop)
 }
@@ -296,13 +296,13 @@ async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
     }
 }
 
-/// The first port that every user may bind.
+/// The first port that ordinary users may bind.
 fn first_free_port() -> u16 {
     let setting = std::fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start");
     setting.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(1024)
 }
 
-/// Where people on this host reach an address that was bound.
+/// The address at which users on this host reach a bound address.
 fn reachable(bound: SocketAddr) -> SocketAddr {
     match bound.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => SocketAddr::new(IpAddr::from([127, 0, 0, 1]), bound.port()),
@@ -328,7 +328,7 @@ fn serving_names(bound: IpAddr, gateway: Option<IpAddr>, server_url: &str) -> Ve
     names
 }
 
-/// The local driver's network, if this host can carry machines. If not, everything else still works.
+/// Opens the network of local machines, if this host supports them. Everything else works without it.
 async fn open_local(data_dir: &DataDir, options: &ManagerOptions) -> (Option<Local>, Option<IpAddr>) {
     let (dir, exe) = (data_dir.path().to_owned(), options.exe.clone());
     let opened = tokio::task::spawn_blocking(move || {
@@ -349,7 +349,7 @@ async fn open_local(data_dir: &DataDir, options: &ManagerOptions) -> (Option<Loc
     }
 }
 
-/// Serves on the gateway of the local machines; again when their holder was restarted.
+/// Serves on the gateway of the local machines, and again after their holder was restarted.
 async fn serve_gateway(local: Local, port: Port) {
     let stop = port.stop().clone();
     while !stop.is_cancelled() {

@@ -1,8 +1,8 @@
-//! The management plane apart from the host that carries it: the API on some storage, every controller but the one that
-//! runs child processes, tunnels, proxy and what answers requests.
+//! The management plane without its host: the API on some storage, every controller except the one that runs child
+//! processes, tunnels, the proxy and the port's request handlers.
 //!
-//! [`crate::manager`] gives it a data directory, a port, local machines and a runner of Jobs. Tests of the whole line
-//! give it a storage in memory, and play the Jobs themselves.
+//! [`crate::manager`] adds a data directory, a port, local machines and a Job runner. Tests use a storage in memory
+//! and simulate the Jobs.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -45,20 +45,20 @@ use crate::front::{Asset, Front, Parts};
 use crate::machines::ProvisionedMachines;
 use crate::metrics::{self, Agents, Metrics, Tunnels};
 
-/// The version of Kubernetes that the embedded API speaks.
+/// The Kubernetes version of the embedded API.
 const KUBERNETES_VERSION: &str = "v1.36.3";
 const STOP_LIMIT: Duration = Duration::from_secs(15);
 
-/// What a management plane is made of.
+/// Options of a management plane.
 pub struct PlaneOptions {
     pub api: Backing,
-    /// The authority behind the port; of the embedded API also behind client certificates and tokens.
+    /// The certificate authority of the port. On the embedded API it also signs client certificates and tokens.
     pub pki: Arc<Pki>,
     /// The port's certificate.
     pub serving: Arc<ServingCertificate>,
-    /// Where people on this host reach it.
+    /// URL for users on this host.
     pub url: String,
-    /// Where machines reach it.
+    /// URL for machines.
     pub server_url: String,
     /// Flags of the machine drivers.
     pub drivers: Arc<dyn Drivers>,
@@ -67,16 +67,16 @@ pub struct PlaneOptions {
     pub assets: BTreeMap<String, Asset>,
     /// Installer images below `/v2/`.
     pub images: drover_registry::Registry,
-    /// How long clusters that were connected count as that: those of the server before this one without a tunnel, those
-    /// with a kubeconfig without an answer.
+    /// How long clusters that were connected to the previous server count as connected without a tunnel or, with a
+    /// kubeconfig, without a response.
     pub patience: Duration,
 }
 
-/// A running management plane. Dropping it ends the controllers and closes the port.
+/// A running management plane. Dropping it stops the controllers and closes the port.
 pub struct Plane {
-    /// Acts with all rights.
+    /// A client with all permissions.
     pub client: Client,
-    /// What is shown at `/metrics`.
+    /// The metrics at `/metrics`.
     pub metrics: Metrics,
     caches: Caches,
     settings: CurrentSettings,
@@ -87,7 +87,7 @@ pub struct Plane {
     tasks: TaskTracker,
 }
 
-/// What a further controller shares with those of the plane.
+/// What an additional controller shares with those of the plane.
 pub struct Shared {
     pub caches: Caches,
     pub settings: CurrentSettings,
@@ -95,7 +95,7 @@ pub struct Shared {
     pub stop: CancellationToken,
 }
 
-/// Answers on any listener, until the plane stops. Clones share it.
+/// Answers on any listener until the plane stops. Clones share it.
 #[derive(Clone)]
 pub struct Port {
     front: Front,
@@ -105,7 +105,7 @@ pub struct Port {
 }
 
 impl Port {
-    /// Is cancelled when the plane stops.
+    /// Cancelled when the plane stops.
     pub fn stop(&self) -> &CancellationToken {
         &self.stop
     }
@@ -119,12 +119,12 @@ impl Port {
 }
 
 impl Plane {
-    /// Starts everything. It answers requests once it is told where ([`Plane::serve`]).
+    /// Starts everything. Requests are answered after [`Plane::serve`].
     pub async fn start(options: PlaneOptions) -> anyhow::Result<Self> {
         Self::start_with(options, client).await
     }
 
-    /// Starts everything with controllers that reach the API through `connect`: tests put faults in between.
+    /// Starts everything with controllers that reach the API through `connect`, in which tests inject faults.
     pub async fn start_with(
         options: PlaneOptions,
         connect: impl FnOnce(ApiService) -> Client,
@@ -253,7 +253,7 @@ impl Plane {
         Ok(Self { client, metrics, caches, settings: current, clock, backend, port, controllers, tasks })
     }
 
-    /// What people may set.
+    /// The settings that users can change.
     pub fn settings(&self) -> &CurrentSettings {
         &self.settings
     }
@@ -263,7 +263,7 @@ impl Plane {
         self.tasks.spawn(self.port.clone().serve(listener, self.port.stop.clone()));
     }
 
-    /// Answers on listeners that others look after.
+    /// The request handler, for listeners of the caller.
     pub fn port(&self) -> Port {
         self.port.clone()
     }
@@ -273,7 +273,7 @@ impl Plane {
         crate::routes::ROUTES.iter().map(|route| route.path).chain(self.backend.paths()).collect()
     }
 
-    /// Runs a further controller, which ends with the others.
+    /// Runs an additional controller, which stops with the others.
     pub fn join<F>(&self, controller: impl FnOnce(Shared) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
@@ -287,12 +287,12 @@ impl Plane {
         self.tasks.spawn(vital(work, self.controllers.clone()));
     }
 
-    /// Ends when a controller has panicked: the others have stopped, too.
+    /// Completes when a controller has panicked; the others have stopped then, too.
     pub async fn broken(&self) {
         self.controllers.cancelled().await;
     }
 
-    /// Stops: first what writes, then what answers.
+    /// Stops the controllers, then the port.
     pub async fn stop(self) {
         self.backend.shut_down();
         self.controllers.cancel();
@@ -310,7 +310,7 @@ impl Drop for Plane {
     }
 }
 
-/// The embedded API with everything that Drover adds to it.
+/// The embedded API with Drover's additions.
 async fn embed(
     storage: Arc<dyn Storage>,
     pki: Arc<Pki>,
@@ -337,12 +337,12 @@ async fn embed(
     Ok(embedded)
 }
 
-/// A client of the API in this process that may do everything.
+/// A client of the API in this process with all permissions.
 fn client(api: ApiService) -> Client {
     drover_runtime::in_process_client(api, UserInfo::system_masters("system:drover"))
 }
 
-/// An authenticator that is known only once the API runs.
+/// An authenticator that is set after the API has started.
 #[derive(Default)]
 struct Late(OnceLock<Arc<dyn Authenticator>>);
 

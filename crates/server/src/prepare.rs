@@ -1,4 +1,4 @@
-//! What must exist before the first controller looks: kinds, namespaces, and the settings that clients read.
+//! Creates what must exist before the first controller starts: kinds, namespaces, and settings that clients read.
 
 use std::time::Duration;
 
@@ -16,12 +16,12 @@ use serde_json::json;
 /// Namespaces that Rancher's clients expect.
 const NAMESPACES: [&str; 4] = [SYSTEM_NAMESPACE, CREDENTIAL_NAMESPACE, "fleet-default", "fleet-local"];
 const SYSTEM_NAMESPACE: &str = "cattle-system";
-/// An API on a busy host takes its time to serve new kinds.
+/// An API on a busy host may take this long to serve new kinds.
 const ESTABLISHED_LIMIT: Duration = Duration::from_secs(60);
 const CALL_LIMIT: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Makes it all, or brings it up to date. `health` is that of the store below, where it is ours.
+/// Creates or updates everything. `health` is the state of the store, if the API is embedded.
 pub(crate) async fn run(
     client: &Client,
     settings: &Settings,
@@ -43,7 +43,7 @@ pub(crate) async fn run(
     let values = [
         ("server-url", settings.server_url.as_str()),
         ("internal-server-url", settings.internal_server_url.as_str()),
-        // Trimmed: a stored newline at the end would change the checksum that agents compute.
+        // Trimmed, because an additional newline would change the checksum that agents compute.
         ("cacerts", settings.cacerts.trim()),
     ];
     for (name, value) in values {
@@ -52,7 +52,7 @@ pub(crate) async fn run(
     Ok(())
 }
 
-/// Writes what this server was started with, unless somebody chose another value: then it is only the default.
+/// Writes the value that this server was started with. If a user has set another one, it becomes only the default.
 async fn setting(client: &Client, name: &str, value: &str) -> anyhow::Result<()> {
     let resource = ApiResource::erase::<Setting>(&());
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
@@ -72,7 +72,7 @@ async fn setting(client: &Client, name: &str, value: &str) -> anyhow::Result<()>
     within(api.patch(name, &params(), &Patch::Apply(&setting))).await.map(|_| ())
 }
 
-/// The namespace of what belongs to the management plane itself.
+/// The namespace for objects of the management plane itself.
 pub(crate) async fn system_namespace(client: &Client) -> anyhow::Result<()> {
     namespace(client, SYSTEM_NAMESPACE).await
 }
@@ -93,7 +93,7 @@ async fn namespace(client: &Client, name: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Waits until the kinds are served. A store that cannot write will not say of any that it is.
+/// Waits until the kinds are served. With a store that cannot write, they never are.
 async fn established(
     crds: &Api<CustomResourceDefinition>,
     mut kinds: Vec<String>,

@@ -1,12 +1,12 @@
-//! The paths of the one HTTPS port that are not the Kubernetes API's.
+//! The paths of the HTTPS port that do not belong to the Kubernetes API.
 //!
-//! Requests are dispatched by this table, so a path that is not in it is the API's. `docs/security.md` says of each who
-//! may call it and how it is limited, and a test compares the two.
+//! Requests are dispatched by this table; all other paths belong to the API. `docs/security.md` documents for each
+//! path who may call it and how it is limited, and a test compares the two.
 
 use drover_apiserver::http::pattern;
 use http::Method;
 
-/// Who answers.
+/// The handler of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Endpoint {
     Tunnel,
@@ -32,11 +32,11 @@ pub struct Route {
 }
 
 const READ: &[Method] = &[Method::GET, Method::HEAD];
-/// HEAD would register a machine and throw its credential away.
+/// Not HEAD, which would register a machine and discard its credential.
 const REGISTER: &[Method] = &[Method::GET, Method::POST];
 const ALL: &[Method] = &[];
 
-/// Every path that is not the API's.
+/// Every path that does not belong to the API.
 pub const ROUTES: &[Route] = &[
     Route { path: "/v3/connect", methods: &[Method::GET], endpoint: Endpoint::Tunnel },
     Route { path: "/v3/connect/register", methods: &[Method::GET], endpoint: Endpoint::Tunnel },

@@ -1,6 +1,6 @@
-//! Words that people copy into their shell.
+//! Quoting of words for a shell.
 
-/// A word as a shell reads it.
+/// Quotes a word for a shell.
 pub fn quoted(word: &str) -> String {
     let plain = |each: char| each.is_ascii_alphanumeric() || "-_./:,=@%+".contains(each);
     if !word.is_empty() && word.chars().all(plain) {

@@ -1,4 +1,4 @@
-//! What the management plane's API refuses, and what it keeps: a real API with the hooks, in memory.
+//! Which writes the management plane's API rejects or corrects: a real API with its hooks, in memory.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -29,7 +29,7 @@ impl World {
         });
         let embedded = Arc::new(embedded.await.unwrap());
         admission::watch_over(&embedded);
-        // As the administrator's certificate calls its holder.
+        // The name in the administrator's certificate.
         let client = in_process_client(embedded.service(), UserInfo::system_masters("system:admin"));
         let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
         for crd in drover_api::crds() {
@@ -117,7 +117,7 @@ async fn provisioning_check_23_a_driver_in_use_stays() {
     let described = merge(json!({"spec": {"description": "of this host"}}));
     drivers.patch("local", &params, &described).await.unwrap();
 
-    // Nobody uses the other one, and later nobody the first.
+    // The other driver is unused, and later the first one is, too.
     drivers.patch("spare", &params, &off).await.unwrap();
     drivers.delete("spare", &DeleteParams::default()).await.unwrap();
     world.clusters().delete("demo", &DeleteParams::default()).await.unwrap();
@@ -186,7 +186,7 @@ async fn a_pool_of_servers_is_scaled_only_as_its_cluster_allows() {
         assert!(said.contains("the simulated distribution runs one server per cluster"), "{said}");
     }
     deployments.patch_scale("demo-w", &params, &to(3)).await.unwrap();
-    // Before the cluster ran there is nothing to lose, and other changes are nobody's business here.
+    // A cluster that never ran has nothing to lose, and other changes are not restricted.
     deployments.patch_scale("demo-cp", &params, &to(0)).await.unwrap();
     deployments.patch_scale("demo-cp", &params, &to(1)).await.unwrap();
     let planes = world.api("rke.cattle.io", "v1", "RKEControlPlane", "default");
@@ -215,7 +215,7 @@ async fn a_pool_of_servers_is_scaled_only_as_its_cluster_allows() {
     let said = refusal(deployments.patch_scale("demo-cp", &params, &to(0)).await);
     assert!(said.contains("no machine with etcdRole would be left"), "{said}");
 
-    // Nor by any other way: its set, its deletion, that of what made it, or of the cluster's part in Cluster API.
+    // The same through its set, the deletion of its objects, and the deletion of the CAPI Cluster.
     let sets = world.api("cluster.x-k8s.io", "v1beta2", "MachineSet", "default");
     let mut set = json!(deployments.get("demo-cp").await.unwrap());
     set["kind"] = json!("MachineSet");
@@ -288,7 +288,7 @@ async fn a_pool_can_be_removed_by_server_side_apply_though_its_fields_were_recor
     };
     let (clusters, person) = (world.clusters(), PatchParams::apply("person"));
     clusters.patch("demo", &person, &Patch::Apply(cluster(vec![pool("a"), pool("b")]))).await.unwrap();
-    // As the controller does it.
+    // As the controller does.
     let mut pools = world.pools().await;
     for pool in pools.as_array_mut().unwrap() {
         pool["dynamicSchemaSpec"] = json!("{}");
@@ -336,7 +336,7 @@ async fn a_cluster_that_can_never_work_is_refused_with_every_field_in_one_answer
     assert_eq!(causes[0].0, format!("{of_pool}.quantity"), "{causes:?}");
     assert!(causes[0].1.contains("1099511627776") && causes[0].1.contains("int32"), "{causes:?}");
 
-    // A version that is only unknown today is stored, and what is stored can be changed and deleted.
+    // An unknown version is stored, and a stored object can be changed and deleted.
     world.make_cluster().await;
     let newer = merge(json!({"spec": {"kubernetesVersion": "v1.99.0+k3s1"}}));
     clusters.patch("demo", &PatchParams::default(), &newer).await.unwrap();
@@ -399,7 +399,7 @@ async fn an_agent_changes_only_the_data_of_its_plan_secret() {
     assert_eq!(metadata["labels"], json!({"rke.cattle.io/worker-role": "true"}));
     assert_eq!(metadata["annotations"], json!({"note": "kept"}));
     assert!(metadata.get("finalizers").is_none() && written.get("immutable").is_none(), "{written:#}");
-    // Everybody else may change what their rights allow.
+    // Other users may change what their permissions allow.
     let person = merge(json!({"metadata": {"labels": {"mine": "1"}}}));
     let changed = json!(ours.patch("w-machine-plan", &PatchParams::default(), &person).await.unwrap());
     assert_eq!(changed["metadata"]["labels"]["mine"], "1");

@@ -1,4 +1,5 @@
-//! A disk that fills up while the management plane starts: the start ends, with an error that names it, or succeeds.
+//! A disk that fills up while the management plane starts: the start succeeds, or fails with an error that names the
+//! disk.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -13,24 +14,24 @@ use drover_server::drivers::Builtin;
 use drover_server::plane::{Plane, PlaneOptions};
 use futures::future::BoxFuture;
 
-/// Far above a start, far below the patience of anybody.
+/// Longer than any start.
 const LIMIT: Duration = Duration::from_secs(40);
-/// A start has many writes and most are alike, a kind and its status in turn: an odd stride meets both.
+/// A start has many similar writes, a kind and its status in turn: an odd stride hits both.
 const STRIDE: usize = 11;
-/// What SQLite says, and what the command line knows a full disk by.
+/// SQLite's message, by which the command line recognises a full disk.
 const FULL: &str = "database or disk is full";
 
-/// What a store without room refuses.
+/// What a full store rejects.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Refuses {
     Everything,
-    /// Somebody made room at once.
+    /// Nothing any more: space was freed at once.
     OneWrite,
-    /// Kinds and their status are large; there is still room for what is small.
+    /// Only kinds and their status, which are large.
     Kinds,
 }
 
-/// A store with room for so many writes of what it refuses then.
+/// A store that has room for a number of the writes that it then rejects.
 struct Filling {
     inner: MemoryStorage,
     room: usize,
@@ -99,7 +100,7 @@ async fn start(storage: Arc<Filling>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// How many writes a start has of what such a store would refuse.
+/// How many such writes a start has.
 async fn writes(refuses: Refuses) -> usize {
     let roomy = Filling::new(usize::MAX, refuses);
     start(roomy.clone()).await.unwrap();
@@ -127,7 +128,8 @@ async fn a_start_on_a_disk_that_fills_up_ends() {
     }
 }
 
-/// After the status of the last kind no other write of a kind fails: nobody but who waits for it can tell.
+/// After the status of the last kind no write of a kind follows that could fail, so only waiting for the kind shows
+/// the error.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_kind_whose_status_cannot_be_stored_ends_the_start() {
     let kinds = writes(Refuses::Kinds).await;

@@ -1,4 +1,4 @@
-//! Of several servers on one API one leads: a real API in memory, and candidates for its Lease.
+//! Leader election among several servers on one API, with a real API in memory.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! What goes over the wire when a request is passed on: the caller's credentials, never the manager's, and upgraded
-//! connections. The API here is a socket that shows what it got.
+//! What is sent for a forwarded request: the caller's credentials, never the manager's, and upgraded connections. The
+//! API is a socket that records requests.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::convert::Infallible;
@@ -16,7 +16,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
-/// A front that passes on to `api`, with a manager whose token and certificate must not be seen.
+/// A front that forwards to `api`, with a manager whose token and certificate must not be sent.
 async fn front(api: &TcpListener) -> TcpStream {
     let url = format!("http://{}/prefix", api.local_addr().unwrap());
     let mut config = Config::new(url.parse().unwrap());
@@ -74,7 +74,7 @@ async fn the_callers_credentials_go_on_and_the_managers_never() {
     {
         assert!(!asked.contains(hidden), "{hidden}: {asked}");
     }
-    // What is said is passed on when it is said: a watch.
+    // A watch is forwarded while it is open.
     api.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nfirst\r\n").await.unwrap();
     let answer = head(&mut caller).await;
     assert!(answer.starts_with("http/1.1 200"), "{answer}");

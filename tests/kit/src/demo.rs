@@ -1,4 +1,4 @@
-//! The cluster that tests of the whole line make: `default/demo`, one server and two workers of the driver `local`.
+//! The cluster of tests of the whole line: `default/demo`, with one server and two workers of the driver `local`.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 use crate::eventually_within;
 use crate::objects::{Objects, condition};
 
-/// How long a step of a cluster's life may take.
+/// Time limit for a step of a cluster's life.
 pub const PATIENCE: Duration = Duration::from_secs(180);
 
-/// Makes it, once the driver's kinds are there.
+/// Creates it, once the driver's kinds are served.
 pub async fn make(objects: &Objects) {
     eventually_within(PATIENCE, || async {
         let crds = objects.list("apiextensions.k8s.io/v1", "CustomResourceDefinition").await;
@@ -48,12 +48,12 @@ pub async fn cluster(objects: &Objects) -> Value {
     objects.get("provisioning.cattle.io/v1", "Cluster", "default", "demo").await.unwrap_or_default()
 }
 
-/// Changes the Cluster.
+/// Patches the Cluster.
 pub async fn merge(objects: &Objects, patch: Value) {
     objects.merge("provisioning.cattle.io/v1", "Cluster", "default", "demo", patch).await;
 }
 
-/// Changes the pools of the Cluster.
+/// Replaces the pools of the Cluster.
 pub async fn edit_pools(objects: &Objects, edit: impl Fn(&mut Vec<Value>)) {
     let cluster = cluster(objects).await;
     let mut pools = cluster["spec"]["rkeConfig"]["machinePools"].as_array().unwrap().clone();
@@ -61,7 +61,7 @@ pub async fn edit_pools(objects: &Objects, edit: impl Fn(&mut Vec<Value>)) {
     merge(objects, json!({"spec": {"rkeConfig": {"machinePools": pools}}})).await;
 }
 
-/// Waits until all of its last specification is carried out.
+/// Waits until its last specification is complete.
 pub async fn ready(objects: &Objects, what: &str) {
     eventually_within(PATIENCE, || async {
         let cluster = cluster(objects).await;
@@ -80,7 +80,7 @@ pub async fn ready(objects: &Objects, what: &str) {
     .await;
 }
 
-/// Name, phase and what is not as it should be.
+/// Name, phase and unhealthy conditions.
 fn state_of(machine: &Value) -> String {
     let conditions = machine["status"]["conditions"].as_array().cloned().unwrap_or_default();
     let told = conditions.iter().filter(|c| c["status"] != "True" || c["type"] == "Reconciled");
@@ -92,7 +92,7 @@ pub async fn machines(objects: &Objects) -> Vec<Value> {
     objects.list("cluster.x-k8s.io/v1beta2", "Machine").await
 }
 
-/// Which Machines there are, told apart also from successors of the same name.
+/// The uids of the Machines, which differ from those of replacements with the same name.
 pub async fn machine_uids(objects: &Objects) -> BTreeSet<String> {
     machines(objects).await.iter().map(|m| m["metadata"]["uid"].as_str().unwrap().to_owned()).collect()
 }
@@ -125,7 +125,7 @@ pub async fn remove(objects: &Objects, told: &str) {
     .await;
 }
 
-/// Everything that exists only because of it.
+/// Everything that belongs to it.
 async fn leftovers(objects: &Objects) -> Vec<String> {
     let mut left = Vec::new();
     for (api_version, kind) in [

@@ -1,4 +1,4 @@
-//! Small images, in the forms that archives and registries have them.
+//! Small images in the formats of archives and registries.
 
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -8,7 +8,7 @@ pub fn layer(files: &[(&str, &[u8], u32)]) -> Vec<u8> {
     tar(files.iter().copied())
 }
 
-/// An archive as `docker save` wrote it for years.
+/// An archive in the old format of `docker save`.
 pub fn docker_save(tags: &[&str], layers: &[Vec<u8>]) -> Vec<u8> {
     let names: Vec<String> = (0..layers.len()).map(|index| format!("{index}/layer.tar")).collect();
     let config = config(layers, "linux", architecture());
@@ -27,13 +27,13 @@ pub struct Image {
     pub blobs: Vec<Vec<u8>>,
 }
 
-/// Makes an image of these layers, given plain or compressed; media types say tar.
+/// An image of these layers, plain or compressed; media types say tar.
 pub fn image(layers: &[Vec<u8>], os: &str, architecture: &str) -> Image {
     let config = config(layers, os, architecture);
     assemble(config, "application/vnd.oci.image.layer.v1.tar", layers)
 }
 
-/// Makes an image of these plain layers, compressed as most are.
+/// An image of these plain layers, compressed.
 pub fn gzip_image(layers: &[Vec<u8>], os: &str, architecture: &str) -> Image {
     let config = config(layers, os, architecture);
     let layers: Vec<Vec<u8>> = layers.iter().map(|layer| gzip(layer)).collect();
@@ -60,7 +60,7 @@ fn assemble(config: String, kind: &str, layers: &[Vec<u8>]) -> Image {
     Image { manifest: manifest.to_string().into_bytes(), blobs }
 }
 
-/// An index over images: bytes of manifest, operating system, architecture.
+/// An index of images: bytes of manifest, operating system, architecture.
 pub fn index(manifests: &[(&[u8], &str, &str)]) -> Vec<u8> {
     let entries: Vec<Value> = manifests
         .iter()
@@ -74,7 +74,7 @@ pub fn index(manifests: &[(&[u8], &str, &str)]) -> Vec<u8> {
     json!({"schemaVersion": 2, "mediaType": kind, "manifests": entries}).to_string().into_bytes()
 }
 
-/// An archive of an OCI image layout: the image under its name, and everything that belongs to it.
+/// An archive in the OCI image layout: the image under its name, and its blobs.
 pub fn oci_layout(name: &str, top: &[u8], kind: &str, others: &[&[u8]]) -> Vec<u8> {
     let mut entry = descriptor(kind, top);
     entry["annotations"] =
@@ -90,7 +90,7 @@ pub fn oci_layout(name: &str, top: &[u8], kind: &str, others: &[&[u8]]) -> Vec<u
     tar(files.iter().map(|(name, content)| (name.as_str(), *content, 0o644)))
 }
 
-/// This machine's architecture, as images name it.
+/// The architecture of this host in the names of images.
 pub fn architecture() -> &'static str {
     if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" }
 }

@@ -1,5 +1,5 @@
-//! A real Kubernetes API: etcd, kube-apiserver and kube-controller-manager, built from their Go modules, on loopback and
-//! in a directory of their own. It ends with its value.
+//! A real Kubernetes API: etcd, kube-apiserver and kube-controller-manager, built from their Go modules, on loopback
+//! and in their own directory. It stops when the value is dropped.
 
 use std::fs::File;
 use std::net::TcpListener;
@@ -12,9 +12,9 @@ use base64::engine::general_purpose::STANDARD;
 
 use crate::tls::Authority;
 
-/// The token of an administrator: `admin`, of the group `system:masters`.
+/// The token of an administrator: `admin`, in the group `system:masters`.
 pub const ADMIN: &str = "token-of-admin";
-/// The token of somebody whom no role knows: `alice`, of the group `people`.
+/// The token of a user without permissions: `alice`, in the group `people`.
 pub const ALICE: &str = "token-of-alice";
 
 const READY_LIMIT: Duration = Duration::from_secs(120);
@@ -24,18 +24,18 @@ const ATTEMPTS: usize = 3;
 /// A running API.
 pub struct Kubernetes {
     pub url: String,
-    /// PEM of the authority behind it.
+    /// PEM of its CA.
     pub ca: String,
     dir: tempfile::TempDir,
     children: Vec<Child>,
 }
 
 impl Kubernetes {
-    /// Starts all three and waits until the API is ready. `None`, said loudly, where Go is missing.
+    /// Starts all three and waits until the API is ready. `None`, with a note on stderr, if Go is missing.
     pub fn start() -> Option<Self> {
         let etcd = crate::peer("tests/peers/etcd")?;
         let kubernetes = crate::peer("tests/peers/kubernetes")?;
-        // None of them takes port 0 and tells: a port is chosen for them, and may be lost to somebody else meanwhile.
+        // None of them supports port 0, so a port is chosen here, and another program may take it.
         let mut why = String::new();
         for _ in 0..ATTEMPTS {
             match Self::attempt(&etcd, &kubernetes) {
@@ -69,7 +69,7 @@ impl Kubernetes {
         let mut started = Self { url, ca: authority.pem, dir, children: vec![] };
         let admin = started.dir.path().join("admin.kubeconfig");
         std::fs::write(&admin, started.kubeconfig(ADMIN)).unwrap();
-        // Nothing here outlives a power loss, so nothing needs to reach the disk.
+        // The data need not survive a power loss, so nothing is synced.
         let peers = format!("http://127.0.0.1:{}", free_port());
         let words = [
             "--unsafe-no-fsync".to_owned(),
@@ -115,7 +115,7 @@ impl Kubernetes {
         kubeconfig(&self.url, &self.ca, token)
     }
 
-    /// What one of the programs said last, for messages.
+    /// The last output of one of the programs, for messages.
     pub fn log_tail(&self, program: &str) -> String {
         let log = std::fs::read_to_string(self.log(program)).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();
@@ -128,7 +128,7 @@ impl Kubernetes {
 
     fn run(&mut self, name: &str, program: &Path, words: &[String]) {
         let log = File::create(self.log(name)).unwrap();
-        // A test that is killed cannot end what it started: the kernel does.
+        // A test that is killed cannot stop its processes, so the kernel does.
         let child = Command::new("setpriv")
             .args(["--pdeathsig", "KILL", "--"])
             .arg(program)
@@ -174,7 +174,7 @@ impl Drop for Kubernetes {
 
 /// A kubeconfig for any API with a token.
 pub fn kubeconfig(url: &str, ca: &str, token: &str) -> String {
-    // JSON is YAML.
+    // JSON is valid YAML.
     serde_json::json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "test",
         "clusters": [{"name": "test", "cluster": {"server": url, "certificate-authority-data": STANDARD.encode(ca)}}],

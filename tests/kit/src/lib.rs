@@ -1,11 +1,11 @@
-//! What tests share. Only a dev-dependency; it may panic, because a test that cannot go on has failed.
+//! Shared by tests. Only a dev-dependency; it may panic, because a test that cannot continue has failed.
 //!
 //! * [`peer`]: a Go program of `tests/peers` or `tests/oracle`, built once into a cache outside the repository.
-//! * [`images`]: small images, in archives and as registries have them.
-//! * [`kubernetes`]: the original etcd, kube-apiserver and kube-controller-manager, running.
+//! * [`images`]: small images in archives and for registries.
+//! * [`kubernetes`]: a running original etcd, kube-apiserver and kube-controller-manager.
 //! * [`metrics`]: a scrape of `/metrics`.
-//! * [`tls`]: an authority and servers that it vouches for.
-//! * [`eventually`]: waits for a condition with a deadline; the only way a test waits.
+//! * [`tls`]: a certificate authority with servers and clients.
+//! * [`eventually`]: waits for a condition with a time limit; tests wait only with it.
 //! * `objects` and `demo` (feature `objects`): objects of any kind as JSON, and the cluster that tests of the whole line make.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -27,13 +27,13 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
-/// How long a test waits for something that should be quick; machines are noisy.
+/// Time limit for something that should be quick; hosts may be busy.
 pub const SOON: Duration = Duration::from_secs(90);
 
-/// Builds the Go program in `dir` (relative to the repository) and returns the executable; `None`, said loudly,
-/// where Go is missing.
+/// Builds the Go program in `dir` (relative to the repository) and returns the executable; `None`, with a note on
+/// stderr, if Go is missing.
 ///
-/// The executable is kept under a hash of its sources, so that only a change builds it again.
+/// The executable is cached by a hash of its sources, so that only a change causes a build.
 pub fn peer(dir: &str) -> Option<PathBuf> {
     let source = repository().join(dir);
     if Command::new("go").arg("version").output().is_err() {
@@ -42,12 +42,12 @@ pub fn peer(dir: &str) -> Option<PathBuf> {
     }
     let name = dir.rsplit('/').next().unwrap();
     let program = cache().join(format!("{name}-{}", digest(&source))).join(name);
-    // Tests of one process build one after the other; those of another process into a name of their own.
+    // Tests of one process build one after the other; those of another process use another file name.
     static BUILDING: Mutex<()> = Mutex::new(());
     let _one = BUILDING.lock().unwrap_or_else(PoisonError::into_inner);
     if !program.exists() {
         let building = program.with_extension(format!("building-{}", std::process::id()));
-        // What a program wants to be told by the linker, such as its version.
+        // Values that a program expects from the linker, such as its version.
         let flags = std::fs::read_to_string(source.join("ldflags")).unwrap_or_default();
         let built = Command::new("nice")
             .args(["-n", "5", "go", "build", "-ldflags", flags.trim(), "-o"])
@@ -57,20 +57,20 @@ pub fn peer(dir: &str) -> Option<PathBuf> {
             .status()
             .expect("go can be started");
         assert!(built.success(), "{dir} does not build");
-        // Another test process may have been as fast: either copy is good.
+        // Another test process may have built it as well; both results are equal.
         std::fs::rename(&building, &program).unwrap();
     }
     Some(program)
 }
 
-/// `$DROVER_CACHE`, or the usual place.
+/// `$DROVER_CACHE`, or the default.
 pub fn cache() -> PathBuf {
     let home =
         || PathBuf::from(std::env::var_os("HOME").unwrap_or_else(|| "/tmp".into())).join(".cache/drover");
     std::env::var_os("DROVER_CACHE").map_or_else(home, PathBuf::from).join("peers")
 }
 
-/// The repository's root.
+/// The root of the repository.
 pub fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
@@ -86,7 +86,7 @@ fn digest(dir: &Path) -> String {
     hash.finalize()[..8].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Tries `attempt` until it gives `Ok`, for at most `limit`; then panics with the last `Err`.
+/// Repeats `attempt` until it returns `Ok`, for at most `limit`; then panics with the last `Err`.
 pub async fn eventually_within<T, E: Debug, F>(limit: Duration, mut attempt: impl FnMut() -> F) -> T
 where
     F: Future<Output = Result<T, E>>,
@@ -101,7 +101,7 @@ where
     }
 }
 
-/// [`eventually_within`] the usual time.
+/// [`eventually_within`] the default time.
 pub async fn eventually<T, E: Debug, F>(attempt: impl FnMut() -> F) -> T
 where
     F: Future<Output = Result<T, E>>,

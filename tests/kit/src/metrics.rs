@@ -1,4 +1,4 @@
-//! A scrape of `/metrics`, read as Prometheus reads it.
+//! A scrape of `/metrics`, parsed as by Prometheus.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ pub struct Sample {
     pub value: f64,
 }
 
-/// Everything that was shown at one time.
+/// The result of a scrape.
 #[derive(Clone, Debug)]
 pub struct Scrape {
     pub samples: Vec<Sample>,
@@ -19,7 +19,7 @@ pub struct Scrape {
 }
 
 impl Scrape {
-    /// Panics where the text is not the OpenMetrics format.
+    /// Panics if the text is not in the OpenMetrics format.
     pub fn parse(text: &str) -> Self {
         assert!(text.ends_with("# EOF\n"), "not complete: {text:?}");
         let (mut samples, mut types) = (vec![], BTreeMap::new());
@@ -37,7 +37,7 @@ impl Scrape {
         Self { samples, types }
     }
 
-    /// The sum of all samples of a name that have these labels, whatever others they have.
+    /// The sum of all samples of a name with these labels, and any others.
     pub fn sum(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         let has = |sample: &&Sample| {
             labels.iter().all(|(key, value)| sample.labels.get(*key).is_some_and(|found| found == value))
@@ -45,7 +45,7 @@ impl Scrape {
         self.samples.iter().filter(|sample| sample.name == name).filter(has).map(|sample| sample.value).sum()
     }
 
-    /// The names of the labels of all samples of a name; `None` if there are no samples.
+    /// The label names of all samples of a name; `None` if there are no samples.
     pub fn labels(&self, name: &str) -> Option<BTreeSet<&str>> {
         let mut found = self.samples.iter().filter(|sample| sample.name == name).peekable();
         found.peek()?;

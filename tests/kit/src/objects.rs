@@ -1,4 +1,4 @@
-//! Objects of any kind, as a test reads and writes them: JSON in and out.
+//! Objects of any kind as JSON.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -13,23 +13,23 @@ use serde_json::{Value, json};
 
 use crate::SOON;
 
-/// The objects of an API that may be restarted at any moment.
+/// The objects of an API that may be restarted at any time.
 pub struct Objects {
     client: Box<dyn Fn() -> Client + Send + Sync>,
 }
 
 impl Objects {
-    /// `client` is asked before every call.
+    /// `client` is called before every request.
     pub fn new(client: impl Fn() -> Client + Send + Sync + 'static) -> Self {
         Self { client: Box::new(client) }
     }
 
-    /// A client of now.
+    /// The current client.
     pub fn client(&self) -> Client {
         (self.client)()
     }
 
-    /// The kind, in one namespace or, without one, everywhere.
+    /// The kind in one namespace, or in all.
     pub fn api(&self, api_version: &str, kind: &str, namespace: &str) -> Api<DynamicObject> {
         let resource = resource(api_version, kind);
         match namespace {
@@ -38,7 +38,7 @@ impl Objects {
         }
     }
 
-    /// All of a kind; none where the kind is not served.
+    /// All objects of a kind; none if the kind is not served.
     pub async fn list(&self, api_version: &str, kind: &str) -> Vec<Value> {
         let all = ListParams::default();
         let listed = answered(|| async { self.api(api_version, kind, "").list(&all).await }).await;
@@ -50,7 +50,7 @@ impl Objects {
         found.unwrap().map(|object| json!(object))
     }
 
-    /// Makes an object; one that is there already is left as it is.
+    /// Creates an object; an existing one is not changed.
     pub async fn create(&self, object: Value) {
         let (api_version, kind) = (object["apiVersion"].as_str().unwrap(), object["kind"].as_str().unwrap());
         let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
@@ -58,7 +58,7 @@ impl Objects {
         let params = PostParams::default();
         let create = || async { self.api(api_version, kind, namespace).create(&params, &dynamic).await };
         match answered(create).await {
-            // An earlier call may have had its effect, but no answer.
+            // An earlier call may have succeeded without a response.
             Err(kube::Error::Api(status)) if status.is_already_exists() => {}
             other => drop(other.unwrap()),
         }
@@ -71,7 +71,7 @@ impl Objects {
         answered(merge).await.unwrap();
     }
 
-    /// Deletes an object; one that is gone is fine.
+    /// Deletes an object; a missing one is not an error.
     pub async fn delete(&self, api_version: &str, kind: &str, namespace: &str, name: &str) {
         let params = DeleteParams::default();
         let delete = || async { self.api(api_version, kind, namespace).delete(name, &params).await };
@@ -83,7 +83,7 @@ impl Objects {
 }
 
 impl Objects {
-    /// Notes at which revision objects of these kinds end, from now on.
+    /// Records at which revision objects of these kinds are deleted, from now on.
     pub async fn record_ends(&self, kinds: &[(&str, &str)]) -> Ends {
         let ends = Ends::default();
         for (api_version, kind) in kinds {
@@ -105,7 +105,7 @@ impl Objects {
 }
 
 impl Objects {
-    /// Notes every version of every object of a kind, from now on.
+    /// Records every version of every object of a kind, from now on.
     pub async fn record(&self, api_version: &str, kind: &str) -> History {
         let (api, history) = (self.api(api_version, kind, ""), History::default());
         let now = api.list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap();
@@ -127,7 +127,7 @@ impl Objects {
 pub struct History(Arc<Mutex<Vec<Value>>>);
 
 impl History {
-    /// The revision at which this was so for the first time.
+    /// The first revision at which this was true.
     pub fn first(&self, is_so: impl Fn(&Value) -> bool) -> Option<u64> {
         let versions = self.0.lock().unwrap();
         let found = versions.iter().find(|object| is_so(object))?;
@@ -140,7 +140,7 @@ impl History {
 pub struct Ends(Arc<Mutex<Vec<(u64, String)>>>);
 
 impl Ends {
-    /// The kinds, in the order in which the first object of each ended.
+    /// The kinds, in the order in which the first object of each was deleted.
     pub fn order(&self) -> Vec<String> {
         let mut ends = self.0.lock().unwrap().clone();
         ends.sort();
@@ -154,7 +154,7 @@ impl Ends {
     }
 }
 
-/// The answer of the API, be it an error; a call without any is made again.
+/// The response of the API, even an error; a call without a response is repeated.
 async fn answered<T, F>(mut call: impl FnMut() -> F) -> Result<T, kube::Error>
 where
     F: Future<Output = Result<T, kube::Error>>,
@@ -181,7 +181,7 @@ fn resource(api_version: &str, kind: &str) -> ApiResource {
     ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), &plural)
 }
 
-/// Status and message of a condition; empty where there is none.
+/// Status and message of a condition; empty if there is none.
 pub fn condition(object: &Value, type_: &str) -> (String, String) {
     let list = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
     let found = list.into_iter().find(|condition| condition["type"] == type_).unwrap_or_default();

@@ -1,8 +1,8 @@
-//! An authority of a test's own, and what it vouches for.
+//! A certificate authority for a test, and its certificates.
 
 use std::sync::Arc;
 
-/// An authority.
+/// A certificate authority.
 pub struct Authority {
     /// Its certificate.
     pub pem: String,
@@ -37,7 +37,7 @@ impl Authority {
         Identity { certificate: leaf.pem(), key: key.serialize_pem() }
     }
 
-    /// TLS of a client that trusts only this authority.
+    /// TLS of a client that trusts only this CA.
     pub fn client(&self) -> rustls::ClientConfig {
         let mut roots = rustls::RootCertStore::empty();
         roots.add(self.certificate.der().clone()).unwrap();
@@ -50,7 +50,7 @@ impl Authority {
 }
 
 impl Identity {
-    /// TLS of a server with this identity; with an authority, only for clients that it vouches for.
+    /// TLS of a server with this identity; with a CA, only for its clients.
     pub fn server(&self, clients: Option<&Authority>) -> Arc<rustls::ServerConfig> {
         use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
         let provider = Arc::new(rustls::crypto::ring::default_provider());

@@ -1,21 +1,21 @@
-//! What the probes of one cluster say. Pure: time comes in.
+//! The health of one cluster from its probes. Pure: time is an input.
 
 use std::time::Duration;
 
 use drover_access_api::{Disconnected, Why};
 use tokio::time::Instant;
 
-/// Between two probes of a cluster that answers. Cluster API probes as often.
+/// Interval between probes of a healthy cluster; the same as in Cluster API.
 const PERIOD: Duration = Duration::from_secs(10);
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LAST_RETRY: Duration = Duration::from_secs(30);
 
-/// The answers of one cluster so far.
+/// The results of one cluster's probes.
 pub(super) struct Health {
-    /// When it answered last, or when the connection was made.
+    /// When it responded last, or when the connection was created.
     answered: Instant,
     failures: u32,
-    /// How long a cluster that does not answer counts as before.
+    /// How long a cluster that does not respond keeps its last state.
     patience: Duration,
     state: Result<(), Disconnected>,
 }
@@ -30,7 +30,7 @@ impl Health {
         &self.state
     }
 
-    /// Takes an answer in; `true` if the state is another one now.
+    /// Records a result; `true` if it changes the state.
     pub(super) fn record(&mut self, answer: Result<(), Why>, now: Instant) -> bool {
         let state = match answer {
             Ok(()) => {
@@ -39,7 +39,7 @@ impl Health {
             }
             Err(why) => {
                 self.failures = self.failures.saturating_add(1);
-                // One lost answer is not a lost cluster.
+                // A single failure does not change the state.
                 Err(Disconnected { why, expected: now.duration_since(self.answered) < self.patience })
             }
         };
@@ -48,7 +48,7 @@ impl Health {
         changed
     }
 
-    /// Until the next probe.
+    /// Time until the next probe.
     pub(super) fn pause(&self) -> Duration {
         match self.failures {
             0 => PERIOD,

@@ -1,6 +1,7 @@
-//! The Secret `<cluster>-kubeconfig` of Cluster API's contract, as a client.
+//! A client from the Secret `<cluster>-kubeconfig` of Cluster API's contract.
 //!
-//! People who may write Secrets in a namespace write it. So it must not make the server run a program or read a file.
+//! Users who may write Secrets in a namespace can write it, so it must not make the server run a program or read a
+//! file.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,9 +17,9 @@ use kube::{Client, Config, ResourceExt as _};
 pub(super) const VALUE: &str = "value";
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 
-/// Checks that a Secret holds a kubeconfig of `cluster` that is not Drover's own.
+/// Checks that a Secret contains a kubeconfig of `cluster` that is not Drover's own.
 pub(super) fn find(secret: Option<Arc<Secret>>, key: &ObjectKey, cluster: &str) -> Result<Arc<Secret>, Why> {
-    // It leads to our own proxy, also for a moment after its Cluster was deleted.
+    // It points to Drover's own proxy, also for a moment after its Cluster was deleted.
     let secret =
         secret.filter(|secret| !is_of_proxy(secret)).ok_or_else(|| Why::NoKubeconfig(key.clone()))?;
     if secret.labels().get(CLUSTER_NAME).is_none_or(|name| name != cluster) {
@@ -37,7 +38,7 @@ pub(super) fn value(secret: &Secret) -> &[u8] {
     secret.data.as_ref().and_then(|data| data.get(VALUE)).map_or(&[], |value| &value.0)
 }
 
-/// A client of the current context, or what is wrong with the kubeconfig.
+/// A client for the current context, or the problem with the kubeconfig.
 pub(super) async fn client(bytes: &[u8]) -> Result<Client, String> {
     if bytes.is_empty() {
         return Err(format!("the key {VALUE:?} is missing or empty"));
@@ -52,7 +53,7 @@ pub(super) async fn client(bytes: &[u8]) -> Result<Client, String> {
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
     let mut config = config.map_err(|error| error.to_string())?;
     config.connect_timeout = Some(CONNECT_LIMIT);
-    // The callers have their own limits and retries.
+    // Callers have their own limits and retries.
     config.default_retry = false;
     Client::try_from(config).map_err(|error| error.to_string())
 }

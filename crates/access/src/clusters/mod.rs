@@ -1,4 +1,4 @@
-//! All clusters as the controllers use them: the implementation of [`ClusterAccess`].
+//! Access to all clusters for controllers: the implementation of [`ClusterAccess`].
 //!
 //! Each cluster has one connection, one set of watches and one health probe. There are two kinds of connections:
 //!
@@ -6,7 +6,7 @@
 //! * Every other CAPI Cluster is used with the kubeconfig in its Secret `<cluster>-kubeconfig` ([`remote`]). The kubeconfig
 //!   of a provisioned cluster points to Drover's own proxy and is never used here.
 //!
-//! Everything is decided in [`ClusterConnections::refresh`]: every event that concerns a cluster leads there.
+//! All decisions are in [`ClusterConnections::refresh`], which every event about a cluster calls.
 
 mod health;
 mod kubeconfig;
@@ -50,7 +50,7 @@ struct Inner {
     stop: CancellationToken,
 }
 
-/// Where the clusters and their credentials are found.
+/// The sources of clusters and their credentials.
 pub struct Sources {
     pub downstreams: Downstreams,
     pub ids: ManagementIds,
@@ -58,7 +58,7 @@ pub struct Sources {
     pub provisioned: Cache<provisioning::Cluster>,
     pub clusters: Cache<capi::Cluster>,
     pub secrets: Cache<Secret>,
-    /// How long a cluster that does not answer its probes counts as before.
+    /// How long a cluster that does not respond keeps its last state.
     pub patience: Duration,
 }
 
@@ -67,12 +67,12 @@ enum Connection {
     Kubeconfig(Remote),
 }
 
-/// How a cluster is to be reached.
+/// The connection that a cluster should have.
 enum Backend {
-    /// Through the tunnel of the management Cluster, once it has one.
+    /// The tunnel of the management Cluster, once it exists.
     Tunnel(Option<String>),
     Kubeconfig(Arc<Secret>),
-    /// Not at all.
+    /// None.
     Missing(Why),
 }
 
@@ -133,7 +133,7 @@ impl ClusterConnections {
         sources.twins.subscribe(move |change| {
             let Some(key) = all.inner.sources.ids.key_of(&change.key.name) else { return };
             all.refresh(&key);
-            // Also a cluster that was only expected back.
+            // Including a cluster that was only expected to reconnect.
             let was = change.old.is_some_and(|twin| is_connected(twin));
             if was && !change.new.is_some_and(|twin| is_connected(twin)) {
                 all.notify(&key, None);
@@ -142,7 +142,7 @@ impl ClusterConnections {
         let all = self.clone();
         sources.secrets.subscribe(move |change| {
             let ObjectKey { namespace, name } = change.key;
-            // A new credential needs a new connection, also when the `Connected` condition never changed.
+            // A new credential requires a new connection, even if the `Connected` condition has not changed.
             if namespace == CREDENTIAL_NAMESPACE
                 && let Some(id) = name.strip_prefix(CREDENTIAL_PREFIX)
             {
@@ -189,7 +189,7 @@ impl ClusterConnections {
         }
     }
 
-    /// Until now nothing was known for certain, or events were lost.
+    /// Refreshes all: the state is unknown at the start, or events were lost.
     fn refresh_all(&self) {
         for cluster in self.inner.sources.clusters.list() {
             let key = ObjectKey::of(cluster.as_ref());
@@ -204,10 +204,10 @@ impl ClusterConnections {
         }
     }
 
-    /// Opens, replaces or closes the connection of a cluster, as its objects and its tunnel demand.
+    /// Opens, replaces or closes the connection of a cluster according to its objects and its tunnel.
     fn refresh(&self, key: &ObjectKey) {
         if !self.inner.sources.are_synced() {
-            // `follow_tunnels` refreshes everything then.
+            // `follow_tunnels` refreshes all clusters at its start.
             return;
         }
         let mut connections = self.inner.connections.lock();
@@ -233,7 +233,7 @@ impl ClusterConnections {
                 {
                     false
                 }
-                // Connected, but the tunnel is away for a moment: its return is an event.
+                // Connected, but without a tunnel at the moment; its return is an event.
                 (Connection::Tunnel(..), None) if connected => false,
                 (_, None) => {
                     known.remove();
@@ -293,7 +293,7 @@ impl ClusterAccess for ClusterConnections {
             (Backend::Missing(why), _) => Err(Disconnected::now(why)),
             (Backend::Tunnel(None), _) => Err(Disconnected::now(Why::NoManagementCluster(key.clone()))),
             (Backend::Tunnel(Some(id)), Some(Connection::Tunnel(_, watched))) => {
-                // As long as the condition says so, its tunnel has the time to come back.
+                // While the condition is True, the tunnel has time to return.
                 let expected = sources.is_connected(&id);
                 watched.handle().map_err(|why| Disconnected { why, expected })
             }

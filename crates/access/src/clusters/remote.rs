@@ -1,7 +1,7 @@
-//! The connection to a cluster by its kubeconfig.
+//! The connection to a cluster with a kubeconfig.
 //!
-//! One task probes the API. While it answers, the Nodes are watched; a probe that fails ends the watch, because one on a
-//! dead connection would go unnoticed, and the next answer starts it again.
+//! One task probes the API. While it responds, the Nodes are watched. A failed probe ends the watch, because a watch
+//! on a dead connection would not fail, and the next response starts it again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::proxy::root;
 
 const PROBE_LIMIT: Duration = Duration::from_secs(5);
 
-/// A cluster by its kubeconfig. Dropping it closes the connection.
+/// A cluster that is reached with a kubeconfig. Dropping it closes the connection.
 pub(super) struct Remote {
     cluster: ObjectKey,
     secret: Arc<Secret>,
@@ -31,7 +31,7 @@ pub(super) struct Remote {
 
 struct State {
     health: Health,
-    /// While the cluster answers.
+    /// While the cluster responds.
     watched: Option<Watched>,
 }
 
@@ -52,7 +52,7 @@ impl Remote {
         Self { cluster: cluster.clone(), secret: secret.clone(), state, _guard: stop.drop_guard() }
     }
 
-    /// Whether it was made with the kubeconfig of this Secret.
+    /// Whether it was created with the kubeconfig of this Secret.
     pub(super) fn is_of(&self, secret: &Secret) -> bool {
         kubeconfig::value(&self.secret) == kubeconfig::value(secret)
     }
@@ -89,7 +89,7 @@ impl Task {
             Err(cause) => {
                 let why = Why::UnusableKubeconfig { secret: ObjectKey::of(self.secret.as_ref()), cause };
                 self.record(Err(why), None);
-                // Another kubeconfig is another connection.
+                // Another kubeconfig requires another connection.
                 return std::future::pending().await;
             }
         };
@@ -120,7 +120,7 @@ impl Task {
     }
 }
 
-/// Asks the API for its version: one that does not accept the credential answers 401, also to this.
+/// Requests the version of the API. An API that rejects the credential responds with 401.
 async fn probe(client: &Client, cluster: &ObjectKey) -> Result<(), Why> {
     let cluster = cluster.clone();
     let Ok(request) = http::Request::get("/version").body(Vec::new()) else { return Ok(()) };

@@ -10,10 +10,10 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::ClusterConnections;
 
-/// Before watches that failed are started again.
+/// Delay before failed watches are restarted.
 const RESTART_PAUSE: Duration = Duration::from_secs(1);
 
-/// A live copy of the Nodes, which ends when this is dropped.
+/// A live copy of the Nodes that ends when this is dropped.
 pub(super) struct Watched {
     handle: ClusterHandle,
     nodes: Cache<Node>,
@@ -42,12 +42,12 @@ impl Watched {
         Self { handle, nodes, cluster: cluster.clone(), _guard: stop.clone().drop_guard(), stop }
     }
 
-    /// False once the watch has ended: the copy no longer changes.
+    /// False after the watch has ended, when the copy is no longer updated.
     pub(super) fn is_alive(&self) -> bool {
         !self.stop.is_cancelled()
     }
 
-    /// The cluster, once its Nodes are listed: before that every Node would look deleted.
+    /// The cluster, after its Nodes are listed; before that, every Node would appear to be deleted.
     pub(super) fn handle(&self) -> Result<ClusterHandle, Why> {
         if self.nodes.is_synced() {
             Ok(self.handle.clone())
@@ -57,7 +57,7 @@ impl Watched {
     }
 }
 
-/// A kubelet lists up to 50 images, which are most of a Node and which no controller reads.
+/// A kubelet lists up to 50 images, which are most of a Node's size and are not used by any controller.
 fn without_images(node: &mut Node) {
     if let Some(status) = &mut node.status {
         status.images = None;
@@ -70,7 +70,7 @@ async fn follow(all: ClusterConnections, cluster: ObjectKey, nodes: Cache<Node>,
         () = stop.cancelled() => {}
     }
     stop.cancelled().await;
-    // Ended by a panic of the copy; or on purpose, and then `refresh` changes nothing.
+    // It ended by a panic; or on purpose, and then `refresh` changes nothing.
     tokio::select! {
         () = tokio::time::sleep(RESTART_PAUSE) => all.refresh(&cluster),
         () = all.inner.stop.cancelled() => {}

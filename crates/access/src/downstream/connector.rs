@@ -22,16 +22,16 @@ use tower::{BoxError, Service};
 
 const CONNECT_LIMIT: Duration = Duration::from_secs(15);
 
-/// Which tunnel leads to the cluster.
+/// The tunnel to use.
 #[derive(Clone)]
 pub(super) enum Way {
     /// The newest one that was accepted.
     Newest(Registry, Arc<str>),
-    /// This one, which is not accepted yet.
+    /// This one, which has not been accepted yet.
     Through(Session),
 }
 
-/// The way to one cluster.
+/// Connects to one cluster.
 #[derive(Clone)]
 pub(super) struct TunnelConnector {
     way: Way,
@@ -55,7 +55,7 @@ impl TunnelConnector {
             .map_err(|e| e.to_string())?
             .with_root_certificates(roots)
             .with_no_client_auth();
-        // Room for one server instead of 32.
+        // Cache sessions of one server instead of 32.
         config.resumption = Resumption::in_memory_sessions(8);
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(Self { way, tls: TlsConnector::from(Arc::new(config)) })
@@ -89,7 +89,7 @@ impl Service<Uri> for TunnelConnector {
     }
 }
 
-/// A connection that hyper can use.
+/// A connection for hyper.
 pub(super) struct Tunnelled(TokioIo<TlsStream<TunnelStream>>);
 
 impl Connection for Tunnelled {

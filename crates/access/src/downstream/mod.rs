@@ -26,14 +26,14 @@ use tower::BoxError;
 use crate::registration::{CREDENTIAL_KEY, CREDENTIAL_NAMESPACE, ClusterParams};
 use connector::{TunnelConnector, Way};
 
-/// A request body on its way to a cluster.
+/// The body of a request to a cluster.
 pub type RequestBody = UnsyncBoxBody<Bytes, BoxError>;
 
-/// An answer must have begun within this: an agent that is lost without a trace is found out by its silence only.
+/// Time limit until a response begins. An agent that is lost without a message is detected only by it.
 pub(crate) const ANSWER_LIMIT: Duration = Duration::from_secs(40);
 const IDLE_LIMIT: Duration = Duration::from_secs(60);
 
-/// Why a cluster cannot be asked.
+/// Why a cluster cannot be reached.
 #[derive(Debug, thiserror::Error)]
 pub enum Unavailable {
     #[error("cluster {0} does not exist")]
@@ -54,7 +54,7 @@ pub enum Unavailable {
     Timeout(String),
 }
 
-/// The way to every downstream cluster. Clones share it.
+/// Access to all downstream clusters. Clones share it.
 #[derive(Clone)]
 pub struct Downstreams {
     inner: Arc<Inner>,
@@ -67,7 +67,7 @@ struct Inner {
     open: Mutex<HashMap<String, (Endpoint, Downstream)>>,
 }
 
-/// Everything that a connection depends on: when it changes, the connection is made anew.
+/// Everything on which a connection depends: when it changes, the connection is recreated.
 #[derive(Clone, PartialEq, Eq)]
 struct Endpoint {
     url: String,
@@ -84,7 +84,7 @@ impl Downstreams {
         &self.inner.tunnels
     }
 
-    /// The cluster's API, if it has registered one and its tunnel is open.
+    /// The cluster's API, if it is registered and its tunnel is open.
     pub fn get(&self, id: &str) -> Result<Downstream, Unavailable> {
         let Some(cluster) = self.inner.clusters.get(&ObjectKey::cluster(id)) else {
             self.inner.open.lock().remove(id);
@@ -106,7 +106,7 @@ impl Downstreams {
         Ok(downstream)
     }
 
-    /// Drops what is kept of a cluster that is gone, and its tunnels.
+    /// Removes the connection and the tunnels of a deleted cluster.
     pub fn forget(&self, id: &str) {
         self.inner.open.lock().remove(id);
         self.inner.tunnels.disconnect(id);
@@ -136,7 +136,7 @@ pub struct Downstream {
 }
 
 impl Downstream {
-    /// The API behind a tunnel that nobody else may use yet.
+    /// The API behind a tunnel that is not accepted yet.
     pub(crate) fn through(session: &Session, id: &str, params: &ClusterParams) -> Result<Self, String> {
         let endpoint = Endpoint {
             url: format!("https://{}", params.address),
@@ -168,13 +168,13 @@ impl Downstream {
         Ok(Self { id: id.into(), authority, bearer, http })
     }
 
-    /// Whether this is the same connection as `other`: made for the same address, authority and credential.
+    /// Whether the connection has the same address, CA and credential as `other`.
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.id, &other.id)
     }
 
-    /// Sends a request with path and query of `request` under the cluster's own credential. The body of the answer
-    /// streams; only its beginning has a time limit.
+    /// Sends a request with path and query of `request` and the cluster's own credential. The body of the response is
+    /// streamed; the time limit applies only until it begins.
     pub async fn send(&self, request: Request<RequestBody>) -> Result<Response<Incoming>, Unavailable> {
         let request = self.address(request)?;
         match tokio::time::timeout(ANSWER_LIMIT, self.http.request(request)).await {
@@ -184,8 +184,8 @@ impl Downstream {
         }
     }
 
-    /// Asks the API for its version, and reads the answer to its end: an API that does not accept the credential answers
-    /// 401, also to this.
+    /// Requests the version of the API and reads the whole response. An API that rejects the credential responds with
+    /// 401.
     pub(crate) async fn probe(&self, limit: Duration) -> Result<(), String> {
         let request = Request::get("/version").body(boxed(Empty::new())).map_err(|e| e.to_string())?;
         let asking = async {
@@ -199,7 +199,7 @@ impl Downstream {
             .unwrap_or_else(|_| Err(format!("the cluster's API did not answer within {} s", limit.as_secs())))
     }
 
-    /// A kube client of the cluster, with the rights of its registered service account.
+    /// A kube client of the cluster with the permissions of its registered service account.
     pub fn client(&self) -> kube::Client {
         let downstream = self.clone();
         let service = tower::service_fn(move |request: Request<kube::client::Body>| {

@@ -1,4 +1,4 @@
-//! What is filled in when it is unset.
+//! Default values of unset fields.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use crate::meta;
 const NODE_DELETION_TIMEOUT: i32 = 10;
 const NODE_STARTUP_TIMEOUT: i32 = 600;
 
-/// Fills in a Machine.
+/// Sets defaults of a Machine.
 pub fn default_machine(machine: &mut Machine) {
     let cluster = machine.spec.cluster_name.clone();
     label(&mut machine.metadata, labels::CLUSTER_NAME, &cluster);
@@ -26,7 +26,7 @@ pub fn default_machine(machine: &mut Machine) {
     deletion.node_deletion_timeout_seconds.get_or_insert(NODE_DELETION_TIMEOUT);
 }
 
-/// Fills in a MachineSet; `old` is what it was before an update.
+/// Sets defaults of a MachineSet; `old` is the object before an update.
 pub fn default_machine_set(set: &mut MachineSet, old: Option<&MachineSet>) {
     let (cluster, name) = (set.spec.cluster_name.clone(), set.name_any());
     label(&mut set.metadata, labels::CLUSTER_NAME, &cluster);
@@ -39,7 +39,7 @@ pub fn default_machine_set(set: &mut MachineSet, old: Option<&MachineSet>) {
     }
 }
 
-/// Fills in a MachineDeployment; `old` is what it was before an update.
+/// Sets defaults of a MachineDeployment; `old` is the object before an update.
 pub fn default_machine_deployment(deployment: &mut MachineDeployment, old: Option<&MachineDeployment>) {
     let (cluster, name) = (deployment.spec.cluster_name.clone(), deployment.name_any());
     label(&mut deployment.metadata, labels::CLUSTER_NAME, &cluster);
@@ -65,7 +65,7 @@ pub fn default_machine_deployment(deployment: &mut MachineDeployment, old: Optio
     select(&mut spec.selector, &mut spec.template, labels::CLUSTER_NAME, &cluster);
 }
 
-/// Fills in a MachineHealthCheck.
+/// Sets defaults of a MachineHealthCheck.
 pub fn default_machine_health_check(check: &mut MachineHealthCheck) {
     let cluster = check.spec.cluster_name.clone();
     label(&mut check.metadata, labels::CLUSTER_NAME, &cluster);
@@ -82,7 +82,8 @@ fn default_machine_spec(spec: &mut MachineSpec) {
     }
 }
 
-/// One, or what the autoscaler's bounds allow: the lower one for a new object, the old value within them otherwise.
+/// One, or a number within the autoscaler's bounds: the lower bound for a new object, otherwise the old value within
+/// them.
 fn default_replicas(metadata: &ObjectMeta, wanted: Option<i32>, old: Option<Option<i32>>) -> Option<i32> {
     if wanted.is_some() {
         return wanted;

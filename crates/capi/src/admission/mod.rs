@@ -1,7 +1,7 @@
 //! Defaults and validation, for API servers, webhooks, and the controllers themselves.
 //!
-//! What Cluster API's webhooks do, as pure functions: `default_x(&mut new, old)` fills in what is unset,
-//! `validate_x(&new, old)` returns every complaint with the path of its field.
+//! The rules of Cluster API's webhooks as pure functions: `default_x(&mut new, old)` sets defaults, and
+//! `validate_x(&new, old)` returns every error with the path of its field.
 
 mod defaults;
 #[cfg(test)]
@@ -18,24 +18,24 @@ pub use validate::{
 
 use serde_json::Value;
 
-/// One complaint about an object.
+/// A validation error.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{path}: {message}")]
 pub struct FieldError {
     /// Path of the field, such as `spec.version`.
     pub path: String,
-    /// What is wrong with it.
+    /// What is wrong.
     pub message: String,
 }
 
 impl FieldError {
-    /// A complaint about the field at `path`.
+    /// An error in the field at `path`.
     pub fn new(path: impl Into<String>, message: impl Into<String>) -> Self {
         Self { path: path.into(), message: message.into() }
     }
 }
 
-/// Fields that are stored although nothing acts on them yet, in words for who sets them.
+/// Warnings about fields that are stored but have no effect yet.
 pub fn without_effect(kind: &str, object: &Value) -> Option<String> {
     let is_set = |pointer: &str| match object.pointer(pointer) {
         Some(Value::Array(list)) => !list.is_empty(),
@@ -54,11 +54,11 @@ pub fn without_effect(kind: &str, object: &Value) -> Option<String> {
     }
 }
 
-/// What to do instead of giving a Cluster a topology.
+/// What to use instead of a topology.
 pub(crate) const NO_TOPOLOGY: &str =
     "topologies are not implemented yet: set spec.infrastructureRef and spec.controlPlaneRef";
 
-/// All complaints in one line: an API without our hooks takes what they would refuse, and then the controllers say it.
+/// All errors in one line. On an API without these hooks, controllers report them.
 pub fn complaints(errors: &[FieldError]) -> Option<String> {
     let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
     (!lines.is_empty()).then(|| lines.join("; "))

@@ -1,4 +1,4 @@
-//! What is refused, and which field says so.
+//! Validation, with the path of each invalid field.
 
 use drover_api::annotations::capi as annotations;
 use drover_api::capi::v1beta2::{
@@ -21,7 +21,7 @@ const PREFLIGHT_CHECKS: [&str; 5] =
     ["All", "ControlPlaneIsStable", "ControlPlaneVersionSkew", "KubeadmVersionSkew", "KubernetesVersionSkew"];
 const CONTROL_PLANE_TAINT: &str = "node-role.kubernetes.io/control-plane";
 
-/// Complaints about a Cluster.
+/// Validates a Cluster.
 pub fn validate_cluster(new: &Cluster, old: Option<&Cluster>) -> Errors {
     let mut errors = Errors::new();
     label_name("metadata.name", &new.name_any(), &mut errors);
@@ -52,7 +52,7 @@ pub fn validate_cluster(new: &Cluster, old: Option<&Cluster>) -> Errors {
     errors
 }
 
-/// Complaints about a Machine.
+/// Validates a Machine.
 pub fn validate_machine(new: &Machine, old: Option<&Machine>) -> Errors {
     let mut errors = Errors::new();
     let control_plane = meta::label(&new.metadata, labels::CONTROL_PLANE).is_some();
@@ -61,7 +61,7 @@ pub fn validate_machine(new: &Machine, old: Option<&Machine>) -> Errors {
     errors
 }
 
-/// Complaints about a MachineSet.
+/// Validates a MachineSet.
 pub fn validate_machine_set(new: &MachineSet, old: Option<&MachineSet>) -> Errors {
     let mut errors = Errors::new();
     let spec = &new.spec;
@@ -72,7 +72,7 @@ pub fn validate_machine_set(new: &MachineSet, old: Option<&MachineSet>) -> Error
     errors
 }
 
-/// Complaints about a MachineDeployment.
+/// Validates a MachineDeployment.
 pub fn validate_machine_deployment(new: &MachineDeployment, old: Option<&MachineDeployment>) -> Errors {
     let mut errors = Errors::new();
     let spec = &new.spec;
@@ -115,7 +115,7 @@ pub fn validate_machine_deployment(new: &MachineDeployment, old: Option<&Machine
     errors
 }
 
-/// Complaints about a MachineHealthCheck.
+/// Validates a MachineHealthCheck.
 pub fn validate_machine_health_check(new: &MachineHealthCheck, old: Option<&MachineHealthCheck>) -> Errors {
     let mut errors = Errors::new();
     let spec = &new.spec;

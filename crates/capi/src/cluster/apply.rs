@@ -1,4 +1,4 @@
-//! Executes a decision. Every step is guarded and may be repeated.
+//! Executes a decision. Every step has preconditions and can be repeated.
 
 use drover_api::capi::v1beta2::{API_VERSION, Cluster, Machine, MachineDeployment, MachineSet};
 use drover_api::finalizers;
@@ -71,7 +71,7 @@ impl ClusterController {
     }
 }
 
-/// A namesake that was created since must not go instead.
+/// A new object with the same name must not be deleted instead.
 fn exactly(uid: Option<String>) -> DeleteParams {
     DeleteParams {
         preconditions: Some(Preconditions { uid, resource_version: None }),

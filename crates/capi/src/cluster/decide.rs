@@ -1,4 +1,4 @@
-//! What is copied from the providers, and the order in which a Cluster goes. Pure.
+//! Copies values from the providers, and orders the deletion of a Cluster. Pure.
 
 use drover_api::capi::v1beta2::FailureDomain;
 use drover_api::conditions::reasons;
@@ -10,7 +10,7 @@ use crate::external::External;
 use crate::meta;
 use crate::waits::Hold;
 
-/// Which of a Cluster's two objects.
+/// One of the two objects of a Cluster.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Part {
     /// The infra cluster.
@@ -19,7 +19,7 @@ pub enum Part {
     ControlPlane,
 }
 
-/// An object of the Cluster that core itself deletes.
+/// An object of the Cluster that this controller deletes.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Descendant {
     /// Its kind.
@@ -33,11 +33,11 @@ pub struct Descendant {
 /// One write.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// Add our finalizer, before anything else happens.
+    /// Add the finalizer, before anything else.
     AddFinalizer,
-    /// Own and label a provider's object.
+    /// Set owner and label of a provider's object.
     Own(Part),
-    /// Copy where the control plane answers.
+    /// Copy the endpoint of the control plane.
     Endpoint {
         /// Host.
         host: String,
@@ -48,20 +48,20 @@ pub enum Action {
     DeleteDescendant(Descendant),
     /// Delete a provider's object.
     Delete(Part),
-    /// Let the Cluster go.
+    /// Remove the finalizer of the Cluster.
     RemoveFinalizer,
 }
 
-/// Where a deletion stands.
+/// The stage of a deletion.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Stage {
-    /// Machines and their makers go.
+    /// Machines and the objects that create them are being deleted.
     Workers(Vec<String>),
-    /// The control plane goes.
+    /// The control plane is being deleted.
     ControlPlane,
-    /// The infra cluster goes.
+    /// The infra cluster is being deleted.
     Infrastructure,
-    /// A provider's object cannot be followed.
+    /// The reference to a provider's object cannot be resolved.
     Blocked(Hold),
     /// Nothing is left.
     Done,
@@ -80,22 +80,22 @@ impl Stage {
     }
 }
 
-/// What a pass decided, and what it saw on the way, for the status.
+/// The result of a pass, and what the status needs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Decision {
     /// Writes, in order.
     pub actions: Vec<Action>,
-    /// Nothing is done because someone paused it.
+    /// The object is paused.
     pub paused: bool,
-    /// The infrastructure is complete.
+    /// The infrastructure is provisioned.
     pub infrastructure_provisioned: bool,
-    /// The control plane has answered.
+    /// The control plane is initialized.
     pub control_plane_initialized: bool,
     /// Failure domains of the infrastructure.
     pub failure_domains: Vec<FailureDomain>,
-    /// Something that only a person can put right.
+    /// A failure that is not repaired automatically.
     pub failure: Option<Hold>,
-    /// Where a deletion stands.
+    /// The stage of the deletion.
     pub stage: Option<Stage>,
 }
 
@@ -164,7 +164,7 @@ fn copy_from_providers(scope: &Scope) -> Decision {
     decision
 }
 
-/// Where the control plane answers, as a provider says; copied only while nobody set anything else.
+/// The endpoint of the control plane from a provider; copied only if no other one is set.
 fn endpoint(scope: &Scope, decision: &Decision) -> Option<(String, i32)> {
     let infra = scope.infra.provided().filter(|_| decision.infrastructure_provisioned);
     let control_plane = scope.control_plane.provided().filter(|_| decision.control_plane_initialized);
@@ -190,7 +190,7 @@ fn decide_deletion(scope: &Scope, decision: &mut Decision) {
     }
     for machine in &scope.machines {
         if is_control_plane(machine) && !core_control_plane && !made_by_set(&machine.metadata) {
-            // Its control plane removes it.
+            // The control plane provider deletes it.
             continue;
         }
         let direct = machine.metadata.owner_references.iter().flatten().any(|owner| owner.uid == own);
@@ -221,7 +221,7 @@ fn note<K: Resource<DynamicType = ()>>(
     }
 }
 
-/// The control plane first, and the infrastructure only when it is gone.
+/// Deletes the control plane first, then the infrastructure.
 fn provider_stage(scope: &Scope, decision: &mut Decision) -> Stage {
     let parts = [
         (Part::ControlPlane, &scope.control_plane, Stage::ControlPlane),
@@ -230,7 +230,7 @@ fn provider_stage(scope: &Scope, decision: &mut Decision) -> Stage {
     for (part, external, stage) in parts {
         match external {
             External::Unset | External::NotFound(_) => {}
-            // Without its CRD there is no object either.
+            // Without its CRD, the object does not exist either.
             External::Unresolvable(ResolveError::CrdMissing { .. }) => {}
             External::Unresolvable(error) => return Stage::Blocked(Hold::Unresolvable(error.clone())),
             External::Found { object, .. } => {

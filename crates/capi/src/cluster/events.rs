@@ -1,4 +1,4 @@
-//! The story of a Cluster: what changed between the status as it was and as it will be. Pure.
+//! Events of a Cluster: the changes between the old and the new status. Pure.
 
 use drover_api::capi::v1beta2::ClusterStatus;
 use drover_api::conditions::types;
@@ -9,7 +9,7 @@ use kube::ResourceExt;
 use super::decide::{Action, Decision, Stage};
 use super::scope::Scope;
 
-/// What a pass has to tell; `next` is the status that it writes.
+/// The events of a pass; `next` is the new status.
 pub fn events(scope: &Scope, decision: &Decision, next: &ClusterStatus) -> Vec<Note> {
     if decision.paused {
         return Vec::new();
@@ -37,12 +37,12 @@ pub fn events(scope: &Scope, decision: &Decision, next: &ClusterStatus) -> Vec<N
     notes
 }
 
-/// Upstream's reason of a phase is the phase.
+/// Upstream uses the phase as the reason.
 fn phase(phase: &str) -> Option<&'static str> {
     ["Pending", "Provisioning", "Provisioned", "Deleting", "Failed"].into_iter().find(|known| *known == phase)
 }
 
-/// Each stage of a deletion is told when it begins.
+/// The stages of a deletion, when they begin.
 fn deletion(live: &ClusterStatus, next: &ClusterStatus, stage: &Stage, notes: &mut Vec<Note>) {
     let before = get(&live.conditions, types::DELETING).filter(|c| c.status == TRUE);
     if before.is_some_and(|condition| condition.reason == stage.reason()) {

@@ -1,4 +1,4 @@
-//! Cluster: copies what the providers report, and takes everything down in order.
+//! Cluster: copies values from the providers, and orders the deletion.
 
 pub mod decide;
 pub mod events;
@@ -38,7 +38,7 @@ pub struct ClusterController {
 }
 
 impl ClusterController {
-    /// The controller with everything that wakes it.
+    /// The controller with its watches.
     pub fn controller(
         client: Client,
         caches: CoreCaches,
@@ -66,7 +66,7 @@ impl ClusterController {
         });
         let queue = controller.queue();
         access.on_change(Box::new(move |change| {
-            // Changes of Nodes concern the Machines.
+            // Nodes only affect Machines.
             if change.node.is_none() {
                 queue.add(change.cluster.clone());
             }

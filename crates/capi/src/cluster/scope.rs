@@ -1,4 +1,4 @@
-//! Everything a pass over a Cluster knows.
+//! The input of a pass over a Cluster.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use kube::ResourceExt;
 use crate::external::External;
 use crate::meta;
 
-/// A Cluster and what surrounds it.
+/// A Cluster and related objects.
 #[derive(Clone, Debug, Default)]
 pub struct Scope {
     /// The Cluster.
@@ -26,7 +26,7 @@ pub struct Scope {
     pub sets: Vec<Arc<MachineSet>>,
     /// Its Machines.
     pub machines: Vec<Arc<Machine>>,
-    /// Why its API cannot be reached; `None` when it can.
+    /// Why its API cannot be reached; `None` if it can.
     pub disconnected: Option<Disconnected>,
 }
 
@@ -41,18 +41,18 @@ impl Scope {
         meta::is_paused(Some(&self.cluster), &self.cluster.metadata)
     }
 
-    /// Our finalizer is there.
+    /// The finalizer is present.
     pub fn has_finalizer(&self) -> bool {
         self.cluster.finalizers().iter().any(|finalizer| finalizer == finalizers::capi::CLUSTER)
     }
 
-    /// Infrastructure was complete once; stays true.
+    /// The infrastructure has been provisioned; stays true.
     pub fn was_provisioned(&self) -> bool {
         let initialization = self.cluster.status.as_ref().and_then(|status| status.initialization.as_ref());
         initialization.is_some_and(|initialization| initialization.infrastructure_provisioned == Some(true))
     }
 
-    /// The control plane answered once; stays true.
+    /// The control plane has been initialized; stays true.
     pub fn was_initialized(&self) -> bool {
         let initialization = self.cluster.status.as_ref().and_then(|status| status.initialization.as_ref());
         initialization.is_some_and(|initialization| initialization.control_plane_initialized == Some(true))

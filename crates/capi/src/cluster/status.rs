@@ -21,7 +21,7 @@ use crate::conditions::{
 use crate::machineset::status::{count, machines_condition};
 use crate::waits::{Hold, Subject};
 
-/// The status to apply; `error` is what stopped the pass, if anything did.
+/// The status to apply; `error` is the one that stopped the pass, if any.
 pub fn status(scope: &Scope, decision: &Decision, error: Option<&str>, now: Timestamp) -> ClusterStatus {
     let cluster = &scope.cluster;
     let live = cluster.status.clone().unwrap_or_default();
@@ -180,7 +180,7 @@ fn workers_available(scope: &Scope) -> Condition {
     )
 }
 
-/// True when it is true of the control plane or of any MachineDeployment.
+/// True if it is true of the control plane or of any MachineDeployment.
 fn any_of(scope: &Scope, type_: &str, yes: &str, no: &str) -> Condition {
     let mut lines = Vec::new();
     if let Some((status, _, message)) = scope.control_plane.provided().and_then(|cp| cp.condition(type_))

@@ -62,7 +62,7 @@ fn what_providers_report_is_copied_and_stays() {
         assert!(is_true(&shown.conditions, type_), "{type_}: {:?}", get(&shown.conditions, type_));
     }
 
-    // capi#6: flags stay although the providers take them back.
+    // capi#6: the flags stay when the providers remove them.
     scope.cluster.status = Some(shown);
     scope.infra = found("RKECluster", json!({}));
     scope.control_plane = found("RKEControlPlane", json!({}));
@@ -240,7 +240,7 @@ fn a_cluster_tells_each_step_of_its_way_once() {
     assert_eq!(told[0].reason, "Deleted");
 }
 
-/// A cluster that cannot be reached, with this cause.
+/// An unreachable cluster with this cause.
 fn away_because(cause: &str) -> Why {
     Why::Unreachable { cluster: drover_runtime::ObjectKey::new("default", "demo"), cause: cause.into() }
 }

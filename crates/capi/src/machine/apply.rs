@@ -1,4 +1,4 @@
-//! Executes a decision. Every step is guarded and may be repeated.
+//! Executes a decision. Every step has preconditions and can be repeated.
 
 use drover_access_api::{ClusterHandle, Eviction, PodRemoval};
 use drover_api::finalizers;
@@ -86,7 +86,7 @@ impl MachineController {
         self.access.cluster(&key).map_err(|lost| Error::Stale(lost.why.to_string()))
     }
 
-    /// By JSON patch with `test`, because others own other entries of the list.
+    /// With a JSON patch with `test`, because others own other entries of the list.
     async fn adopt(&self, scope: &Scope, part: Part, namespace: &str) -> Result<(), Error> {
         let External::Found { resource, object, .. } = external(scope, part) else { return Ok(()) };
         let name = object.name_any();

@@ -1,4 +1,4 @@
-//! What should be, given everything that is known about a Machine. Pure.
+//! The decision about a Machine. Pure.
 
 use drover_api::capi::v1beta2::MachineAddress;
 use drover_api::labels::capi as labels;
@@ -15,7 +15,7 @@ use crate::external::External;
 use crate::meta;
 use crate::waits::Hold;
 
-/// Which of a Machine's two objects.
+/// One of the two objects of a Machine.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Part {
     /// The bootstrap config.
@@ -27,52 +27,52 @@ pub enum Part {
 /// One write.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// Add our finalizer, before anything else happens.
+    /// Add the finalizer, before anything else.
     AddFinalizer,
     /// Apply labels, owner and the fields copied from the providers (a partial Machine).
     Apply(Value),
-    /// Make the Machine the only controller of one of its objects, and label it.
+    /// Make the Machine the controller of one of its objects, and label it.
     Adopt(Part),
-    /// Carry labels, annotations and taints to the Node.
+    /// Copy labels, annotations and taints to the Node.
     PatchNode {
         /// The Node.
         name: String,
-        /// A merge patch, guarded by resourceVersion.
+        /// A merge patch with a resourceVersion.
         patch: Value,
     },
-    /// Keep new pods off the Node.
+    /// Cordon the Node.
     Cordon(String),
-    /// Ask pods to leave.
+    /// Evict pods.
     Evict {
         /// The pods.
         pods: Vec<PodKey>,
-        /// Grace, if not their own.
+        /// Grace period, if not their own.
         grace_seconds: Option<u32>,
     },
     /// Delete one of the Machine's objects.
     Delete(Part),
     /// Delete the Node.
     DeleteNode(String),
-    /// Let the Machine go.
+    /// Remove the finalizer of the Machine.
     RemoveFinalizer,
 }
 
-/// What a pass decided, and what it saw on the way, for the status.
+/// The result of a pass, and what the status needs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Decision {
     /// Writes, in order.
     pub actions: Vec<Action>,
-    /// Look again after this long, if no event comes first.
+    /// Repeat after this time, if no event comes first.
     pub next: Option<SignedDuration>,
-    /// Nothing is done because someone paused it.
+    /// The object is paused.
     pub paused: bool,
-    /// Bootstrap data exists.
+    /// The bootstrap data exists.
     pub data_secret_created: bool,
-    /// Its Secret.
+    /// The Secret with the bootstrap data.
     pub data_secret_name: Option<String>,
-    /// The server is complete.
+    /// The server is provisioned.
     pub infrastructure_provisioned: bool,
-    /// The infrastructure's name of it.
+    /// Its provider id.
     pub provider_id: Option<String>,
     /// Its addresses.
     pub addresses: Vec<MachineAddress>,
@@ -80,9 +80,9 @@ pub struct Decision {
     pub failure_domain: Option<String>,
     /// Its Node.
     pub node_name: Option<String>,
-    /// Something that only a person can put right.
+    /// A failure that is not repaired automatically.
     pub failure: Option<Hold>,
-    /// Where a deletion stands.
+    /// The stage of the deletion.
     pub stage: Option<Stage>,
 }
 
@@ -138,7 +138,7 @@ fn decide_deletion(scope: &Scope, now: Timestamp, decision: &mut Decision) {
     decision.stage = Some(stage);
 }
 
-/// Reads the providers' objects. What was true once stays true.
+/// Reads the providers' objects. Values that were true stay true.
 fn copy_from_providers(scope: &Scope) -> Decision {
     let machine = &scope.machine;
     let status = machine.status.clone().unwrap_or_default();
@@ -190,8 +190,7 @@ fn copy_from_providers(scope: &Scope) -> Decision {
     decision
 }
 
-/// The part of the Machine that this controller owns.
-/// What we own of the Machine; `None` while that is only the label with which its set has created it.
+/// The fields of the Machine that this controller owns; `None` while that is only the label that its set has created.
 fn desired_machine(scope: &Scope, decision: &Decision) -> Option<Value> {
     let machine = &scope.machine;
     let labelled =
@@ -226,7 +225,7 @@ fn desired_machine(scope: &Scope, decision: &Decision) -> Option<Value> {
     Some(desired)
 }
 
-/// Nobody else manages the Machine, so the Cluster owns it.
+/// Whether no other object manages the Machine, so that the Cluster owns it.
 fn is_stand_alone(scope: &Scope) -> bool {
     let meta = &scope.machine.metadata;
     let managed = [labels::SET_NAME, labels::POOL_NAME, labels::CONTROL_PLANE_NAME];
@@ -240,7 +239,7 @@ fn is_adopted(scope: &Scope, object: &DynamicObject) -> bool {
     label && object.metadata.owner_references.as_deref() == Some(&desired_owners(scope, object)[..])
 }
 
-/// The object's owners with the Machine as the only controller: its set or control plane lets go.
+/// The object's owners with the Machine as the only controller; a set or control plane is removed as controller.
 pub fn desired_owners(
     scope: &Scope,
     object: &DynamicObject,

@@ -1,4 +1,4 @@
-//! The order in which a Machine goes: hooks, drain, volumes, server, bootstrap config, Node.
+//! The order in which a Machine is deleted: hooks, drain, volumes, server, bootstrap config, Node.
 
 use drover_api::annotations::capi as annotations;
 use drover_api::conditions::reasons;
@@ -12,13 +12,13 @@ use crate::external::External;
 use crate::meta;
 use crate::waits::Hold;
 
-/// Node deletion is given up after this long unless the Machine says otherwise.
+/// Default time limit for deleting the Node.
 const NODE_DELETION_TIMEOUT: i32 = 10;
 
-/// Where a deletion stands.
+/// The stage of a deletion.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Stage {
-    /// Someone asked to be waited for before the drain.
+    /// An annotation holds the deletion before the drain.
     PreDrainHook(Vec<String>),
     /// Pods are leaving the Node.
     Draining {
@@ -29,27 +29,27 @@ pub enum Stage {
         /// What to evict and what to wait for.
         plan: DrainPlan,
     },
-    /// The drain cannot go on.
+    /// The drain cannot continue.
     DrainBlocked(Hold),
     /// Volumes are still attached.
     VolumeDetach(Vec<String>),
-    /// Someone asked to be waited for before the server goes.
+    /// An annotation holds the deletion before the server is deleted.
     PreTerminateHook(Vec<String>),
-    /// The infra machine goes.
+    /// The infra machine is being deleted.
     Infrastructure {
-        /// It has not been told yet.
+        /// Whether it still has to be deleted.
         delete: bool,
     },
     /// The infra machine cannot be deleted.
     InfrastructureBlocked(Hold),
-    /// The bootstrap config goes.
+    /// The bootstrap config is being deleted.
     Bootstrap {
-        /// It has not been told yet.
+        /// Whether it still has to be deleted.
         delete: bool,
     },
     /// The bootstrap config cannot be deleted.
     BootstrapBlocked(Hold),
-    /// The Node goes.
+    /// The Node is being deleted.
     Node(String),
     /// The Node cannot be deleted yet.
     NodeBlocked(Hold),
@@ -74,7 +74,7 @@ impl Stage {
     }
 }
 
-/// Where the deletion stands now, and when to look again if no event comes first.
+/// The current stage, and when to check again if no event comes first.
 pub fn stage(scope: &Scope, now: Timestamp) -> (Stage, Option<SignedDuration>) {
     let node_allowed = node_deletion_allowed(scope);
     if !server_is_going(scope) {
@@ -118,7 +118,7 @@ fn node_deletion_allowed(scope: &Scope) -> bool {
             return true;
         }
     }
-    // Without a control-plane Machine there is no API left to ask.
+    // Without a control-plane Machine there is no API left.
     scope.control_plane_machines > 0
 }
 
@@ -147,7 +147,7 @@ fn before_terminate(scope: &Scope, now: Timestamp) -> Option<(Stage, Option<Sign
         && drain_left != Some(SignedDuration::ZERO)
         && let Some(stage) = drain_stage(scope, now)
     {
-        // Evictions that a disruption budget holds send no event: a look every 20 s, as upstream.
+        // Evictions blocked by a disruption budget send no event: check every 20 s, as upstream.
         let retry = SignedDuration::from_secs(20);
         return Some((stage, Some(drain_left.map_or(retry, |left| left.min(retry)))));
     }
@@ -161,7 +161,7 @@ fn before_terminate(scope: &Scope, now: Timestamp) -> Option<(Stage, Option<Sign
     {
         let volumes = attached_volumes(scope);
         if !volumes.is_empty() {
-            // VolumeAttachments are read, not watched: a look every 20 s, as upstream.
+            // VolumeAttachments are read, not watched: check every 20 s, as upstream.
             let retry = SignedDuration::from_secs(20);
             return Some((
                 Stage::VolumeDetach(volumes),
@@ -211,7 +211,7 @@ fn external_stage(
 ) -> Option<Stage> {
     match external {
         External::Unset | External::NotFound(_) => None,
-        // Without its CRD there is no object either.
+        // Without its CRD, the object does not exist either.
         External::Unresolvable(ResolveError::CrdMissing { .. }) => None,
         External::Unresolvable(error) => Some(blocked(Hold::Unresolvable(error.clone()))),
         External::Found { object, .. } => Some(going(!meta::is_deleting(&object.metadata))),
@@ -240,7 +240,7 @@ fn node_stage(scope: &Scope, now: Timestamp) -> Option<(Stage, Option<SignedDura
     }
 }
 
-/// Time that is left of a limit: `None` without limit (unset or 0), zero when it is over.
+/// The rest of a time limit: `None` without a limit (unset or 0), zero if it has passed.
 fn left(
     seconds: Option<i32>,
     since: Option<&k8s_openapi::apimachinery::pkg::apis::meta::v1::Time>,

@@ -1,4 +1,4 @@
-//! Which pods leave a Node, and which are left or waited for.
+//! Which pods of a Node are evicted, ignored or waited for.
 
 use drover_api::labels::capi as labels;
 use jiff::Timestamp;
@@ -23,21 +23,21 @@ impl std::fmt::Display for PodKey {
     }
 }
 
-/// What a drain still has to do.
+/// The remaining work of a drain.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DrainPlan {
     /// Pods to evict.
     pub evict: Vec<PodKey>,
-    /// Pods that are on their way out.
+    /// Pods that are being deleted.
     pub leaving: Vec<PodKey>,
     /// Pods that are waited for until they complete.
     pub completing: Vec<PodKey>,
-    /// Grace for evicted pods: 1 s when the Node does not answer and nothing would use it.
+    /// Grace period of evicted pods: 1 s if the Node does not respond.
     pub grace_seconds: Option<u32>,
 }
 
 impl DrainPlan {
-    /// Nothing is left to wait for.
+    /// Whether the drain is complete.
     pub fn is_done(&self) -> bool {
         self.evict.is_empty() && self.leaving.is_empty() && self.completing.is_empty()
     }
@@ -53,7 +53,7 @@ pub fn plan(view: &DrainView, node: &Node, now: Timestamp) -> DrainPlan {
         }
         let key = PodKey { namespace: pod.namespace().unwrap_or_default(), name: pod.name_any() };
         match &pod.metadata.deletion_timestamp {
-            // The kubelet of an unreachable Node will never confirm.
+            // The kubelet of an unreachable Node never confirms the deletion.
             Some(deleted) if unreachable && now.duration_since(deleted.0).as_secs() > 1 => {}
             Some(_) => plan.leaving.push(key),
             None if meta::label(&pod.metadata, labels::DRAIN)
@@ -70,7 +70,7 @@ pub fn plan(view: &DrainView, node: &Node, now: Timestamp) -> DrainPlan {
     plan
 }
 
-/// The Node's own heartbeat has stopped.
+/// The Node's heartbeat has stopped.
 pub fn is_unreachable(node: &Node) -> bool {
     let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
     conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "Unknown")
@@ -87,7 +87,7 @@ fn is_skipped(pod: &Pod, view: &DrainView) -> bool {
     if meta::label(meta, labels::DRAIN).is_some_and(|value| value.eq_ignore_ascii_case("skip")) {
         return true;
     }
-    // A pod of a DaemonSet would come back at once; one whose DaemonSet is gone would not.
+    // A DaemonSet would recreate its pod at once, unless the DaemonSet has been deleted.
     meta::controller_of(meta).is_some_and(|owner| {
         let key = format!("{}/{}", pod.namespace().unwrap_or_default(), owner.name);
         owner.kind == "DaemonSet" && view.daemon_sets.contains(&key)

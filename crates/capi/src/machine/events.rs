@@ -1,4 +1,4 @@
-//! The story of a Machine: what changed between the status as it was and as it will be. Pure.
+//! Events of a Machine: the changes between the old and the new status. Pure.
 
 use drover_api::capi::v1beta2::MachineStatus;
 use drover_api::conditions::{reasons, types};
@@ -11,7 +11,7 @@ use super::deletion::Stage;
 use super::scope::Scope;
 use crate::conditions::INVALID_CONFIGURATION;
 
-/// What a pass has to tell; `next` is the status that it writes.
+/// The events of a pass; `next` is the new status.
 pub fn events(scope: &Scope, decision: &Decision, next: &MachineStatus, now: Timestamp) -> Vec<Note> {
     if decision.paused {
         return Vec::new();
@@ -46,7 +46,7 @@ pub fn events(scope: &Scope, decision: &Decision, next: &MachineStatus, now: Tim
 
 fn readiness(scope: &Scope, live: &MachineStatus, next: &MachineStatus, notes: &mut Vec<Note>) {
     let (was, is) = (is_true(&live.conditions, types::READY), is_true(&next.conditions, types::READY));
-    // A cluster loses its connection before its Machines are deleted.
+    // The connection to a cluster is closed before its Machines are deleted.
     let on_purpose = scope.is_deleting() || scope.is_cluster_deleting() || scope.leaving;
     if is && !was {
         notes.push(Note::normal("Ready", "The Machine and its Node are ready"));
@@ -56,7 +56,7 @@ fn readiness(scope: &Scope, live: &MachineStatus, next: &MachineStatus, notes: &
     }
 }
 
-/// Each stage of a deletion is told when it begins, and the drain also when it ends.
+/// The stages of a deletion, when they begin; the drain also when it ends.
 fn deletion(
     scope: &Scope,
     live: &MachineStatus,
@@ -95,13 +95,13 @@ fn deletion(
         Stage::Draining { node, .. } => {
             notes.push(Note::normal(stage.reason(), format!("Draining Node {node}")));
         }
-        // Told when it is done.
+        // Its end gives an event.
         Stage::Node(_) | Stage::Done => {}
         _ => notes.push(Note::normal(stage.reason(), message)),
     }
 }
 
-/// When the drain is given up, and after how many seconds.
+/// When the drain times out, and after how many seconds.
 fn drain_limit(scope: &Scope, live: &MachineStatus) -> Option<(Timestamp, i32)> {
     let limit =
         scope.machine.spec.deletion.as_ref()?.node_drain_timeout_seconds.filter(|limit| *limit > 0)?;
@@ -120,7 +120,7 @@ pub fn done(action: &Action) -> Option<Note> {
     }
 }
 
-/// A write that failed; it is tried again, so this is a state.
+/// A write that failed. It is tried again, so it is a lasting state.
 pub fn failed(action: &Action, error: &str) -> Option<Note> {
     let (reason, doing) = match action {
         Action::Cordon(name) => ("FailedDrainNode", format!("cordon Node {name}")),

@@ -1,6 +1,6 @@
-//! Machine: bootstrap data and a server become a Node; on deletion, the other way round.
+//! Machine: bootstrap data and a server become a Node; deletion removes them in reverse order.
 //!
-//! `observe` reads caches, `decide` and `deletion` say what should be, `apply` writes, `status` reports.
+//! `observe` reads caches, `decide` and `deletion` decide, `apply` writes, `status` reports.
 
 mod apply;
 pub mod decide;
@@ -43,7 +43,7 @@ pub struct MachineController {
 }
 
 impl MachineController {
-    /// The controller with everything that wakes it.
+    /// The controller with its watches.
     pub fn controller(
         client: Client,
         caches: CoreCaches,
@@ -82,8 +82,8 @@ impl MachineController {
             .reconciles(&caches.machines)
             .watches(&caches.clusters, move |change| {
                 let key = change.key;
-                // The status of a Cluster counts its Machines and changes with each of them. Only those that go may wait for
-                // what it says.
+                // The status of a Cluster counts its Machines and changes with each of them. Only Machines that are
+                // being deleted may depend on it.
                 let all = meta::is_beyond_status(change);
                 siblings
                     .by_label(labels::CLUSTER_NAME, &key.namespace, &key.name)
@@ -110,8 +110,8 @@ fn node_values(machine: &Machine) -> Vec<String> {
     id.into_iter().chain(name.map(|name| node_value(&cluster, "name", name))).collect()
 }
 
-/// The Machines that a change in a cluster concerns: all of them if the connection changed, otherwise those of the Node. A
-/// Machine that has no provider id yet does not look for a Node, and looks for it once it has one.
+/// The Machines that a change in a cluster affects: all of them if the connection changed, otherwise those of the
+/// Node. A Machine without a provider id looks for its Node when it gets one.
 fn machines_of(machines: &Cache<Machine>, change: &ClusterChange<'_>) -> Vec<Arc<Machine>> {
     let cluster = change.cluster;
     let Some(node) = change.node else {

@@ -1,4 +1,4 @@
-//! What a Machine carries to its Node: labels, annotations, and the removal of the start-up taint.
+//! What a Machine copies to its Node: labels and annotations; and the removal of the start-up taint.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,8 +11,8 @@ use serde_json::{Map, Value, json};
 
 use crate::meta;
 
-/// The merge patch that brings the Node up to date, or `None` when it is. Foreign keys are left alone; keys that
-/// came from the Machine and are no longer there are removed.
+/// The merge patch that updates the Node, or `None` if it is up to date. Foreign keys are not changed; keys that were
+/// copied from the Machine and no longer exist there are removed.
 pub fn patch(machine: &Machine, node: &Node) -> Option<Value> {
     let wanted_labels = select(machine.labels(), is_synced_label);
     let mut wanted_annotations = select(machine.annotations(), is_synced_annotation);
@@ -58,7 +58,7 @@ fn identity(machine: &Machine) -> BTreeMap<String, String> {
     identity
 }
 
-/// Labels that say a Node's role, and those in the domains that kubelets may not write themselves.
+/// Labels for a Node's role, and those in domains that kubelets may not set themselves.
 fn is_synced_label(key: &str) -> bool {
     let Some((domain, _)) = key.split_once('/') else { return false };
     domain == labels::NODE_ROLE_PREFIX

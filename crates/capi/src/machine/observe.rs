@@ -77,7 +77,7 @@ impl MachineController {
     }
 }
 
-/// The Node with the provider id; once its name is known, the Node of that name.
+/// The Node with the provider id; later the Node with the recorded name.
 pub(super) fn find_node(nodes: Vec<Arc<Node>>, provider_id: Option<&str>, name: Option<&str>) -> NodeView {
     if let Some(name) = name {
         return match nodes.into_iter().find(|node| node.name_any() == name) {

@@ -1,4 +1,4 @@
-//! Everything a pass over a Machine knows.
+//! The input of a pass over a Machine.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,16 +12,16 @@ use kube::ResourceExt;
 use crate::external::External;
 use crate::meta;
 
-/// A Machine and what surrounds it.
+/// A Machine and related objects.
 #[derive(Clone, Debug, Default)]
 pub struct Scope {
     /// The Machine.
     pub machine: Machine,
     /// Its Cluster.
     pub cluster: Option<Arc<Cluster>>,
-    /// The Cluster is about to be deleted.
+    /// The Cluster is being deleted.
     pub leaving: bool,
-    /// The set that made it.
+    /// The set that created it.
     pub set: Option<Arc<MachineSet>>,
     /// The deployment of that set.
     pub deployment: Option<Arc<MachineDeployment>>,
@@ -35,36 +35,36 @@ pub struct Scope {
     pub control_plane_machines: usize,
     /// Its Node.
     pub node: NodeView,
-    /// What is on the Node; gathered only while the Machine is being deleted.
+    /// The content of the Node; read only while the Machine is being deleted.
     pub drain: Option<DrainView>,
 }
 
-/// What is known about the Node of a Machine.
+/// The Node of a Machine, as far as known.
 #[derive(Clone, Debug, Default)]
 pub enum NodeView {
-    /// There is no provider id to look for yet.
+    /// There is no provider id yet.
     #[default]
     NotSought,
     /// The cluster cannot be reached.
     Disconnected(Disconnected),
     /// No Node has the provider id.
     Absent,
-    /// Several Nodes have it, which must not be.
+    /// Several Nodes have it, which is an error.
     Several(Vec<String>),
     /// The Node.
     Found(Arc<Node>),
 }
 
-/// What is on a Node that may be drained.
+/// The content of a Node for a drain.
 #[derive(Clone, Debug, Default)]
 pub struct DrainView {
     /// The pods.
     pub pods: Vec<Pod>,
     /// DaemonSets that exist, as `namespace/name`.
     pub daemon_sets: BTreeSet<String>,
-    /// Volumes that VolumeAttachments attach.
+    /// Volumes with a VolumeAttachment.
     pub volumes: Vec<String>,
-    /// Why the above is incomplete.
+    /// Why the lists are incomplete.
     pub error: Option<String>,
 }
 
@@ -84,12 +84,12 @@ impl Scope {
         meta::is_paused(self.cluster.as_deref(), &self.machine.metadata)
     }
 
-    /// Our finalizer is there.
+    /// The finalizer is present.
     pub fn has_finalizer(&self) -> bool {
         self.machine.finalizers().iter().any(|finalizer| finalizer == finalizers::capi::MACHINE)
     }
 
-    /// Provisioned once; stays true.
+    /// It has been provisioned; stays true.
     pub fn was_provisioned(&self) -> bool {
         self.machine
             .status
@@ -98,7 +98,7 @@ impl Scope {
             .is_some_and(|initialization| initialization.infrastructure_provisioned == Some(true))
     }
 
-    /// Bootstrap data existed once; stays true.
+    /// Its bootstrap data has existed; stays true.
     pub fn had_data_secret(&self) -> bool {
         self.machine
             .status

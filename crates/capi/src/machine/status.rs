@@ -1,4 +1,4 @@
-//! The status of a Machine, from what was seen and decided. Pure.
+//! The status of a Machine from scope and decision. Pure.
 
 use drover_api::capi::v1beta2::{
     Machine, MachineDeletionStatus, MachineDeprecatedStatus, MachineInitializationStatus,
@@ -21,13 +21,13 @@ use crate::conditions::{
 use crate::machinedeployment::template_differences;
 use crate::waits::{Hold, Subject};
 
-/// The status to apply; `error` is what stopped the pass, if anything did.
+/// The status to apply; `error` is the one that stopped the pass, if any.
 pub fn status(scope: &Scope, decision: &Decision, error: Option<&str>, now: Timestamp) -> MachineStatus {
     let machine = &scope.machine;
     let live = machine.status.clone().unwrap_or_default();
     let cluster_paused = scope.cluster.as_ref().is_some_and(|cluster| cluster.spec.paused == Some(true));
     if decision.paused {
-        // A paused object is frozen: everything as it was, and the condition that says so.
+        // The status of a paused object does not change, except for the condition `Paused`.
         let mut conditions = live.conditions.clone();
         drover_runtime::conditions::set(&mut conditions, conditions::paused(true, cluster_paused), now);
         return MachineStatus { conditions: owned(conditions), ..live };
@@ -77,7 +77,7 @@ pub fn status(scope: &Scope, decision: &Decision, error: Option<&str>, now: Time
     }
 }
 
-/// Of a paused object's conditions, those that this controller owns.
+/// The conditions of a paused object that this controller owns.
 fn owned(conditions: Vec<Condition>) -> Vec<Condition> {
     let ours = [
         types::AVAILABLE,
@@ -182,7 +182,7 @@ fn node_condition<'a>(node: &'a Node, type_: &str) -> Option<(&'a str, &'a str)>
     Some((found.status.as_str(), found.message.as_deref().unwrap_or_default()))
 }
 
-/// `None` when the Node itself answers; otherwise what to say instead: (status, reason, message).
+/// `None` if the Node exists; otherwise (status, reason, message).
 fn node_trouble(scope: &Scope, decision: &Decision) -> Option<(&'static str, &'static str, Hold)> {
     Some(match &scope.node {
         NodeView::Found(_) => return None,
@@ -204,12 +204,12 @@ fn node_trouble(scope: &Scope, decision: &Decision) -> Option<(&'static str, &'s
     })
 }
 
-/// Whether the Node counts as it was seen last.
+/// Whether the last known state of the Node is still valid.
 fn counts_as_known(scope: &Scope) -> bool {
     matches!(&scope.node, NodeView::Disconnected(lost) if lost.expected)
 }
 
-/// The condition that is there, if it still counts.
+/// The existing condition, if it is still valid.
 fn known(scope: &Scope, type_: &str) -> Option<Condition> {
     let live = scope.machine.status.as_ref().filter(|_| counts_as_known(scope))?;
     get(&live.conditions, type_).cloned()
@@ -331,7 +331,7 @@ fn available(machine: &Machine, ready: &Condition, live: &[Condition], now: Time
     }
 }
 
-/// How long a Ready Machine still has to stay so; `None` when it has stayed long enough.
+/// How long a Ready Machine must still stay Ready; `None` if it has been long enough.
 fn until_available(machine: &Machine, live: &[Condition], now: Timestamp) -> Option<SignedDuration> {
     let wanted = SignedDuration::from_secs(i64::from(machine.spec.min_ready_seconds.filter(|s| *s > 0)?));
     let since =
@@ -340,7 +340,7 @@ fn until_available(machine: &Machine, live: &[Condition], now: Timestamp) -> Opt
     (left > SignedDuration::ZERO).then_some(left)
 }
 
-/// When a Ready Machine that is not yet Available becomes so: the deadline to wake up for.
+/// When a Ready Machine becomes Available: the time of the next pass.
 pub fn next_available(machine: &Machine, status: &MachineStatus, now: Timestamp) -> Option<SignedDuration> {
     let ready = get(&status.conditions, types::READY).is_some_and(|c| c.status == TRUE);
     let available = get(&status.conditions, types::AVAILABLE).is_some_and(|c| c.status == TRUE);
@@ -387,7 +387,7 @@ fn older(scope: &Scope, decision: &Decision) -> Vec<V1Beta1Condition> {
         )),
         _ => {}
     }
-    // What held the deletion up before and no longer does has succeeded.
+    // A wait that has ended has succeeded.
     let live = machine.status.clone().unwrap_or_default();
     for condition in old_conditions(&live) {
         let passed = [

@@ -445,7 +445,7 @@ fn conditions_of_others_count_but_are_not_written() {
     assert!(get(&shown.conditions, gate).is_none());
 }
 
-/// Reasons that the pass tells, with the status that it leaves.
+/// The reasons of a pass's events, and its status.
 fn pass(scope: &Scope, second: i64) -> (Vec<&'static str>, drover_api::capi::v1beta2::MachineStatus) {
     let decision = decide(scope, at(second));
     let next = status(scope, &decision, None, at(second));
@@ -490,7 +490,7 @@ fn a_cluster_that_is_deleted_on_purpose_is_no_warning() {
     ready.node = NodeView::Found(node("node", json!({})));
     ready.machine.status = Some(pass(&ready, 1).1);
     assert!(is_true(&ready.machine.status.as_ref().unwrap().conditions, types::READY));
-    // The connection goes first, then the Cluster is deleted, then the Machines.
+    // The connection is closed first, then the Cluster is deleted, then the Machines.
     ready.node = NodeView::Disconnected(Disconnected::now(away_because("no tunnel")));
     assert_eq!(pass(&ready, 2).0, ["NotReady"], "nobody wants this");
     let leaving = Scope { leaving: true, ..ready.clone() };
@@ -527,7 +527,7 @@ fn a_machine_that_goes_tells_of_its_drain_and_of_what_failed() {
     assert!(gone.actions.iter().filter_map(events::done).any(|note| note.reason == "Deleted"), "{gone:?}");
 }
 
-/// A cluster that cannot be reached, with this cause.
+/// An unreachable cluster with this cause.
 fn away_because(cause: &str) -> Why {
     Why::Unreachable { cluster: drover_runtime::ObjectKey::new("default", "demo"), cause: cause.into() }
 }
@@ -570,7 +570,7 @@ fn a_change_of_a_node_concerns_its_own_machine_and_a_change_of_the_connection_al
     let (one, two) = (node("test://1"), node("test://2"));
     assert_eq!(woken(Some(&Change { key: &name, old: None, new: Some(&one) })), ["a"]);
     assert_eq!(woken(Some(&Change { key: &name, old: Some(&one), new: None })), ["a"]);
-    // Another server has the name now.
+    // Another server has this name now.
     assert_eq!(woken(Some(&Change { key: &name, old: Some(&one), new: Some(&two) })), ["a", "b"]);
     assert_eq!(woken(None), ["a", "b", "new"]);
 }

@@ -1,4 +1,4 @@
-//! Executes a decision. Every step is guarded and may be repeated.
+//! Executes a decision. Every step has preconditions and can be repeated.
 
 use drover_api::annotations::capi as annotations;
 use drover_api::capi::v1beta2::{API_VERSION, MachineDeployment, MachineSet};

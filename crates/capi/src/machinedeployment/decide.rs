@@ -1,4 +1,4 @@
-//! Which set is the newest, how many Machines each should have, which sets go. Pure.
+//! Which set is the newest, how many Machines each set has, and which sets are deleted. Pure.
 
 use std::sync::Arc;
 
@@ -16,18 +16,18 @@ use crate::waits::Hold;
 /// One write.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// Add our finalizer and nothing else.
+    /// Add the finalizer.
     AddFinalizer,
-    /// Add our finalizer, label the deployment, own it by its Cluster, say its revision. Comes before anything else.
+    /// Add the finalizer, label the deployment, set its Cluster as owner and its revision; before anything else.
     Label {
         /// The revision.
         revision: Option<i64>,
     },
-    /// Own the templates by the Cluster.
+    /// Set the Cluster as owner of the templates.
     OwnTemplates,
-    /// Take a set that nobody controls.
+    /// Adopt a set without a controller.
     Adopt(String),
-    /// Make a set or bring it up to date.
+    /// Create or update a set.
     Set(SetPlan),
     /// Delete a set.
     Delete {
@@ -36,26 +36,26 @@ pub enum Action {
         /// Its uid.
         uid: Option<String>,
     },
-    /// Let the deployment go.
+    /// Remove the finalizer of the deployment.
     RemoveFinalizer,
 }
 
-/// What a pass decided.
+/// The result of a pass.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Decision {
     /// Writes, in order.
     pub actions: Vec<Action>,
-    /// Look again after this long, if no event comes first.
+    /// Repeat after this time, if no event comes first.
     pub next: Option<SignedDuration>,
-    /// Nothing is done because someone paused it.
+    /// The object is paused.
     pub paused: bool,
     /// Name of the newest set.
     pub newest: Option<String>,
-    /// Why no new set can be made, or nothing done at all.
+    /// Why no new set can be created, or nothing at all is done.
     pub blocked: Option<Hold>,
 }
 
-/// Decides one pass. `random` gives a fresh suffix at each call.
+/// Decides one pass. `random` returns a new suffix for each call.
 pub fn decide(scope: &Scope, now: Timestamp, random: &mut dyn FnMut() -> String) -> Decision {
     let mut decision = Decision::default();
     if scope.is_deleting() && !scope.has_finalizer() {
@@ -107,7 +107,7 @@ pub fn decide(scope: &Scope, now: Timestamp, random: &mut dyn FnMut() -> String)
     decision
 }
 
-/// The set that is as the template says: with most replicas, then the oldest, then by name.
+/// The set that matches the template: the one with most replicas, then the oldest, then by name.
 pub fn newest_set(scope: &Scope, now: Timestamp) -> Option<&Arc<MachineSet>> {
     let wanted = &scope.deployment.spec.template.spec;
     let after = rollout_after(scope).filter(|after| *after <= now);
@@ -161,8 +161,8 @@ fn rollout_plans(
         if let Some(why) = templates_missing(scope) {
             decision.blocked = Some(why);
         } else {
-            // The first set gets its Machines at once. One that replaces others is created empty; the pass that its
-            // appearance starts scales it within the limits of the rollout.
+            // The first set is created with its replicas. One that replaces others is created empty, and the next
+            // pass scales it within the limits of the rollout.
             let replicas = if old.is_empty() { scope.replicas() } else { 0 };
             let name = format!("{}-{}", scope.deployment.name_any(), random());
             decision.newest = Some(name.clone());
@@ -229,7 +229,7 @@ fn templates_missing(scope: &Scope) -> Option<Hold> {
     parts.into_iter().find_map(|(external, reference)| external.hold(reference?))
 }
 
-/// Every Machine is of the newest set and available.
+/// Whether every Machine belongs to the newest set and is available.
 fn is_complete(scope: &Scope, newest: Option<&Arc<MachineSet>>) -> bool {
     let Some(newest) = newest else { return false };
     let replicas = scope.replicas();

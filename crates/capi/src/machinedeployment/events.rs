@@ -1,4 +1,4 @@
-//! What a MachineDeployment tells of its sets, with upstream's reasons. Pure.
+//! Events of a MachineDeployment about its sets, with upstream's reasons. Pure.
 
 use drover_runtime::events::Note;
 use kube::ResourceExt;
@@ -32,8 +32,8 @@ pub fn done(scope: &Scope, action: &Action) -> Option<Note> {
     }
 }
 
-/// An error without the names that every attempt makes up anew: what fails alike reads alike, or each attempt would change
-/// the status and thereby cause the next.
+/// An error without the random names of an attempt: equal failures must have equal texts, because each new text would
+/// change the status and cause another attempt.
 pub fn alike(decision: &Decision, error: &str) -> String {
     decision.actions.iter().fold(error.to_owned(), |text, action| match action {
         Action::Set(plan) if plan.create => text.replace(&plan.name, "NAME"),
@@ -41,10 +41,10 @@ pub fn alike(decision: &Decision, error: &str) -> String {
     })
 }
 
-/// A write that failed; it is tried again, so this is a state.
+/// A write that failed. It is tried again, so it is a lasting state.
 pub fn failed(action: &Action, error: &str) -> Option<Note> {
     let (reason, doing) = match action {
-        // Every attempt has another name, and fails alike.
+        // Each attempt uses another name.
         Action::Set(plan) if plan.create => {
             let alike = error.replace(&plan.name, "NAME");
             return Some(
@@ -59,7 +59,7 @@ pub fn failed(action: &Action, error: &str) -> Option<Note> {
     Some(Note::warning(reason, format!("Failed to {doing}: {error}")).standing())
 }
 
-/// What else a pass has to tell.
+/// Other events of a pass.
 pub fn events(decision: &Decision) -> Vec<Note> {
     let blocked = decision
         .blocked

@@ -1,7 +1,7 @@
 //! MachineDeployment: rolls Machines from one template to the next.
 //!
-//! `decide` finds the newest set, `rollout` says how many Machines each set should have, `template` what a set is
-//! made of, `apply` writes, `status` reports.
+//! `decide` finds the newest set, `rollout` computes how many Machines each set has, `template` defines the content
+//! of a set, `apply` writes, `status` reports.
 
 mod apply;
 pub mod decide;
@@ -46,7 +46,7 @@ pub struct MachineDeploymentController {
 }
 
 impl MachineDeploymentController {
-    /// The controller with everything that wakes it.
+    /// The controller with its watches.
     pub fn controller(
         client: Client,
         caches: CoreCaches,
@@ -100,7 +100,7 @@ impl MachineDeploymentController {
                 keys
             })
             .watches(&caches.machines, |change| {
-                // Its conditions go into ours.
+                // Their conditions are aggregated in the deployment's.
                 let name = change
                     .either()
                     .and_then(|m| meta::label(&m.metadata, labels::DEPLOYMENT_NAME).map(str::to_owned));

@@ -14,7 +14,7 @@ use crate::meta;
 
 impl MachineDeploymentController {
     pub(super) async fn observe(&self, deployment: &MachineDeployment) -> Scope {
-        // As the API would have filled it in, where it knows how.
+        // With the API's defaults, for an API without our hooks.
         let mut deployment = deployment.clone();
         default_machine_deployment(&mut deployment, None);
         let namespace = deployment.namespace().unwrap_or_default();
@@ -39,7 +39,7 @@ impl MachineDeploymentController {
     }
 }
 
-/// Controlled by the deployment, or selected by it and controlled by nobody.
+/// Controlled by the deployment, or selected by it and without a controller.
 fn sets_of(deployment: &MachineDeployment, of_cluster: Vec<Arc<MachineSet>>) -> Vec<Arc<MachineSet>> {
     let uid = deployment.uid().unwrap_or_default();
     of_cluster

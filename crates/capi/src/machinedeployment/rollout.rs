@@ -1,31 +1,31 @@
-//! How many Machines each set should have. Pure arithmetic on numbers.
+//! How many Machines each set has during a rollout. Pure arithmetic.
 
 use super::scope::Strategy;
 
 /// The numbers of one set.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Counts {
-    /// Asked for.
+    /// Desired.
     pub spec: i32,
-    /// Present, also those that are being deleted.
+    /// Present, including those that are being deleted.
     pub present: i32,
     /// Available.
     pub available: i32,
 }
 
 impl Counts {
-    /// Machines that have been told to go and are still there.
+    /// Machines that are being deleted.
     fn pending(self) -> i32 {
         (self.present - self.spec).max(0)
     }
 
-    /// Machines that stay available even if those that must go are all available ones.
+    /// Machines that stay available in the worst case, when all deleted ones were available.
     fn surely_available(self) -> i32 {
         (self.available - self.pending()).clamp(0, self.spec)
     }
 }
 
-/// New numbers: of the newest set, and of the old ones in the order given (oldest first).
+/// New replicas: of the newest set, and of the old ones in the given order (oldest first).
 pub fn plan(strategy: Strategy, replicas: i32, new: Counts, old: &[Counts]) -> (i32, Vec<i32>) {
     match strategy {
         Strategy::RollingUpdate { max_surge, max_unavailable } => {
@@ -43,7 +43,7 @@ fn rolling(
     old: &[Counts],
 ) -> (i32, Vec<i32>) {
     let new_spec = grow_new(replicas, replicas + max_surge, new, old);
-    // Judged with the new set as it is, not as it will be: what is only planned is not available.
+    // The current state of the new set is used: planned Machines are not available yet.
     let mut old_specs: Vec<i32> = old.iter().map(|set| set.spec).collect();
     let all = || old.iter().chain([&new]);
     let total: i32 = all().map(|set| set.spec).sum();
@@ -52,13 +52,13 @@ fn rolling(
     let new_unavailable = (new.spec - new.surely_available()).max(0);
     let mut budget = (total - pending - min_available - new_unavailable).max(0);
 
-    // First those that are of no use, in the oldest set first.
+    // First the unavailable ones, in the oldest set first.
     for (spec, set) in old_specs.iter_mut().zip(old) {
         let useless = (*spec - set.surely_available()).max(0).min(budget);
         *spec -= useless;
         budget -= useless;
     }
-    // Then any, as long as enough stay available even if every Machine that goes was an available one.
+    // Then any, as long as enough stay available even if every deleted Machine was available.
     let removed: i32 = old.iter().zip(&old_specs).map(|(set, spec)| set.spec - spec).sum();
     let available: i32 = all().map(|set| set.surely_available()).sum();
     let mut spare = (available - removed - min_available).max(0).min(budget);
@@ -70,7 +70,7 @@ fn rolling(
     let stands_still =
         new_spec == new.spec && old.iter().zip(&old_specs).all(|(set, spec)| set.spec == *spec);
     if stands_still && pending == 0 && new.available >= new.spec {
-        // Nothing moves, the new set is well and an old one is not: remove one Machine, or nothing ever will.
+        // The rollout is stuck: the new set is complete and an old one is not available. Remove one Machine.
         if let Some((spec, _)) = old_specs.iter_mut().zip(old).find(|(_, set)| set.available < set.spec) {
             *spec -= 1;
         }
@@ -78,7 +78,7 @@ fn rolling(
     (new_spec, old_specs)
 }
 
-/// The newest set grows into the room that is left; above what is asked for, it shrinks.
+/// The newest set grows within the limit; it shrinks if it has more than desired.
 fn grow_new(replicas: i32, limit: i32, new: Counts, old: &[Counts]) -> i32 {
     if new.spec >= replicas {
         return replicas;
@@ -88,7 +88,7 @@ fn grow_new(replicas: i32, limit: i32, new: Counts, old: &[Counts]) -> i32 {
 }
 
 fn on_delete(replicas: i32, new: Counts, old: &[Counts]) -> (i32, Vec<i32>) {
-    // What users have deleted is gone for good: old sets follow what is present.
+    // Machines that users deleted are not recreated: old sets follow what is present.
     let mut old_specs: Vec<i32> = old.iter().map(|set| set.spec.min(set.present)).collect();
     let mut surplus = (old_specs.iter().sum::<i32>() + new.spec.min(replicas) - replicas).max(0);
     for spec in &mut old_specs {
@@ -99,7 +99,7 @@ fn on_delete(replicas: i32, new: Counts, old: &[Counts]) -> (i32, Vec<i32>) {
     (grow_new(replicas, replicas, new, old), old_specs)
 }
 
-/// A held deployment changes its size only, spread over its sets by their share.
+/// A paused deployment is only scaled, in proportion to its sets.
 pub fn proportional(replicas: i32, max_surge: i32, sets: &[Counts]) -> Vec<i32> {
     let mut specs: Vec<i32> = sets.iter().map(|set| set.spec).collect();
     let total: i32 = specs.iter().sum();
@@ -117,7 +117,7 @@ pub fn proportional(replicas: i32, max_surge: i32, sets: &[Counts]) -> Vec<i32> 
     let whole = difference;
     for at in &order {
         let share = f64::from(whole) * f64::from(sets[*at].spec) / f64::from(total);
-        // Shares are smaller than the counts they come from.
+        // Shares are smaller than the counts from which they are computed.
         let share = (share.round() as i32).clamp(whole.min(0), whole.max(0));
         let share = if difference > 0 { share.min(difference) } else { share.max(difference) };
         specs[*at] = (specs[*at] + share).max(0);

@@ -1,4 +1,4 @@
-//! Everything a pass over a MachineDeployment knows.
+//! The input of a pass over a MachineDeployment.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::external::External;
 use crate::machineset::decide::scaled;
 use crate::meta;
 
-/// A MachineDeployment and what surrounds it.
+/// A MachineDeployment and related objects.
 #[derive(Clone, Debug, Default)]
 pub struct Scope {
     /// The deployment.
@@ -31,14 +31,14 @@ pub struct Scope {
 /// How Machines are replaced.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Strategy {
-    /// New ones come and old ones go within limits.
+    /// New ones are created and old ones deleted within limits.
     RollingUpdate {
-        /// Machines above the number asked for.
+        /// Machines above the desired number.
         max_surge: i32,
-        /// Machines that may be missing.
+        /// Machines that may be unavailable.
         max_unavailable: i32,
     },
-    /// Old ones go when someone deletes them.
+    /// Old ones are replaced when a user deletes them.
     OnDelete,
 }
 
@@ -48,22 +48,22 @@ impl Scope {
         meta::is_deleting(&self.deployment.metadata)
     }
 
-    /// The deployment or its Cluster is paused altogether.
+    /// The deployment or its Cluster is paused.
     pub fn is_paused(&self) -> bool {
         meta::is_paused(self.cluster.as_deref(), &self.deployment.metadata)
     }
 
-    /// Our finalizer is there.
+    /// The finalizer is present.
     pub fn has_finalizer(&self) -> bool {
         self.deployment.finalizers().iter().any(|finalizer| finalizer == finalizers::capi::MACHINE_DEPLOYMENT)
     }
 
-    /// Machines that are asked for.
+    /// Desired Machines.
     pub fn replicas(&self) -> i32 {
         self.deployment.spec.replicas.unwrap_or(1).max(0)
     }
 
-    /// The strategy with its limits in numbers: surge rounds up, unavailability down, and one of them is not zero.
+    /// The strategy with absolute limits: surge is rounded up, unavailability down, and one of them is not zero.
     pub fn strategy(&self) -> Strategy {
         let strategy = self.deployment.spec.rollout.as_ref().and_then(|rollout| rollout.strategy.as_ref());
         if strategy.is_some_and(|strategy| strategy.type_ == "OnDelete") {

@@ -17,7 +17,7 @@ use crate::machineset::status::machines_condition;
 use crate::meta;
 use crate::waits::{DELETION_COMPLETED, Hold};
 
-/// The status to apply; `error` is what stopped the pass, if anything did.
+/// The status to apply; `error` is the one that stopped the pass, if any.
 pub fn status(
     scope: &Scope,
     decision: &Decision,

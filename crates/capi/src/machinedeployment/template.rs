@@ -1,4 +1,4 @@
-//! When two templates are the same, and what a MachineSet is made of. Pure.
+//! When templates are equal, and the content of a MachineSet. Pure.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use kube::ResourceExt;
 
 use crate::meta;
 
-/// What differs between two templates so that Machines must be replaced; everything else is changed in place.
+/// The differences between two templates that require new Machines; all others are changed in place.
 pub fn template_differences(wanted: &MachineSpec, present: &MachineSpec) -> Vec<String> {
     let mut differences = Vec::new();
     let show = |value: &Option<String>| value.clone().unwrap_or_else(|| "unset".to_owned());
@@ -37,27 +37,27 @@ pub fn template_differences(wanted: &MachineSpec, present: &MachineSpec) -> Vec<
     differences
 }
 
-/// The revision of a set; 0 when it has none.
+/// The revision of a set; 0 if it has none.
 pub(super) fn revision(set: &MachineSet) -> i64 {
     meta::annotation(&set.metadata, annotations::REVISION).and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
-/// What a deployment wants of one of its sets.
+/// The desired state of a set.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SetPlan {
     /// Its name.
     pub name: String,
-    /// It does not exist yet.
+    /// Whether it has to be created.
     pub create: bool,
-    /// Machines it should have.
+    /// Its replicas.
     pub replicas: i32,
     /// Its revision.
     pub revision: i64,
-    /// It must not make Machines, because they are replaced by the newest set.
+    /// It must not create Machines, because the newest set replaces them.
     pub disable_create: bool,
 }
 
-/// The set as the deployment wants it. Of an old set, what would replace Machines stays as it was.
+/// The desired MachineSet. Fields of an old set that would replace Machines stay unchanged.
 pub fn machine_set(
     deployment: &MachineDeployment,
     plan: &SetPlan,
@@ -99,7 +99,7 @@ pub fn machine_set(
     set.metadata.labels = Some(set_labels);
     set.metadata.annotations = Some(set_annotations(deployment, plan, live, max_replicas));
     set.metadata.owner_references = Some(vec![meta::owner_reference(deployment, true)]);
-    // From the start, so that the first pass of its controller need not begin with a write.
+    // Set at creation, so that the first pass of its controller does not have to write.
     set.metadata.finalizers = Some(vec![finalizers::capi::MACHINE_SET.to_owned()]);
     set
 }

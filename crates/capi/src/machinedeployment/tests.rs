@@ -103,7 +103,7 @@ fn capi_check_10_only_four_things_replace_machines() {
     ] {
         assert_eq!(template_differences(&changed(over.clone()), &base).len(), 1, "{over}");
     }
-    // In place: the existing set stays the newest and takes the labels over.
+    // In place: the existing set stays the newest and its labels are updated.
     let scope = scope(
         json!({ "spec": { "template": { "metadata": { "labels": { "x": "y" } } } } }),
         vec![owned("md-1", 1, (3, 3, 3), json!({}))],
@@ -116,8 +116,8 @@ fn capi_check_10_only_four_things_replace_machines() {
     assert_eq!(desired.spec.selector.match_labels.unwrap()["machine-template-hash"], "md-1");
 }
 
-/// Plays a rollout: each turn the deployment plans, then every set makes or loses Machines in an order that `chance`
-/// picks, and Machines become available one by one.
+/// Simulates a rollout: in each turn the deployment plans, then every set creates or deletes Machines in an order
+/// that `chance` selects, and Machines become available one by one.
 fn play(
     replicas: i32,
     surge: i32,
@@ -143,7 +143,7 @@ fn play(
             0 if set.present < set.spec => set.present += 1,
             1 if set.present > set.spec => {
                 set.present -= 1;
-                // The worst choice: an available one goes, although others are there.
+                // The worst case: an available one is deleted although there are others.
                 if set.available > 0 && (chance(2) == 0 || set.available > set.present) {
                     set.available -= 1;
                 }

@@ -1,4 +1,4 @@
-//! Executes a decision. Every step is guarded and may be repeated.
+//! Executes a decision. Every step has preconditions and can be repeated.
 
 use drover_api::capi::v1beta2::{API_VERSION, ContractVersionedObjectReference, Machine, MachineSet};
 use drover_api::finalizers;
@@ -82,7 +82,7 @@ impl MachineSetController {
         let labelled =
             meta::label(&set.metadata, labels::CLUSTER_NAME) == Some(set.spec.cluster_name.as_str());
         if labelled && !stand_alone {
-            // Created so by its deployment.
+            // The deployment has created it like this.
             return Ok(());
         }
         if let (true, Some(cluster)) = (stand_alone, &scope.cluster) {
@@ -119,7 +119,7 @@ impl MachineSetController {
         }
     }
 
-    /// Labels, annotations, timeouts, gates and taints reach Machines without replacing them.
+    /// Copies labels, annotations, timeouts, gates and taints to Machines without replacing them.
     async fn update(&self, scope: &Scope, name: &str, namespace: &str) -> Result<(), Error> {
         let set = &scope.set;
         let Some(live) = scope.machines.iter().find(|machine| machine.name_any() == name) else {
@@ -146,11 +146,11 @@ impl MachineSetController {
         Ok(())
     }
 
-    /// A Machine that goes still gets what its going depends on. By merge patch: an apply would bring a Machine
-    /// back that has gone meanwhile.
+    /// Updates the fields that a deletion uses in a Machine that is being deleted. It is a merge patch, because an
+    /// apply would recreate a Machine that has been deleted in the meantime.
     async fn update_leaving(&self, desired: &Machine, live: &Machine, namespace: &str) -> Result<(), Error> {
         let part = |machine: &Machine| {
-            // Empty lists are refused by the schema; null removes them.
+            // The schema rejects empty lists; null removes them.
             let (gates, taints) = (&machine.spec.readiness_gates, &machine.spec.taints);
             json!({
                 "deletion": machine.spec.deletion,
@@ -177,7 +177,7 @@ impl MachineSetController {
         resource: &ApiResource,
         live: &kube::api::DynamicObject,
     ) -> Result<(), Error> {
-        // Without its template the clone keeps what it has.
+        // Without its template, the clone is not changed.
         let Some(template) = template.object() else { return Ok(()) };
         let mut live = live.clone();
         live.types = Some(kube::api::TypeMeta {
@@ -190,8 +190,9 @@ impl MachineSetController {
         self.clones.apply_dynamic(&api, &desired, Some(&live)).await.map(|_| ())
     }
 
-    /// Bootstrap config, infra machine, Machine. What was made is taken back when the rest is refused; where nobody knows
-    /// whether it was made, it stays, because a Machine without it would wait for ever: the next pass goes on with it.
+    /// Creates bootstrap config, infra machine and Machine. If one is rejected, the previous ones are deleted. If it
+    /// is unknown whether one was created, they are kept, because a Machine without them would wait forever: the next
+    /// pass continues.
     async fn create(&self, scope: &Scope, name: &str, namespace: &str) -> Result<(), Error> {
         let set = &scope.set;
         let mut made: Vec<ApiResource> = Vec::new();
@@ -235,7 +236,7 @@ impl MachineSetController {
                     made.push(resource.clone());
                     created
                 }
-                // Left over from a creation that was interrupted.
+                // Left from an interrupted creation.
                 Err(error) if is_already_exists(&error) => {
                     api.get(name).await.map_err(Error::api(format!("read {} {name}", resource.kind)))?
                 }
@@ -274,7 +275,7 @@ impl MachineSetController {
     }
 }
 
-/// The set's templates with their references, in the order in which clones are made.
+/// The set's templates with their references, in the order in which they are cloned.
 fn clone_references(scope: &Scope) -> Vec<(&ContractVersionedObjectReference, &External)> {
     let template = &scope.set.spec.template.spec;
     let bootstrap =

@@ -1,4 +1,4 @@
-//! What a set makes: bootstrap config, infra machine and Machine, all of one name. Pure.
+//! The objects that a set creates: bootstrap config, infra machine and Machine, all with one name. Pure.
 
 use std::collections::BTreeMap;
 
@@ -13,12 +13,12 @@ use serde_json::{Value, json};
 use super::decide::machine_labels;
 use crate::meta;
 
-/// The kind that a template makes.
+/// The kind of the objects created from a template.
 pub fn cloned_kind(template_kind: &str) -> &str {
     template_kind.strip_suffix("Template").unwrap_or(template_kind)
 }
 
-/// The reference to a clone of what `template` refers to.
+/// The reference to a clone of `template`.
 pub fn cloned_reference(
     template: &ContractVersionedObjectReference,
     name: &str,
@@ -30,8 +30,8 @@ pub fn cloned_reference(
     }
 }
 
-/// The clone as it is first created. Its labels and annotations are applied right after, under a manager of their
-/// own, so that later changes of the set's template reach them.
+/// The initial clone. Its labels and annotations are applied afterwards with another manager, so that later changes
+/// of the set's template are copied.
 pub fn clone(
     set: &MachineSet,
     template: &DynamicObject,
@@ -46,7 +46,8 @@ pub fn clone(
             "name": name,
             "namespace": set.namespace(),
             "labels": { labels::CLUSTER_NAME: set.spec.cluster_name },
-            // Gone with the set should it never get its Machine; the Machine takes over otherwise.
+            // Owned by the set until the Machine becomes the owner, so that it is deleted with the set if there is no
+            // Machine.
             "ownerReferences": [owner(set)],
         },
         "spec": spec,
@@ -96,14 +97,14 @@ fn template_annotations(set: &MachineSet) -> BTreeMap<String, String> {
     set.spec.template.metadata.as_ref().map(|meta| meta.annotations.clone()).unwrap_or_default()
 }
 
-/// The Machine as the set wants it. Version, failure domain and references are those it was made with.
+/// The desired Machine. Version, failure domain and references stay as they were at its creation.
 pub fn machine(set: &MachineSet, name: &str, live: Option<&Machine>) -> Machine {
     let mut spec = set.spec.template.spec.clone();
     spec.cluster_name = set.spec.cluster_name.clone();
     spec.provider_id = None;
     match live {
         Some(live) => {
-            // Where the template says nothing, whoever configures machines in place may say what they run.
+            // If the template has no version, components that update machines in place may set it.
             spec.version = spec.version.and(live.spec.version.clone());
             spec.failure_domain = live.spec.failure_domain.clone();
             spec.infrastructure_ref = live.spec.infrastructure_ref.clone();
@@ -124,7 +125,7 @@ pub fn machine(set: &MachineSet, name: &str, live: Option<&Machine>) -> Machine 
     let annotations = template_annotations(set);
     machine.metadata.annotations = (!annotations.is_empty()).then_some(annotations);
     machine.metadata.owner_references = Some(vec![meta::owner_reference(set, true)]);
-    // From the start, so that the first pass of its controller need not begin with a write.
+    // Set at creation, so that the first pass of its controller does not have to write.
     machine.metadata.finalizers = Some(vec![finalizers::capi::MACHINE.to_owned()]);
     machine
 }

@@ -1,4 +1,4 @@
-//! How many Machines a set makes or removes, and which. Pure.
+//! How many Machines a set creates or deletes, and which. Pure.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -22,17 +22,17 @@ use crate::waits::{DeleteReason, Hold};
 /// One write.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// Add our finalizer, before anything else happens.
+    /// Add the finalizer, before anything else.
     AddFinalizer,
-    /// Label the set, and own it by its Cluster when it stands alone.
+    /// Label the set, and set its Cluster as owner if it has no deployment.
     Label,
-    /// Own the templates by the Cluster.
+    /// Set the Cluster as owner of the templates.
     OwnTemplates,
-    /// Take a Machine that nobody controls.
+    /// Adopt a Machine without a controller.
     Adopt(String),
-    /// Bring a Machine and its two objects up to date in place.
+    /// Update a Machine and its two objects in place.
     Update(String),
-    /// Make a Machine with its two objects, all of this name.
+    /// Create a Machine with its two objects, all with this name.
     Create(String),
     /// Delete a Machine.
     Delete {
@@ -40,31 +40,31 @@ pub enum Action {
         name: String,
         /// Its uid.
         uid: Option<String>,
-        /// Why.
+        /// The reason.
         reason: DeleteReason,
     },
     /// Delete the clones of an interrupted creation.
     DeleteClones(String),
-    /// Let the set go.
+    /// Remove the finalizer of the set.
     RemoveFinalizer,
 }
 
-/// What a pass decided.
+/// The result of a pass.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Decision {
     /// Writes, in order.
     pub actions: Vec<Action>,
-    /// Look again after this long, if no event comes first.
+    /// Repeat after this time, if no event comes first.
     pub next: Option<SignedDuration>,
-    /// Nothing is done because someone paused it.
+    /// The object is paused.
     pub paused: bool,
-    /// Why Machines that should be made are not.
+    /// Why missing Machines are not created.
     pub blocked: Option<Hold>,
-    /// Machines that are being replaced for being unhealthy.
+    /// Unhealthy Machines that are being replaced.
     pub remediating: Vec<String>,
 }
 
-/// Decides one pass. `random` gives a fresh suffix at each call.
+/// Decides one pass. `random` returns a new suffix for each call.
 pub fn decide(scope: &Scope, now: Timestamp, random: &mut dyn FnMut() -> String) -> Decision {
     let mut decision = Decision::default();
     if !scope.has_finalizer() {
@@ -115,14 +115,14 @@ fn scale(scope: &Scope, now: Timestamp, random: &mut dyn FnMut() -> String, deci
     if missing > 0 {
         if let Some(why) = blocked(scope) {
             decision.blocked = Some(why);
-            // Control planes report stability through many objects; this look is the net under their events.
+            // Control planes report stability in many objects; this repetition covers missed events.
             decision.next = Some(SignedDuration::from_secs(15));
             return;
         }
         let template = scope.set.spec.machine_naming.as_ref().and_then(|naming| naming.template.as_deref());
         let mut taken: Vec<String> = scope.machines.iter().map(|machine| machine.name_any()).collect();
         for _ in 0..missing {
-            // An interrupted creation is finished before a new one is begun.
+            // An interrupted creation is completed before another one starts.
             let name =
                 unfinished.next().cloned().unwrap_or_else(|| fresh_name(scope, template, &taken, random));
             taken.push(name.clone());
@@ -149,7 +149,7 @@ fn fresh_name(
         naming::render(template, &scope.set.spec.cluster_name, &scope.set.name_any(), suffix)
     };
     let mut name = render(&random());
-    // Collisions among a few thousand names are rare but not impossible; a handful of tries is plenty.
+    // Collisions among a few thousand names are rare but possible; a few attempts are enough.
     for _ in 0..16 {
         if !taken.contains(&name) {
             break;
@@ -159,7 +159,7 @@ fn fresh_name(
     name
 }
 
-/// Why no Machine may be made now.
+/// Why no Machine can be created now.
 fn blocked(scope: &Scope) -> Option<Hold> {
     if meta::annotation(&scope.set.metadata, annotations::DISABLE_MACHINE_CREATE) == Some("true") {
         return Some(Hold::CreateDisabled);
@@ -173,7 +173,7 @@ fn blocked(scope: &Scope) -> Option<Hold> {
     missing.or_else(|| preflight::failure(scope))
 }
 
-/// The Machines that go first when `surplus` are too many; those already going count.
+/// The Machines to delete if there are `surplus` too many, including those that are already being deleted.
 pub fn to_delete<'a>(
     set: &MachineSet,
     machines: &'a [Arc<Machine>],
@@ -190,7 +190,7 @@ pub fn to_delete<'a>(
     sorted
 }
 
-/// Higher goes first (`internal/controllers/machineset/machineset_delete_policy.go`).
+/// Higher is deleted first (`internal/controllers/machineset/machineset_delete_policy.go`).
 fn priority(machine: &Machine, order: &str, now: Timestamp) -> f64 {
     let conditions = machine.status.as_ref().map(|status| &status.conditions[..]).unwrap_or_default();
     let has_node = machine.status.as_ref().is_some_and(|status| status.node_ref.is_some());
@@ -217,7 +217,7 @@ fn priority(machine: &Machine, order: &str, now: Timestamp) -> f64 {
     }
 }
 
-/// Machines that a health check found unhealthy are deleted, a few at a time; the set then makes new ones.
+/// Unhealthy Machines are deleted, a few at a time; the set then creates new ones.
 fn remediate(scope: &Scope, decision: &mut Decision) {
     if !scope.is_current() {
         return;
@@ -248,7 +248,7 @@ fn remediation_budget(scope: &Scope) -> usize {
     }
 }
 
-/// A number, or a percentage of `total` rounded up or down; nonsense counts as zero.
+/// A number, or a percentage of `total` rounded up or down; invalid values count as zero.
 pub fn scaled(value: &IntOrString, total: i32, up: bool) -> i32 {
     match value {
         IntOrString::Int(number) => *number,
@@ -265,7 +265,7 @@ fn delete(machine: &Machine, reason: DeleteReason) -> Action {
     Action::Delete { name: machine.name_any(), uid: machine.uid(), reason }
 }
 
-/// Labels that every Machine of the set carries.
+/// Labels of every Machine of the set.
 pub fn machine_labels(set: &MachineSet) -> std::collections::BTreeMap<String, String> {
     let mut all = set.spec.template.metadata.as_ref().map(|meta| meta.labels.clone()).unwrap_or_default();
     all.insert(labels::CLUSTER_NAME.to_owned(), set.spec.cluster_name.clone());

@@ -1,4 +1,4 @@
-//! What a MachineSet tells of its Machines, with upstream's reasons. Pure.
+//! Events of a MachineSet about its Machines, with upstream's reasons. Pure.
 
 use drover_runtime::events::Note;
 
@@ -16,8 +16,8 @@ pub fn done(action: &Action) -> Option<Note> {
     }
 }
 
-/// An error without the names that every attempt makes up anew: what fails alike reads alike, or each attempt would change
-/// the status and thereby cause the next.
+/// An error without the random names of an attempt: equal failures must have equal texts, because each new text would
+/// change the status and cause another attempt.
 pub fn alike(decision: &Decision, error: &str) -> String {
     decision.actions.iter().fold(error.to_owned(), |text, action| match action {
         Action::Create(name) => text.replace(name.as_str(), "NAME"),
@@ -25,10 +25,10 @@ pub fn alike(decision: &Decision, error: &str) -> String {
     })
 }
 
-/// A write that failed; it is tried again, so this is a state.
+/// A write that failed. It is tried again, so it is a lasting state.
 pub fn failed(action: &Action, error: &str) -> Option<Note> {
     let (reason, doing) = match action {
-        // Every attempt has another name, and fails alike.
+        // Each attempt uses another name.
         Action::Create(name) => {
             let alike = error.replace(name.as_str(), "NAME");
             return Some(
@@ -42,7 +42,7 @@ pub fn failed(action: &Action, error: &str) -> Option<Note> {
     Some(Note::warning(reason, format!("Failed to {doing}: {error}")).standing())
 }
 
-/// What else a pass has to tell.
+/// Other events of a pass.
 pub fn events(decision: &Decision) -> Vec<Note> {
     let blocked = decision.blocked.as_ref().map(|why| {
         Note::normal("ScalingUpBlocked", format!("Machines are missing, but none is created: {why}"))

@@ -1,8 +1,8 @@
 //! MachineSet: keeps a number of equal Machines.
 //!
-//! `observe` reads caches, `decide` says how many Machines are made or go, `clone` what they are made of, `apply`
-//! writes, `status` reports. A pass never starts before the cache has seen the writes of the pass before it, so a
-//! Machine is never made twice.
+//! `observe` reads caches, `decide` computes how many Machines are created or deleted, `clone` their content, `apply`
+//! writes, `status` reports. A pass starts only after the cache contains the writes of the previous pass, so that no
+//! Machine is created twice.
 
 mod apply;
 pub mod clone;
@@ -46,7 +46,7 @@ pub struct MachineSetController {
 }
 
 impl MachineSetController {
-    /// The controller with everything that wakes it.
+    /// The controller with its watches.
     pub fn controller(
         client: Client,
         caches: CoreCaches,
@@ -88,7 +88,7 @@ impl MachineSetController {
                 if let Some(machine) = change.new
                     && meta::controller_of(&machine.metadata).is_none()
                 {
-                    // An orphan may belong to any set of its cluster.
+                    // A Machine without a controller may belong to any set of its cluster.
                     let sets = of_machine.by_label(
                         labels::CLUSTER_NAME,
                         &change.key.namespace,

@@ -2,21 +2,21 @@
 
 use regex::Regex;
 
-/// The characters of random suffixes: no vowels, no look-alikes (`k8s.io/apimachinery/pkg/util/rand`).
+/// The characters of random suffixes: no vowels and no similar characters (`k8s.io/apimachinery/pkg/util/rand`).
 pub const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 /// Length of a random suffix.
 pub const SUFFIX: usize = 5;
-/// Longest name, because it becomes a host name.
+/// The longest name, because it is also a host name.
 const LONGEST: usize = 63;
-/// How Machines are named unless the set says otherwise.
+/// The default name template.
 pub const DEFAULT_TEMPLATE: &str = "{{ .machineSet.name }}-{{ .random }}";
 
-/// A random suffix from any source of numbers below `n`.
+/// A random suffix from a source of numbers below `n`.
 pub fn suffix(mut below: impl FnMut(usize) -> usize) -> String {
     (0..SUFFIX).map(|_| char::from(ALPHABET[below(ALPHABET.len()) % ALPHABET.len()])).collect()
 }
 
-/// Fills in a name template; a name that is too long keeps 58 characters and gets the suffix.
+/// Renders a name template. A name that is too long is cut to 58 characters before the suffix.
 pub fn render(template: &str, cluster: &str, set: &str, random: &str) -> String {
     let mut name = String::new();
     let mut rest = template;
@@ -39,9 +39,9 @@ pub fn render(template: &str, cluster: &str, set: &str, random: &str) -> String 
     name
 }
 
-/// Why a template cannot name Machines.
+/// Why a template is invalid.
 pub fn check(template: &str) -> Result<(), String> {
-    // A template without the random part would give every Machine the same name.
+    // Without the random part, all Machines would have the same name.
     let random = Regex::new(r"\{\{\s*\.random\s*\}\}").map_err(|error| error.to_string())?;
     if !random.is_match(template) {
         return Err("must contain {{ .random }}".to_owned());

@@ -16,7 +16,7 @@ use crate::meta;
 
 impl MachineSetController {
     pub(super) async fn observe(&self, set: &MachineSet) -> Result<Scope, Error> {
-        // As the API would have filled it in, where it knows how.
+        // With the API's defaults, for an API without our hooks.
         let mut set = set.clone();
         default_machine_set(&mut set, None);
         let namespace = set.namespace().unwrap_or_default();
@@ -43,7 +43,8 @@ impl MachineSetController {
         })
     }
 
-    /// Clones that still belong to the set itself, and whose name no Machine has. Not to know them would be to make others.
+    /// Clones that still belong to the set itself and have no Machine of their name. Without them, others would be
+    /// created.
     async fn unfinished(&self, set: &MachineSet, namespace: &str) -> Result<BTreeSet<String>, Error> {
         let template = &set.spec.template.spec;
         let references: Vec<&ContractVersionedObjectReference> =
@@ -70,7 +71,7 @@ impl MachineSetController {
     }
 }
 
-/// Selected by the set, and controlled by it or by nobody.
+/// Selected by the set, and controlled by it or without a controller.
 pub(super) fn members(set: &MachineSet, of_cluster: Vec<Arc<Machine>>) -> Vec<Arc<Machine>> {
     let uid = set.uid().unwrap_or_default();
     of_cluster

@@ -1,4 +1,4 @@
-//! Checks before a Machine is made: the control plane stands still, and versions fit.
+//! Checks before a Machine is created: the control plane is stable, and the versions are compatible.
 
 use drover_api::annotations::capi as annotations;
 
@@ -7,9 +7,9 @@ use crate::meta;
 use crate::version::Version;
 use crate::waits::Hold;
 
-/// Why no Machine should be made now, if there is a reason.
+/// Why no Machine should be created now.
 ///
-/// Control planes that have no `spec.version` (Rancher's has none) are not judged.
+/// Control planes without `spec.version`, such as Rancher's, are not checked.
 pub fn failure(scope: &Scope) -> Option<Hold> {
     let control_plane = scope.control_plane.provided()?;
     let wanted = control_plane.text("/spec/version")?;

@@ -1,4 +1,4 @@
-//! Everything a pass over a MachineSet knows.
+//! The input of a pass over a MachineSet.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use kube::ResourceExt;
 use crate::external::External;
 use crate::meta;
 
-/// A MachineSet and what surrounds it.
+/// A MachineSet and related objects.
 #[derive(Clone, Debug, Default)]
 pub struct Scope {
     /// The set.
@@ -20,7 +20,7 @@ pub struct Scope {
     pub cluster: Option<Arc<Cluster>>,
     /// The deployment that owns it.
     pub deployment: Option<Arc<MachineDeployment>>,
-    /// Its Machines, also those that are being deleted: selected, and controlled by it or by nobody.
+    /// Its Machines, including those that are being deleted: selected, and controlled by it or without a controller.
     pub machines: Vec<Arc<Machine>>,
     /// Template of the bootstrap configs.
     pub bootstrap_template: External,
@@ -28,7 +28,7 @@ pub struct Scope {
     pub infra_template: External,
     /// The Cluster's control plane.
     pub control_plane: External,
-    /// Names of clones that this set made and that no Machine uses: a creation was interrupted.
+    /// Names of clones of this set without a Machine: a creation was interrupted.
     pub unfinished: BTreeSet<String>,
 }
 
@@ -43,13 +43,13 @@ impl Scope {
         meta::is_paused(self.cluster.as_deref(), &self.set.metadata)
     }
 
-    /// Our finalizer is there.
+    /// The finalizer is present.
     pub fn has_finalizer(&self) -> bool {
         self.set.finalizers().iter().any(|finalizer| finalizer == finalizers::capi::MACHINE_SET)
     }
 
-    /// The set is the newest of its deployment, or has none: only such a set replaces unhealthy Machines, and only
-    /// such a set needs its templates.
+    /// The set is the newest of its deployment, or has none: only such a set replaces unhealthy Machines and requires
+    /// its templates.
     pub fn is_current(&self) -> bool {
         let Some(deployment) = &self.deployment else { return true };
         let revision = |meta| meta::annotation(meta, annotations::REVISION).map(str::to_owned);

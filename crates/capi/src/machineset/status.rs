@@ -32,7 +32,7 @@ pub fn machine_condition<'a>(machine: &'a Machine, type_: &str) -> Option<&'a Co
     get(&machine.status.as_ref()?.conditions, type_)
 }
 
-/// The status to apply; `error` is what stopped the pass, if anything did.
+/// The status to apply; `error` is the one that stopped the pass, if any.
 pub fn status(scope: &Scope, decision: &Decision, error: Option<&str>, now: Timestamp) -> MachineSetStatus {
     let live = scope.set.status.clone().unwrap_or_default();
     if decision.paused {
@@ -121,7 +121,7 @@ fn scaling_down(scope: &Scope) -> Condition {
     )
 }
 
-/// One condition over all Machines.
+/// Aggregates a condition of all Machines.
 pub fn machines_condition(
     type_: &str,
     source: &str,

@@ -297,14 +297,14 @@ fn a_set_tells_which_machines_it_makes_and_deletes_and_why_it_cannot() {
     assert_eq!(told[0].reason, "SuccessfulDelete");
     assert!(told[0].message.contains("\"a\", because the MachineSet has too many"), "{}", told[0].message);
 
-    // Every attempt is the same story, whatever name it would have had.
+    // Each attempt gives the same event, whatever its name.
     let failed = |name: &str| {
         events::failed(&Action::Create(name.into()), &format!("create LocalMachine {name}: quota exceeded"))
             .unwrap()
     };
     assert_eq!(failed("set-1"), failed("set-2"));
     assert!(failed("set-1").standing && failed("set-1").type_ == "Warning");
-    // The condition, too, must read alike, or each failure would wake the controller for the next.
+    // The condition must have the same text as well, or each failure would cause another attempt.
     let condition = |name: &str| {
         let decision = Decision { actions: vec![Action::Create(name.into())], ..Decision::default() };
         events::alike(&decision, &format!("create LocalMachine {name}: quota exceeded"))

@@ -1,4 +1,4 @@
-//! Where a deletion stands, in words: the message of the condition `Deleting`.
+//! The message of the condition `Deleting`, by stage.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use super::Shown;
 use crate::cluster::decide::Stage as ClusterStage;
 use crate::machine::deletion::Stage as MachineStage;
 
-/// Shown by every kind when only its finalizer is left.
+/// The message when only the finalizer is left.
 pub(crate) const DELETION_COMPLETED: &str = "Deletion completed";
 
 impl fmt::Display for MachineStage {

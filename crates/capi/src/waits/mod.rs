@@ -1,7 +1,7 @@
-//! Everything that these controllers wait for or fail with, as values. This is the only place with the texts.
+//! Everything that these controllers wait for or fail with, as values. Their texts are only here.
 //!
-//! The CRDs are Cluster API's, so the values are kept as conditions: their reason, and the text as their message.
-//! [`of_condition`] reads a condition back for `drover why`.
+//! The CRDs are Cluster API's, so the values are stored as conditions, with a reason and the text as the message.
+//! [`of_condition`] converts a condition back for `drover why`.
 
 mod deletion;
 mod read;
@@ -19,7 +19,7 @@ use crate::contract::ResolveError;
 pub(crate) use deletion::DELETION_COMPLETED;
 pub use read::{is_negative, of_condition};
 
-/// A provider's object, as a reference names it.
+/// A provider's object, from a reference.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Subject {
     /// Its kind.
@@ -40,22 +40,22 @@ impl fmt::Display for Subject {
     }
 }
 
-/// Why an object is not finished, or why nothing is created or deleted.
+/// Why an object is not complete, or why nothing is created or deleted.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Hold {
-    /// A Machine says nothing about its bootstrap data.
+    /// A Machine has no source of bootstrap data.
     NoBootstrap,
     /// A Cluster with a topology has no objects of its own.
     NoTopology,
-    /// A reference cannot be followed.
+    /// A reference cannot be resolved.
     Unresolvable(ResolveError),
     /// An object existed and was deleted.
     Deleted(Subject),
     /// An object does not exist yet.
     Missing(Subject),
-    /// The infrastructure disappeared after it had been provisioned.
+    /// The infrastructure was deleted after it had been provisioned.
     Lost(Subject),
-    /// An object reports a condition with a status that is none.
+    /// An object reports a condition with an invalid status.
     InvalidStatus {
         /// The object.
         subject: Subject,
@@ -66,13 +66,13 @@ pub enum Hold {
     },
     /// A bootstrap config has not created its data.
     NoData(Subject),
-    /// A bootstrap config has created its data, but does not name the Secret.
+    /// A bootstrap config has created its data, but does not refer to the Secret.
     NoDataSecret(Subject),
     /// An infra machine has no provider id.
     NoProviderId(Subject),
     /// The infrastructure is not provisioned.
     NotProvisioned(Subject),
-    /// The control plane has not answered yet.
+    /// The control plane is not initialized.
     NotInitialized(Subject),
     /// The same in a cluster without a control plane object.
     NoControlPlaneNode,
@@ -89,16 +89,16 @@ pub enum Hold {
         /// The provider id.
         provider_id: String,
     },
-    /// There is no provider id to look for.
+    /// There is no provider id yet.
     NodeNotSought {
         /// Kind of the infra machine.
         kind: String,
     },
-    /// What is on a Node could not be read; the text comes from the cluster's API.
+    /// The content of a Node could not be read; the text comes from the cluster's API.
     Unreadable(String),
     /// A drain cannot continue.
     DrainBlocked(Box<Hold>),
-    /// The object was accepted, but is invalid.
+    /// The object was stored, but is invalid.
     Invalid(String),
     /// An annotation forbids creating Machines.
     CreateDisabled,
@@ -213,7 +213,7 @@ impl fmt::Display for DeleteReason {
     }
 }
 
-/// Names of which only the first few are shown.
+/// Names, of which only the first few are shown.
 pub(crate) struct Shown<'a, T> {
     pub(crate) items: &'a [T],
     pub(crate) most: usize,

@@ -1,4 +1,4 @@
-//! A condition read back as a [`Wait`]: what would end it, and what a person can do, by its type and reason.
+//! Converts a condition to a [`Wait`], with what would end it and a remedy, by type and reason.
 
 use drover_api::conditions::{reasons, types};
 use drover_api::wait::{Wait, WaitObject};
@@ -21,7 +21,7 @@ pub fn is_negative(type_: &str) -> bool {
     .contains(&type_)
 }
 
-/// What `object` waits for according to one of its conditions; `None` if the condition is as it should be.
+/// The wait of `object` according to one of its conditions; `None` if the condition is good.
 pub fn of_condition(object: &WaitObject, condition: &Condition) -> Option<Wait> {
     let good = if is_negative(&condition.type_) { FALSE } else { TRUE };
     if condition.status == good {

@@ -1,4 +1,4 @@
-//! Every wait has a text, and reads back from its condition with what would end it.
+//! Every wait has a text, and its condition is converted back with what ends it.
 
 use drover_api::conditions::{reasons, types};
 use drover_api::wait::WaitObject;
@@ -14,7 +14,7 @@ fn subject() -> Subject {
     Subject { kind: "LocalMachine".into(), name: "a".into() }
 }
 
-/// One of each variant, with its text. `match` makes the compiler ask for new ones.
+/// One value of each variant, with its text. The `match` does not compile without new variants.
 fn holds() -> Vec<(Hold, &'static str)> {
     let s = subject;
     let text = |hold: &Hold| match hold {

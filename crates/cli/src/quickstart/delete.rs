@@ -11,7 +11,7 @@ use super::instance;
 use crate::output::say;
 use crate::server::own_executable;
 
-/// All that Drover makes at the top of a data directory.
+/// Everything that Drover creates at the top level of a data directory.
 const OURS: [&str; 16] = [
     "clusters",
     "db",
@@ -31,13 +31,14 @@ const OURS: [&str; 16] = [
     MARK,
 ];
 
-/// Files that are replaced as a whole are written under these names first.
+/// Prefixes of temporary files, which are then renamed.
 const UNFINISHED: [&str; 2] = ["identity.new-", "kubeconfig.new-"];
 
-/// Made before anything is removed, and removed last: a removal that was cut off can be carried on.
+/// Created before anything is removed, and removed last, so that an interrupted removal can be continued.
 const MARK: &str = instance::PID_FILE;
 
-/// Any of these says that the directory is one of ours. Mere folders say nothing: others have a `db` or a `local`, too.
+/// A directory with all files of one of these sets is a data directory. Single folders prove nothing: other programs
+/// have a `db` or a `local`, too.
 const MARKS: [&[&str]; 7] = [
     &[MARK],
     &["db/store.db"],
@@ -88,7 +89,7 @@ fn names(data_dir: &DataDir) -> anyhow::Result<Vec<String>> {
     Ok(names)
 }
 
-/// Removes what is ours, and the directory if nothing else is in it. Says what became of it.
+/// Removes the files of Drover, and the directory if nothing else is in it. Returns what was done.
 fn remove(data_dir: &DataDir) -> anyhow::Result<String> {
     let dir = data_dir.path();
     let ours = |name: &str| OURS.contains(&name) || UNFINISHED.iter().any(|part| name.starts_with(part));

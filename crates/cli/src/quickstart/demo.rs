@@ -19,7 +19,7 @@ const POOLS: [&str; 2] = ["control-plane", "worker"];
 const KIND_LIMIT: Duration = Duration::from_secs(30);
 const KIND_RETRY: Duration = Duration::from_millis(100);
 
-/// What the demo cluster should be when it is made. One that is there already is left as people changed it.
+/// The initial properties of the demo cluster. An existing one is not changed.
 pub(super) struct Demo {
     pub(super) version: Option<String>,
     pub(super) machines: Option<u16>,
@@ -28,7 +28,7 @@ pub(super) struct Demo {
 impl Demo {
     pub(super) async fn ensure(&self, client: &Client) -> anyhow::Result<()> {
         let clusters: Api<Cluster> = Api::namespaced(client.clone(), NAMESPACE);
-        // One that is being deleted is made again when it is gone, and its configs with it.
+        // A cluster that is being deleted is created again afterwards, with its configs.
         while let Some(cluster) = clusters.get_opt(NAME).await? {
             if cluster.metadata.deletion_timestamp.is_none() {
                 return Ok(());
@@ -94,7 +94,7 @@ impl Demo {
     }
 }
 
-/// A LocalConfig. Its kind is made at run time from the driver's flags, so it may have to be waited for.
+/// Creates a LocalConfig. Its kind is generated at run time from the driver's flags, so it may not be served yet.
 async fn config(client: &Client, name: &str) -> anyhow::Result<()> {
     let resource = ApiResource {
         group: "rke-machine-config.cattle.io".into(),

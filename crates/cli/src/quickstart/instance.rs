@@ -1,4 +1,4 @@
-//! The one quickstart of a data directory: who runs it, and how another command finds and ends it.
+//! The quickstart of a data directory: at most one runs, and other commands can find and stop it.
 
 use std::fs::File;
 use std::io::{Read, Seek, Write};
@@ -37,7 +37,7 @@ fn ready_file(data_dir: &DataDir) -> PathBuf {
     data_dir.path().join("quickstart.ready")
 }
 
-/// Held while a quickstart runs; the lock goes with the process, however it ends.
+/// A lock that is held while a quickstart runs; it ends with the process.
 pub(super) struct Instance {
     file: File,
     ready: PathBuf,
@@ -58,20 +58,22 @@ impl Instance {
 }
 
 impl Drop for Instance {
-    /// What is left behind says that nothing runs. The file itself stays: whoever waits for its lock has it open.
+    /// Clears the files, so that they do not name a process any more. The lock file itself is kept: waiting processes
+    /// have it open.
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.ready);
         let _ = self.file.set_len(0);
     }
 }
 
-/// Refuses while another quickstart runs. Asked before one is started in the background: the answers of the one that
-/// runs would be taken for those of the new one, and its words be lost.
+/// Refuses while another quickstart runs. It is checked before a background process is started: the responses of the
+/// running one would be taken for those of the new one, and its output would be overwritten.
 pub(super) fn refuse_running(data_dir: &DataDir) -> anyhow::Result<()> {
     lock(data_dir).map(drop)
 }
 
-/// Keeps quickstarts out while the directory is removed. A disk that is too full for the file is removed all the same.
+/// Prevents quickstarts from starting while the directory is removed. If the disk is too full for the lock file, the
+/// directory is removed nevertheless.
 pub(super) fn keep_out(data_dir: &DataDir) -> anyhow::Result<Option<File>> {
     let there = File::options().create(true).append(true).open(pid_file(data_dir)).is_ok();
     there.then(|| lock(data_dir)).transpose()
@@ -100,12 +102,12 @@ fn read_pid(file: &mut File) -> Option<i32> {
     text.trim().parse().ok()
 }
 
-/// The address that the last quickstart was told to have, for the one that carries on.
+/// The address of the last quickstart, so that the next one can use it again.
 pub(super) fn last_bind(data_dir: &DataDir) -> Option<SocketAddr> {
     std::fs::read_to_string(bind_file(data_dir)).ok()?.trim().parse().ok()
 }
 
-/// Tells a command that waits in front that the cluster is Ready and its kubeconfig written.
+/// Signals to the command in the foreground that the cluster is Ready and its kubeconfig is written.
 pub(super) fn mark_ready(data_dir: &DataDir) -> anyhow::Result<()> {
     std::fs::write(ready_file(data_dir), "").context("the data directory cannot be written")
 }
@@ -117,7 +119,7 @@ pub(super) async fn until_ready(data_dir: &DataDir) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Asks the running quickstart to stop and waits until it has. `false` when none runs.
+/// Asks the running quickstart to stop and waits until it has stopped. `false` if none is running.
 pub(super) async fn stop_running(data_dir: &DataDir) -> anyhow::Result<bool> {
     let Ok(mut file) = File::options().read(true).write(true).open(pid_file(data_dir)) else {
         return Ok(false);
@@ -129,7 +131,7 @@ pub(super) async fn stop_running(data_dir: &DataDir) -> anyhow::Result<bool> {
     kill(Pid::from_raw(pid), Signal::SIGTERM)
         .with_context(|| format!("process {pid} cannot be asked to stop"))?;
     let deadline = tokio::time::Instant::now() + STOP_LIMIT;
-    // The lock goes before the process does, and with the process the store.
+    // The lock is released before the process, and with it the store, ends.
     while file.try_lock().is_err() || is_running(pid) {
         if tokio::time::Instant::now() > deadline {
             bail!("process {pid} did not stop within {} s", STOP_LIMIT.as_secs());
@@ -139,15 +141,15 @@ pub(super) async fn stop_running(data_dir: &DataDir) -> anyhow::Result<bool> {
     Ok(true)
 }
 
-/// A process whose parent has not looked yet has ended all the same.
+/// A zombie counts as ended.
 fn is_running(pid: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
     !matches!(state, None | Some('Z' | 'X'))
 }
 
-/// The same command line without `--detach`, in a process group of its own, so that Ctrl-C in the terminal does not reach
-/// it, its words in a file.
+/// Starts the same command without `--detach` in its own process group, so that Ctrl-C in the terminal does not reach
+/// it. Its output goes to a file.
 pub(super) fn spawn_background(data_dir: &DataDir) -> anyhow::Result<Child> {
     let path = data_dir.path().join(OUT_FILE);
     let log = File::create(&path).with_context(|| format!("{} cannot be written", path.display()))?;
@@ -157,7 +159,7 @@ pub(super) fn spawn_background(data_dir: &DataDir) -> anyhow::Result<Child> {
     command.spawn().context("the background process cannot be started")
 }
 
-/// Asks the background process to stop, wherever it is, and waits until it has.
+/// Asks the background process to stop and waits until it has stopped.
 pub(super) async fn end(child: &mut Child) -> anyhow::Result<()> {
     let pid = child.id();
     let asked = kill(Pid::from_raw(pid.try_into()?), Signal::SIGTERM);
@@ -172,7 +174,7 @@ pub(super) async fn end(child: &mut Child) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Ends with what the background process said last, should it end.
+/// Returns the reason when the background process ends.
 pub(super) async fn ended(data_dir: &DataDir, child: &mut Child) -> anyhow::Result<String> {
     loop {
         if let Some(status) = child.try_wait()? {
@@ -198,7 +200,7 @@ pub(super) async fn client_when_up(data_dir: &DataDir, child: &mut Child) -> any
         if let Some(status) = child.try_wait()? {
             bail!("{}", last_words(data_dir, status));
         }
-        // The kubeconfig of an earlier run may name a port that nobody serves: only an answer counts.
+        // The kubeconfig of an earlier run may name another port, so wait until its server answers.
         if let Ok(client) = cluster::client(&data_dir.kubeconfig()).await
             && client.apiserver_version().await.is_ok()
         {

@@ -30,7 +30,7 @@ use power::{Power, power_off, power_off_after_start};
 use progress::Progress;
 
 const DEFAULT_BIND: &str = "127.0.0.1:8443";
-/// The exit code of who was told to stop before the cluster was Ready, as shells have it.
+/// The exit code of a command that was stopped before the cluster was Ready, as in shells.
 const GIVEN_UP: i32 = 130;
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 const ANSWER_RETRY: Duration = Duration::from_millis(200);
@@ -39,22 +39,22 @@ const ANSWER_RETRY: Duration = Duration::from_millis(200);
 pub(crate) struct Quickstart {
     #[command(flatten)]
     data_dir: DataDirArg,
-    /// Address and port of the management plane.
+    /// Address and port on which the management plane listens.
     #[arg(long, value_name = "ADDR:PORT", default_value = DEFAULT_BIND, value_parser = bind_address)]
     bind: SocketAddr,
-    /// How many machines: one runs the control plane, the others are workers [default: 3].
+    /// Number of machines: one runs the control plane, the others are workers [default: 3].
     #[arg(long, value_name = "N", value_parser = machine_count)]
     machines: Option<u16>,
     /// The demo cluster's Kubernetes version.
     #[arg(long, value_name = "V", help = format!("The demo cluster's Kubernetes version [default: {}]", demo::DEFAULT_VERSION))]
     kubernetes_version: Option<String>,
-    /// Return when the cluster is Ready and go on in the background (--stop ends it).
+    /// Return when the cluster is Ready, and keep running in the background (stop it with --stop).
     #[arg(long, conflicts_with_all = ["exit_when_ready", "stop", "delete"])]
     detach: bool,
     /// Return when the cluster is Ready and stop everything.
     #[arg(long, conflicts_with_all = ["stop", "delete"])]
     exit_when_ready: bool,
-    /// Stop a quickstart that runs: machines are powered off, their disks are kept.
+    /// Stop a running quickstart: its machines are powered off, and their disks are kept.
     #[arg(long, conflicts_with = "delete")]
     stop: bool,
     /// Remove everything: machines, cluster, management plane and data directory.
@@ -97,16 +97,16 @@ impl Quickstart {
 
     async fn foreground(self, data_dir: &DataDir) -> anyhow::Result<i32> {
         let begun = Instant::now();
-        // Before others can find out whom to signal.
+        // Signals must be handled before other processes can learn this one's id.
         let mut signals = Signals::catch()?;
         let instance = Instance::claim(data_dir, self.bind)?;
         let started = tokio::select! {
-            // Nobody is expected back by itself: the machines were powered off.
+            // Machines were powered off, so none reconnects by itself.
             started = start(data_dir.path(), self.bind, None, None, Duration::ZERO) => Some(started?),
             _ = signals.next() => None,
         };
         let Some(manager) = started else {
-            // One that was killed may have left machines on, and this one a network for them.
+            // A killed quickstart may have left machines running, and this one needs the network for them.
             power_off_after_start(data_dir).await?;
             return Ok(0);
         };
@@ -135,7 +135,7 @@ impl Quickstart {
         Demo { version: self.kubernetes_version.clone(), machines: self.machines }
     }
 
-    /// Brings the demo cluster up and keeps its machines powered. Returns early only with --exit-when-ready.
+    /// Creates the demo cluster and keeps its machines powered on. Returns early only with --exit-when-ready.
     async fn bring_up(
         &self,
         manager: &Manager,
@@ -154,7 +154,7 @@ impl Quickstart {
         instance::mark_ready(&manager.data_dir)?;
         tell_ready(&manager.data_dir, &manager.url, &kubeconfig, begun);
         if self.exit_when_ready {
-            // Nothing will answer commands in a moment.
+            // The management plane stops now, so there is nothing to suggest.
             let again = again(&manager.data_dir);
             say(&format!("\nEverything stops now; `{again}` carries on from here."));
             return Ok(0);
@@ -164,7 +164,7 @@ impl Quickstart {
         std::future::pending().await
     }
 
-    /// Shows how the background process comes along until the cluster is Ready.
+    /// Shows the progress of the background process until the cluster is Ready.
     async fn follow(&self, data_dir: &DataDir, child: &mut Child, begun: Instant) -> anyhow::Result<()> {
         let client = instance::client_when_up(data_dir, child).await?;
         // What the background process says of it goes to a file.
@@ -187,7 +187,7 @@ impl Quickstart {
             signal = signals.next() => Some(signal),
         };
         if let Some(signal) = signal {
-            // Whoever closes the window wanted it in the background.
+            // A closed terminal does not stop the background process.
             if signal != SignalKind::hangup() {
                 instance::end(&mut child).await?;
                 say(&format!("stopped; the disks are kept, and `{}` carries on from here", again(data_dir)));
@@ -213,8 +213,8 @@ fn last_words(signal: Option<SignalKind>) -> &'static str {
     }
 }
 
-/// Writes the cluster's kubeconfig until the API answers with it through the tunnel: after a restart on another port, the
-/// one at hand names the old port for a moment. Ended from outside: a person or a script decides how long.
+/// Writes the cluster's kubeconfig until the API answers with it through the tunnel: after a restart on another port,
+/// it may name the old port for a moment. There is no time limit; the caller cancels it.
 async fn kubeconfig_that_answers(client: &Client, data_dir: &DataDir) -> anyhow::Result<std::path::PathBuf> {
     let path = data_dir.cluster_kubeconfig(demo::NAME);
     loop {
@@ -239,7 +239,7 @@ fn tell_ready(data_dir: &DataDir, url: &str, kubeconfig: &Path, begun: Instant) 
     say(&format!("  demo's kubeconfig {}", kubeconfig.display()));
 }
 
-/// What to do with a cluster that goes on running.
+/// Prints commands for a running cluster.
 fn tell_next(data_dir: &DataDir, kubeconfig: &Path) {
     let (own, demos) = (data_dir.kubeconfig().display().to_string(), kubeconfig.display().to_string());
     say("\nTry next:");
@@ -252,7 +252,7 @@ fn tell_next(data_dir: &DataDir, kubeconfig: &Path) {
     say(&format!("  {}", drover_at(data_dir, &["describe", "cluster", demo::NAME])));
 }
 
-/// The command that carries on, at the same address.
+/// The command that starts this quickstart again with the same address.
 fn again(data_dir: &DataDir) -> String {
     let bind = instance::last_bind(data_dir).map(|bind| bind.to_string()).filter(|bind| bind != DEFAULT_BIND);
     match bind {
@@ -281,7 +281,7 @@ async fn stop(path: &Path) -> anyhow::Result<i32> {
     Ok(0)
 }
 
-/// Why local machines do not work, in the driver's own words.
+/// The driver's reason why local machines do not work.
 async fn local_trouble(data_dir: &DataDir) -> String {
     let (dir, exe) = (data_dir.path().to_owned(), own_executable().unwrap_or_default());
     match tokio::task::spawn_blocking(move || Local::open(&dir, &exe)).await {

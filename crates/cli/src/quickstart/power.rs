@@ -1,4 +1,4 @@
-//! The power of a quickstart's machines: they have it while it runs, and none has it afterwards.
+//! Powers the machines of a quickstart: they are on while it runs, and off afterwards.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -12,15 +12,15 @@ use tokio_util::task::TaskTracker;
 use crate::output::drover_at;
 use crate::server::own_executable;
 
-/// Between two looks at the machines.
+/// Interval between checks of the machines.
 const CHECK: Duration = Duration::from_secs(3);
-/// A machine that cannot be powered on is tried again ever more rarely, up to this.
+/// Longest interval between attempts to power on a machine; it grows with each failure.
 const RAREST: Duration = Duration::from_secs(30);
-/// How long a start that was cut off may hold the store.
+/// How long an interrupted start may hold the store.
 const LET_GO: Duration = Duration::from_secs(10);
 const LET_GO_LOOK: Duration = Duration::from_millis(50);
 
-/// Keeps machines powered from [`Power::keep`] to [`Power::end`].
+/// Keeps machines powered on from [`Power::keep`] to [`Power::end`].
 #[derive(Default)]
 pub(super) struct Power {
     stop: CancellationToken,
@@ -28,14 +28,14 @@ pub(super) struct Power {
 }
 
 impl Power {
-    /// A machine that loses its power, by a kill or by a restart of this host, gets it back. At the beginning also one
-    /// that was switched off, since all of them are to come up; later that is left alone.
+    /// Powers on machines that stopped because of a kill or a restart of this host. At the start, machines that a
+    /// person powered off are powered on as well; later they are left off.
     pub(super) fn keep(&self, machines: impl Machines) {
         self.tasks.spawn(keep(machines, self.stop.clone()));
     }
 
-    /// Returns when nothing is being powered on, and nothing will be: a machine whose start is under way while the
-    /// holder ends would be started again, by a new one.
+    /// Returns when no machine is being powered on and none will be. Otherwise a machine that is starting while the
+    /// holder stops would be started again by a new holder.
     pub(super) async fn end(self) {
         self.stop.cancel();
         self.tasks.close();
@@ -43,7 +43,7 @@ impl Power {
     }
 }
 
-/// What is asked of the machines; every call blocks.
+/// Operations on machines; every call blocks.
 pub(super) trait Machines: Clone + Send + 'static {
     fn list(&self) -> Result<Vec<MachineInfo>, Error>;
     fn start(&self, name: &str) -> Result<(), Error>;
@@ -76,17 +76,17 @@ async fn keep(machines: impl Machines, stop: CancellationToken) {
     }
 }
 
-/// What is remembered from one look to the next.
+/// State kept between checks.
 #[derive(Default)]
 struct Keeper {
-    /// The machines were seen once: from then on, whoever is switched off stays off.
+    /// The machines were listed once; from then on, machines that a person powers off stay off.
     begun: bool,
-    /// Why they could not be listed the last time.
+    /// The last error in listing them.
     unlisted: Option<String>,
     troubles: BTreeMap<String, Trouble>,
 }
 
-/// A machine that could not be powered on.
+/// A machine that failed to power on.
 struct Trouble {
     words: String,
     pause: Duration,
@@ -94,7 +94,8 @@ struct Trouble {
 }
 
 impl Keeper {
-    /// Powers on what is off, one after the other, until `stop`. One that cannot be powered on keeps no other off.
+    /// Powers on the machines that are off, one after the other, until `stop`. A machine that fails to power on does
+    /// not delay the others.
     fn pass(&mut self, machines: &impl Machines, now: Instant, stop: &CancellationToken) {
         let listed = match machines.list() {
             Ok(listed) => listed,
@@ -125,7 +126,7 @@ impl Keeper {
                 tracing::info!(machine = name, "powering on");
             }
             match machines.start(name) {
-                // Removed in between.
+                // It was removed in the meantime.
                 Ok(()) | Err(Error::NotFound(_)) => drop(self.troubles.remove(name)),
                 Err(error) => {
                     let words = error.chain();
@@ -137,7 +138,7 @@ impl Keeper {
         }
     }
 
-    /// Remembers a failure; true if it is news.
+    /// Records a failure; true if it is a new one.
     fn failed(&mut self, name: &str, words: &str, now: Instant) -> bool {
         let before = self.troubles.get(name);
         let pause = before.map_or(CHECK, |trouble| (trouble.pause * 2).min(RAREST));
@@ -148,20 +149,20 @@ impl Keeper {
     }
 }
 
-/// Powers off what a quickstart left running that had no time to; true if anything was. Machines under `drover server`
-/// run on purpose.
+/// Powers off machines that a killed quickstart left running; true if there were any. Machines under `drover server`
+/// are left running.
 pub(super) async fn power_off(data_dir: &DataDir) -> anyhow::Result<bool> {
     let Ok(claims) = data_dir.claim() else { return Ok(false) };
     power_off_claimed(data_dir, claims).await
 }
 
-/// The same for a quickstart whose own start was cut off.
+/// The same after a quickstart whose start was interrupted.
 pub(super) async fn power_off_after_start(data_dir: &DataDir) -> anyhow::Result<bool> {
     let claims = claim_within(data_dir, LET_GO).await?;
     power_off_claimed(data_dir, claims).await
 }
 
-/// What a start had begun when it was cut off lets go of the store in its own time.
+/// An interrupted start may take a moment to release the store.
 async fn claim_within(data_dir: &DataDir, limit: Duration) -> anyhow::Result<Vec<std::fs::File>> {
     let deadline = Instant::now() + limit;
     loop {
@@ -176,7 +177,7 @@ async fn claim_within(data_dir: &DataDir, limit: Duration) -> anyhow::Result<Vec
     }
 }
 
-/// No server begins while the claims are held.
+/// No server can start while the claims are held.
 async fn power_off_claimed(data_dir: &DataDir, claims: Vec<std::fs::File>) -> anyhow::Result<bool> {
     let (dir, exe) = (data_dir.path().to_owned(), own_executable()?);
     let off = tokio::task::spawn_blocking(move || {
@@ -197,17 +198,17 @@ mod tests {
     use super::*;
     use std::sync::{Arc, Mutex};
 
-    /// Machines that are all off. Those with "broken" in their names do not start.
+    /// Machines that are all off. Those with "broken" in their names fail to start.
     #[derive(Clone, Default)]
     struct Fake(Arc<Mutex<State>>);
 
     #[derive(Default)]
     struct State {
-        /// Name, and whether it was switched off.
+        /// Name, and whether a person powered it off.
         machines: Vec<(&'static str, bool)>,
         unlisted: bool,
         started: Vec<String>,
-        /// Cancelled by the first start, which goes on for as long as somebody holds the other end.
+        /// Cancelled by the first start, which lasts as long as the other end exists.
         on_start: Option<(CancellationToken, std::sync::mpsc::Receiver<()>)>,
     }
 
@@ -302,7 +303,7 @@ mod tests {
         assert!(!keeper.failed("broken", "no", begun), "the same words are no news");
         assert!(keeper.failed("broken", "the disk is full", begun));
         assert!(!keeper.failed("broken", "the disk is full", begun));
-        // Somebody looked after it: the next failure is another one.
+        // It was started in the meantime, so the next failure is a new one.
         machines.0.lock().unwrap().machines.clear();
         keeper.pass(&machines, begun, &stop);
         assert!(keeper.failed("broken", "the disk is full", begun));

@@ -1,4 +1,4 @@
-//! What a person sees while the cluster comes up: per machine its stage, what it waits for, and for how long.
+//! Progress while the cluster is created: the stage of each machine, what it waits for, and for how long.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -16,11 +16,11 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::demo::{NAME, NAMESPACE};
 
-/// Width and height of a terminal that does not tell.
+/// Width and height of a terminal of unknown size.
 const USUAL: (usize, usize) = (80, 24);
-/// Redraws of a terminal, for the clocks.
+/// Interval between redraws, for the clocks.
 const TICK: Duration = Duration::from_millis(500);
-/// Rows of one machine, if there is so much to say.
+/// Most rows of one machine.
 const MOST_ROWS: usize = 3;
 const INDENT: &str = "    ";
 const LIST_LIMIT: Duration = Duration::from_secs(10);
@@ -51,14 +51,14 @@ impl Progress {
         let (a, b) = (changed.clone(), changed.clone());
         clusters.subscribe(move |_| a.notify_one());
         machines.subscribe(move |_| b.notify_one());
-        // A terminal that calls itself dumb cannot move its cursor.
+        // A dumb terminal cannot move its cursor.
         let dumb = std::env::var_os("TERM").is_some_and(|name| name == "dumb");
         let terminal = std::io::stdout().is_terminal() && !dumb;
         Self { client, clusters, machines, changed, begun, terminal, _stops: stop.drop_guard() }
     }
 
-    /// Shows progress until the cluster is Ready and `proof` has come: after a restart, the cluster is still called Ready
-    /// from last time until its machines are looked at.
+    /// Shows progress until the cluster is Ready and `proof` has completed: after a restart, the cluster keeps its
+    /// old Ready condition until its machines have been checked.
     pub(super) async fn until_ready<T>(
         &self,
         proof: impl Future<Output = anyhow::Result<T>>,
@@ -86,7 +86,7 @@ impl Progress {
             } else {
                 screen.print(&lines, self.begun)
             };
-            // A terminal that is gone needs no progress.
+            // A closed terminal needs no progress.
             let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
             if ended && let Some(proof) = proven.take() {
                 return Ok(proof);
@@ -99,8 +99,8 @@ impl Progress {
         }
     }
 
-    /// The Machines for the last picture. Clusters and Machines are watched apart, and the news that the cluster is Ready
-    /// may overtake those of the Machines that made it so: what is listed now is not older than either.
+    /// Lists the Machines for the last redraw. Clusters and Machines have separate watches, so the event that the
+    /// cluster is Ready may arrive before those of its Machines.
     async fn final_machines(&self) -> Option<Vec<Arc<Machine>>> {
         let api: Api<Machine> = Api::namespaced(self.client.clone(), NAMESPACE);
         match tokio::time::timeout(LIST_LIMIT, api.list(&ListParams::default())).await {
@@ -163,7 +163,7 @@ fn machine_line(machine: &Machine) -> Line {
     Line { stage, waits_for: waiting.unwrap_or_default() }
 }
 
-/// What was shown last.
+/// The lines that were shown last.
 #[derive(Default)]
 struct Screen {
     shown: BTreeMap<String, Line>,
@@ -185,7 +185,7 @@ impl Screen {
         changed
     }
 
-    /// A line per change, for logs.
+    /// Prints a line per change, for logs.
     fn print(&mut self, lines: &BTreeMap<String, Line>, begun: Instant) -> String {
         let line = |name: &String| {
             format!("{:>6.1}s  {name}: {}\n", begun.elapsed().as_secs_f32(), text(&lines[name]))
@@ -193,7 +193,7 @@ impl Screen {
         self.remember(lines).iter().map(line).collect()
     }
 
-    /// A few rows per machine, drawn over the last ones.
+    /// Draws a few rows per machine over the previous ones.
     fn redraw(&mut self, lines: &BTreeMap<String, Line>, begun: Instant) -> String {
         self.remember(lines);
         let mut out = String::new();
@@ -210,8 +210,8 @@ impl Screen {
     }
 }
 
-/// Each row goes over an old one. Only what is left below is cleared at once: a clearing that begins in the top row is a
-/// new screen to some terminals, and the old one goes to what can be scrolled back to.
+/// Overwrites each row, and clears only what is left below. Some terminals treat clearing from the top row as a new
+/// screen and move the old one into their scrollback.
 fn draw(rows: &[String], out: &mut String) {
     for row in rows {
         out.push_str(row);
@@ -220,19 +220,20 @@ fn draw(rows: &[String], out: &mut String) {
     out.push_str("\x1b[J");
 }
 
-/// What fits into a terminal of this width and height: a row that wraps, or scrolls away, could not be drawn over.
+/// The rows that fit into a terminal of this width and height. Rows that wrap or scroll out of view cannot be
+/// overwritten.
 fn rows(
     lines: &BTreeMap<String, Line>,
     since: impl Fn(&str) -> u64,
     in_all: u64,
     (width, height): (usize, usize),
 ) -> Vec<String> {
-    // A full last column would make some terminals wrap.
+    // Some terminals wrap when the last column is filled.
     let width = width.saturating_sub(1).max(1);
-    // One for the sum, one for the cursor.
+    // One row for the sum, one for the cursor.
     let room = height.saturating_sub(2).max(1);
     let shown = if lines.len() > room { room - 1 } else { lines.len() };
-    // Who still waits for something comes first when not all can be seen.
+    // If not all fit, machines that wait come first.
     let mut order: Vec<_> = lines.iter().collect();
     if shown < lines.len() {
         order.sort_by_key(|(_, line)| line.waits_for.is_empty());
@@ -257,8 +258,8 @@ fn rows(
     rows
 }
 
-/// Names for a column of this width, alike as far as they can be: without the word, without the name of the cluster, and
-/// then only their ends, which tell machines apart.
+/// Shortens names to the width of a column: without the kind, then without the name of the cluster, and then only
+/// their ends, in which they differ.
 fn labels(names: &[&str], width: usize) -> Vec<String> {
     fn whole(name: &str) -> &str {
         name
@@ -288,14 +289,14 @@ fn end(name: &str, width: usize) -> String {
     rest.to_owned()
 }
 
-/// Breaks a text between words into so many rows at most, of which all but the first are indented.
+/// Wraps a text into at most this many rows; all but the first are indented.
 fn wrap(text: &str, width: usize, most: usize) -> Vec<String> {
     let mut rows = vec![];
     let mut rest = text.to_owned();
     while rest.chars().count() > width && rows.len() + 1 < most {
         let end = rest.char_indices().nth(width).map_or(rest.len(), |(at, _)| at);
         let space = if rest[end..].starts_with(' ') { Some(end) } else { rest[..end].rfind(' ') };
-        // One long word is cut rather than that it leaves a row half empty.
+        // A long word is split rather than leaving a row half empty.
         let at = space.filter(|at| *at > end / 2).unwrap_or(end);
         let tail = format!("{INDENT}{}", rest[at..].trim_start());
         rest.truncate(at);
@@ -317,7 +318,7 @@ fn text(line: &Line) -> String {
     if line.waits_for.is_empty() {
         return line.stage.clone();
     }
-    // Summaries are lists in Markdown, with a line each; here each cluster and machine has one line.
+    // Summaries are Markdown lists with a line per item; here each cluster and machine has one line.
     let reasons: Vec<&str> =
         line.waits_for.lines().map(|reason| reason.trim_start().trim_start_matches("* ")).collect();
     format!("{}: {}", line.stage, reasons.join("; ").replace(": * ", ": "))
@@ -410,7 +411,7 @@ cluster demo    12s  provisioning:
         assert_eq!(out, "a\x1b[K\nb\x1b[K\n\x1b[J");
     }
 
-    /// The watch of the Machines is behind that of the Cluster; the API itself knows better.
+    /// The watch of the Machines is behind that of the Cluster, but the API is current.
     #[tokio::test]
     async fn the_last_picture_shows_what_made_the_cluster_ready() {
         let machine = |phase: &str| {

@@ -25,15 +25,15 @@ use crate::logging;
 use crate::output::{answer, note};
 use crate::server::Signals;
 
-/// Exit code of a command that was stopped by Ctrl-C, as shells have it.
+/// Exit code of a command that was stopped by Ctrl-C, as in shells.
 const INTERRUPTED: i32 = 130;
-/// Between two lines of progress.
+/// Interval between lines of progress.
 const LINE: Duration = Duration::from_secs(1);
-/// How long clusters may take to converge after churn.
+/// Time limit for clusters to converge after churn.
 const SETTLE_LIMIT: Duration = Duration::from_secs(600);
-/// How long machines may take to stop.
+/// Time limit for machines to stop.
 const STOP_LIMIT: Duration = Duration::from_secs(20);
-/// Open files that a cluster with one worker takes, and each further worker.
+/// Open files needed by a cluster with one worker, and by each further worker.
 const FILES_PER_CLUSTER: u64 = 16;
 const FILES_PER_WORKER: u64 = 4;
 
@@ -41,41 +41,41 @@ const FILES_PER_WORKER: u64 = 4;
 ///
 /// The machines live in this process: the real agent on hosts in memory, the simulated K3s with its own API, real tunnels
 /// and real registration. The clusters are ordinary ones of the built-in driver `sim`. When this process ends, the machines
-/// lose their power; the next run switches them on again.
+/// are powered off; the next run powers them on again.
 #[derive(Args)]
 pub(crate) struct SimFleet {
-    /// How many clusters there shall be; those that exist count.
+    /// Total number of clusters, including existing ones.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=9999))]
     clusters: u16,
-    /// Workers of each new cluster, beside one control plane machine.
+    /// Workers of each new cluster, in addition to one control plane machine.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=50))]
     workers: u8,
-    /// How many clusters may be created at the same time.
+    /// How many clusters to create at the same time.
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..))]
     in_flight: u16,
-    /// Kubernetes version of new clusters [default: the oldest that the simulated K3s has].
+    /// Kubernetes version of new clusters [default: the oldest version of the simulated K3s].
     #[arg(long, value_name = "VERSION")]
     kubernetes_version: Option<String>,
     /// Change random clusters this many times per minute once all are Ready: upgrades, scaling, configuration, deleted
     /// machines and power cuts. At the end, wait for every cluster to converge; the exit code is 1 if one does not.
     #[arg(long, value_name = "RATE", value_parser = clap::value_parser!(u32).range(1..=60_000), conflicts_with = "delete")]
     churn: Option<u32>,
-    /// The seed of the changes: the same one gives the same sequence.
+    /// Seed of the changes; the same seed gives the same sequence.
     #[arg(long, value_name = "SEED", requires = "churn")]
     seed: Option<u64>,
-    /// Delete all clusters of the fleet, wait until nothing is left, and end.
+    /// Delete all clusters of the fleet, wait until nothing is left, and exit.
     #[arg(long, conflicts_with_all = ["clusters", "workers", "in_flight", "kubernetes_version"])]
     delete: bool,
-    /// End after this many seconds with all clusters Ready, or of churn [default: at Ctrl-C].
+    /// Exit after this many seconds with all clusters Ready, or of churn [default: run until Ctrl-C].
     #[arg(long = "for", value_name = "SECONDS")]
     duration: Option<u64>,
-    /// Where disks of machines are kept [default: fleet in the data directory].
+    /// Directory for the disks of the machines [default: fleet in the data directory].
     #[arg(long, value_name = "DIR")]
     fleet_dir: Option<PathBuf>,
-    /// Where this host reaches the server's port [default: the address in the kubeconfig, or the setting server-url].
+    /// URL of the server as seen from this host [default: the address in the kubeconfig, or the setting server-url].
     #[arg(long, value_name = "URL")]
     server: Option<String>,
-    /// How to print results: text for people, or one JSON document per line and phase.
+    /// Output format: text, or one JSON document per line and phase.
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
     #[command(flatten)]
@@ -97,9 +97,9 @@ struct Phase<'a> {
     phase: &'a str,
     #[serde(flatten)]
     summary: &'a Summary,
-    /// Of this process.
+    /// Use of this process.
     fleet: Option<Usage>,
-    /// Of the server, if it runs on this host.
+    /// Use of the server, if it runs on this host.
     server: Option<Usage>,
 }
 
@@ -117,7 +117,7 @@ impl SimFleet {
             _ = signals.next() => return Ok(INTERRUPTED),
         };
         let Some(fleet) = fleet else {
-            // The process that has the machines removes them.
+            // Only the process that runs the machines can remove them.
             let count = fleet::delete_all(&client).await?;
             note(&format!(
                 "asked for the deletion of {count} clusters; the running fleet removes their machines"
@@ -131,7 +131,7 @@ impl SimFleet {
         code
     }
 
-    /// Does what was asked for; the result is the exit code.
+    /// Runs the requested phases; the result is the exit code.
     async fn drive(&self, fleet: &Fleet, meter: &Meter, signals: &mut Signals) -> anyhow::Result<i32> {
         let shape = self.shape()?;
         let count = usize::from(self.clusters);
@@ -191,7 +191,7 @@ impl SimFleet {
         Ok(i32::from(!settled.problems.is_empty()))
     }
 
-    /// None if another process has the machines and only deletion was asked for.
+    /// None if another process runs the machines and only deletion was requested.
     async fn start(&self, client: &Client) -> anyhow::Result<Option<Fleet>> {
         let settings: Api<Setting> = Api::all(client.clone());
         let found = settings.get_opt("server-url").await.context("the setting server-url cannot be read")?;
@@ -214,7 +214,7 @@ impl SimFleet {
         Ok(Some(Fleet::start(client.clone(), options).await?))
     }
 
-    /// Where this host reaches the server's port. The address that machines are told may be the gateway of local machines,
+    /// The URL at which this host reaches the server. The URL for machines may be the gateway of local machines,
     /// which this process cannot reach.
     async fn reachable(&self, server_url: &str) -> anyhow::Result<String> {
         let candidates = match &self.server {
@@ -262,15 +262,15 @@ fn versions() -> Vec<String> {
     Releases::builtin().versions().into_iter().map(str::to_owned).collect()
 }
 
-/// What became of the clusters after churn.
+/// The state of the clusters after churn.
 struct Settled {
-    /// How long it took.
+    /// How long convergence took.
     seconds: f64,
-    /// Clusters that did not converge, and why.
+    /// Clusters that did not converge, with reasons.
     problems: Vec<String>,
 }
 
-/// Waits until every cluster is what its specification says, or the time is up.
+/// Waits until every cluster matches its specification, up to the limit.
 async fn settle(fleet: &Fleet) -> anyhow::Result<Settled> {
     note("churn has ended; waiting for every cluster to converge");
     let begun = Instant::now();
@@ -284,16 +284,16 @@ async fn settle(fleet: &Fleet) -> anyhow::Result<Settled> {
     }
 }
 
-/// Shows what goes on.
+/// Shows progress.
 struct Meter {
     output: Output,
     server_pid: Option<u32>,
-    /// The server's use before the fleet was started.
+    /// The server's use when the fleet was started.
     before: Option<Usage>,
 }
 
 impl Meter {
-    /// Does the work, and says every now and then how far it is.
+    /// Runs the work and prints progress at intervals.
     async fn watched(
         &self,
         fleet: &Fleet,

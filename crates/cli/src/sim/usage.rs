@@ -1,4 +1,4 @@
-//! What a process of this host uses.
+//! The resource use of a process on this host.
 
 use serde::Serialize;
 
@@ -11,7 +11,7 @@ pub(crate) struct Usage {
 }
 
 impl Usage {
-    /// Of a process; none if it is gone.
+    /// Use of a process; none if it does not exist.
     pub(crate) fn of(pid: u32) -> Option<Self> {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
@@ -19,14 +19,15 @@ impl Usage {
         Some(Self { cpu_seconds: ticks_of(&stat)? as f64 / ticks as f64, rss_mebibytes: rss_of(&status)? })
     }
 
-    /// CPU time since `before`; memory as it is.
+    /// CPU time since `before`, and the current memory.
     pub(crate) fn since(mut self, before: Option<&Self>) -> Self {
         self.cpu_seconds -= before.map_or(0.0, |before| before.cpu_seconds);
         self
     }
 }
 
-/// User and system time of `/proc/PID/stat`. The name of the program may hold anything, so fields are counted behind it.
+/// User and system time from `/proc/PID/stat`. The name of the program may contain any character, so fields are
+/// counted after it.
 fn ticks_of(stat: &str) -> Option<u64> {
     let (_, fields) = stat.rsplit_once(") ")?;
     let mut fields = fields.split(' ').skip(11);

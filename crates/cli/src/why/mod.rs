@@ -24,7 +24,7 @@ use crate::cluster::Plane;
 use crate::family::{Family, Fetch, Item, Key, erased};
 use crate::output::{Format, answer, chain, note};
 
-/// Something is waited for.
+/// Exit code: something is waited for.
 const WAITING: i32 = 1;
 /// It could not be found out.
 const TROUBLE: i32 = 2;
@@ -37,14 +37,14 @@ pub(crate) struct Why {
     /// What to explain: a cluster, or KIND/NAME with KIND one of cluster, controlplane, pool, machineset, machine, job.
     #[arg(value_name = "[KIND/]NAME", value_parser = Target::parse)]
     target: Target,
-    /// How to print it.
+    /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
     #[command(flatten)]
     plane: Plane,
 }
 
-/// What can be asked about.
+/// Kinds that can be explained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Cluster,
@@ -102,7 +102,7 @@ impl Target {
 
 impl Why {
     pub(crate) async fn run(self) -> anyhow::Result<i32> {
-        // 1 is an answer here, so trouble needs another code.
+        // 1 is a valid result here, so an error needs another code.
         match self.explain().await {
             Ok(code) => Ok(code),
             Err(error) => {
@@ -130,7 +130,7 @@ async fn look(fetch: &mut Fetch<'_>, target: &Target, namespace: &str) -> anyhow
     let key = |resource: &ApiResource, name: &str| Key::new(&resource.group, &resource.kind, name);
     if target.kind == Kind::Cluster {
         let family = fetch.family(&target.name).await?;
-        // Clusters that were not made by Drover have only the second.
+        // Clusters that were not created by Drover have only the second.
         let roots = [Key::of::<Cluster>(&target.name), Key::of::<CapiCluster>(&target.name)];
         if let Some(root) = roots.into_iter().find(|key| family.get(key).is_some()) {
             return Ok((family, root));
@@ -166,7 +166,7 @@ async fn look(fetch: &mut Fetch<'_>, target: &Target, namespace: &str) -> anyhow
     Ok((family, root.key))
 }
 
-/// The cluster of the Machine that a Job works for.
+/// The cluster of the Machine that a Job creates or removes.
 async fn owner_of_job(fetch: &Fetch<'_>, job: &Item) -> anyhow::Result<Option<String>> {
     let Some(machine) = job.label(CAPI_MACHINE_NAME) else { return Ok(None) };
     let resource = erased::<Machine>();
@@ -175,7 +175,7 @@ async fn owner_of_job(fetch: &Fetch<'_>, job: &Item) -> anyhow::Result<Option<St
     Ok(found.and_then(|machine| machine.cluster().map(str::to_owned)))
 }
 
-/// The MachineDeployment of a pool, by the name that the pool has in its cluster.
+/// The MachineDeployment of a pool, by the name of the pool in its cluster.
 fn by_pool<'a>(target: &Target, all: &'a [DynamicObject]) -> anyhow::Result<Option<&'a DynamicObject>> {
     if target.kind != Kind::Pool {
         return Ok(None);
@@ -200,7 +200,7 @@ fn names(objects: &[DynamicObject]) -> Vec<String> {
     objects.iter().map(ResourceExt::name_any).collect()
 }
 
-/// What is said of a name that does not exist: near ones if there are any, else all, else that there are none.
+/// The error for a name that does not exist: similar names if there are any, otherwise all names.
 fn missing(kind: &str, name: &str, namespace: &str, known: &[String]) -> String {
     let mut near: Vec<&String> =
         known.iter().filter(|other| strsim::normalized_damerau_levenshtein(name, other) >= 0.6).collect();

@@ -1,4 +1,4 @@
-//! What an object itself says that it waits for. Pure.
+//! The waits of one object, from its status. Pure.
 
 use drover_api::capi::v1beta2::{Cluster as CapiCluster, Machine, MachineDeployment, MachineSet};
 use drover_api::conditions::{reasons, types};
@@ -15,7 +15,7 @@ use kube::ResourceExt;
 use super::walk::Step;
 use crate::family::{Condition, Item};
 
-/// Reasons of the originals' conditions that mean a failure.
+/// Condition reasons of the original programs that mean a failure.
 const FAILURES: [&str; 2] = ["Error", "InternalError"];
 
 /// Infra machines that `drover machine` manages.
@@ -25,7 +25,7 @@ fn step(item: &Item, failed: bool, wait: Wait) -> Step {
     Step { object: item.reference(), api_group: item.key.group.clone(), wait, failed }
 }
 
-/// The waits of an object, each with the type of the condition that it was read from, if it was.
+/// The waits of an object, each with the type of the condition from which it was read, if any.
 pub(super) fn steps(item: &Item) -> Vec<(Step, Option<String>)> {
     if item.is::<Job>() {
         return job(item).into_iter().map(|step| (step, None)).collect();
@@ -71,7 +71,7 @@ const MACHINE_WITH_NODE: [&str; 9] = [
     types::HEALTH_CHECK_SUCCEEDED,
 ];
 
-/// The conditions that explain an object, the cause before its effects.
+/// The conditions that explain an object, causes before effects.
 fn condition_types(item: &Item) -> &'static [&'static str] {
     if item.is::<Cluster>() {
         return if item.is_deleting() {
@@ -114,7 +114,7 @@ fn condition_types(item: &Item) -> &'static [&'static str] {
         ];
     }
     if item.is::<Machine>() {
-        // A Node that exists explains its machine; one that does not exist yet is explained by it.
+        // If the Node exists, it explains the Machine; otherwise the Machine explains why there is no Node.
         let node = item.condition(types::NODE_HEALTHY).map(|condition| condition.reason);
         return match node.as_deref() {
             Some(reasons::NODE_NOT_HEALTHY | reasons::NODE_HEALTHY_UNKNOWN | reasons::NODE_DELETED) => {

@@ -7,10 +7,10 @@ use kube::Resource;
 use super::walk::{Report, Step};
 use crate::output::age;
 
-/// Other causes that are shown.
+/// How many other causes are shown.
 const MOST: usize = 10;
 
-/// The chain as a tree, the cause in full, then what else is waited for.
+/// The chain as a tree, the cause in full, then other causes.
 pub(super) fn text(report: &Report, now: Timestamp) -> String {
     let Some(cause) = report.chain.last() else {
         return format!("{} is not waiting for anything.\n", report.object);
@@ -35,10 +35,10 @@ pub(super) fn text(report: &Report, now: Timestamp) -> String {
     out
 }
 
-/// Longer lines of the tree are cut; the cause is shown in full below it.
+/// Longer lines of the tree are cut. The cause is shown in full below it.
 const WIDEST: usize = 150;
 
-/// One object in one line: of its message, the beginning.
+/// One object in one line, with the beginning of its message.
 fn line(step: &Step, now: Timestamp) -> String {
     let mut lines = step.wait.message.lines();
     let first = lines.next().unwrap_or(&step.wait.reason);
@@ -50,7 +50,7 @@ fn line(step: &Step, now: Timestamp) -> String {
     format!("{}: {first}{rest}{}", name(step), since.unwrap_or_default())
 }
 
-/// The object, with Cluster API's Cluster told from Drover's.
+/// The object, with a prefix for Cluster API's Cluster, because Drover has a kind of the same name.
 fn name(step: &Step) -> String {
     let is_capi = step.object.kind == "Cluster" && step.api_group == CapiCluster::group(&());
     format!("{}{}", if is_capi { "CAPI " } else { "" }, step.object)

@@ -1,4 +1,4 @@
-//! Tables: a snapshot of objects in, the chain out.
+//! Tables from a snapshot of objects to the chain.
 
 use drover_api::capi::v1beta2::{Cluster as CapiCluster, Machine, MachineDeployment, MachineSet};
 use drover_api::provisioning::v1::Cluster;
@@ -217,13 +217,13 @@ fn typed_waits_lead_to_the_object_that_they_name() {
     assert_eq!(report.also.len(), 1, "{:?}", report.also);
     let text = show::text(&report, SINCE.parse().unwrap());
     assert!(text.ends_with("Also waiting:\n  RKEControlPlane default/demo: waiting for n\n"), "{text}");
-    // What cannot be looked at is the end of the chain, with the object that is waited for.
+    // If the object cannot be read, the chain ends with its name.
     let family = with(vec![(infra(), json!({"status": {"waits": [wait("Namesake", "Secret", "s")]}}))]);
     let text = show::text(&why(&family, &infra()), SINCE.parse().unwrap());
     assert!(text.contains("Waits for:  Secret default/s\n"), "{text}");
 }
 
-/// Every condition that explains an object: `why` shows its message, what would end it, and exits with 1.
+/// Every condition by which an object can wait: `why` shows its message and what would end it.
 #[test]
 fn every_condition_that_something_waits_by_is_explained() {
     let (machine, capi) = (Key::of::<Machine>("m"), Key::of::<CapiCluster>("demo"));

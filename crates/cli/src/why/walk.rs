@@ -1,7 +1,7 @@
-//! From an object down to what it waits for. Pure.
+//! Follows waits from an object down to the cause. Pure.
 //!
-//! An object's own waits come first (`status.waits`), else its conditions. A wait leads on to the object that it names,
-//! else to the objects that the kind depends on, until one has nothing below it that waits: that one is the cause.
+//! The waits of an object are those in `status.waits`, or else its conditions. A wait leads to the object that it
+//! names, or else to the objects on which the kind depends. The last object that waits is the cause.
 
 use std::cmp::Reverse;
 
@@ -18,7 +18,7 @@ use serde::Serialize;
 use super::own;
 use crate::family::{Family, Item, JOB_NAME, Key};
 
-/// One object on the way down, and what it waits for.
+/// One object in the chain, and its wait.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Step {
@@ -26,9 +26,9 @@ pub(crate) struct Step {
     pub(crate) object: WaitObject,
     /// Its API group: two kinds are called Cluster.
     pub(crate) api_group: String,
-    /// What for.
+    /// The wait.
     pub(crate) wait: Wait,
-    /// It has failed, as opposed to not being done yet.
+    /// Whether it has failed, rather than not being complete yet.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) failed: bool,
 }
@@ -42,7 +42,7 @@ pub(crate) struct Report {
     pub(crate) waiting: bool,
     /// From the object down to the cause.
     pub(crate) chain: Vec<Step>,
-    /// What else is waited for: the causes of other chains.
+    /// The causes of other chains.
     pub(crate) also: Vec<Step>,
 }
 
@@ -54,7 +54,7 @@ pub(crate) fn explain(family: &Family, root: &Item) -> Report {
         let cause = chain.last();
         let failed = cause.is_some_and(|step| step.failed);
         let since = cause.and_then(|step| step.wait.since.as_ref()).map(|time| time.0);
-        // Failures first, then what is nearest to a server, then the oldest; else in the order of the walk.
+        // Failures first, then those nearest to a server, then the oldest, then in the order of the walk.
         (!failed, Reverse(cause.map(nearness)), since.is_none(), since)
     });
     let mut chains = chains.into_iter();
@@ -68,7 +68,7 @@ pub(crate) fn explain(family: &Family, root: &Item) -> Report {
     Report { object: root.reference(), waiting: !chain.is_empty(), chain, also }
 }
 
-/// How near an object is to the server that does the work.
+/// How near an object is to the server that it describes.
 fn nearness(step: &Step) -> u8 {
     match step.object.kind.as_str() {
         "Cluster" => 0,
@@ -83,7 +83,7 @@ fn nearness(step: &Step) -> u8 {
     }
 }
 
-/// Adds every chain that goes through `item` and ends in a cause.
+/// Adds every chain that goes through `item`.
 fn descend(family: &Family, item: &Item, path: &[Step], seen: &mut Vec<Key>, chains: &mut Vec<Vec<Step>>) {
     if seen.contains(&item.key) {
         return;
@@ -91,7 +91,7 @@ fn descend(family: &Family, item: &Item, path: &[Step], seen: &mut Vec<Key>, cha
     seen.push(item.key.clone());
     let own = own::steps(item);
     if own.is_empty() {
-        // It is as it should be; something that it consists of may not be.
+        // It waits for nothing itself; one of its parts may.
         for next in parts(family, item) {
             descend(family, next, path, seen, chains);
         }
@@ -122,12 +122,12 @@ fn named<'a>(family: &'a Family, item: &Item, wait: &Wait) -> Vec<&'a Item> {
     family.items.iter().filter(is_named).collect()
 }
 
-/// What an object consists of.
+/// The objects that belong to an object.
 fn parts<'a>(family: &'a Family, item: &Item) -> Vec<&'a Item> {
     if item.is::<Job>() { vec![] } else { causes(family, item, None) }
 }
 
-/// Where a condition of an object may come from.
+/// The objects that may have caused a condition.
 fn causes<'a>(family: &'a Family, item: &Item, condition: Option<&str>) -> Vec<&'a Item> {
     let labelled = |key: &'static str| {
         let name = item.key.name.clone();
@@ -178,12 +178,12 @@ fn causes<'a>(family: &'a Family, item: &Item, condition: Option<&str>) -> Vec<&
     }
     if item.is::<Job>() {
         if item.condition("Failed").is_some() {
-            // Its message is what the last attempt printed.
+            // The Job's message is the output of the last attempt.
             return vec![];
         }
         let mine = |pod: &&Item| pod.label(JOB_NAME) == Some(item.key.name.as_str());
         let mut pods: Vec<&Item> = family.all::<Pod>().filter(mine).collect();
-        // The last attempt is the one that counts.
+        // The newest attempt that has ended: while another one runs, it says why the Job is not complete.
         pods.sort_by_key(|pod| pod.object.metadata.creation_timestamp.as_ref().map(|time| time.0));
         return pods.pop().into_iter().collect();
     }

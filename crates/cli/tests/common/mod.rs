@@ -1,5 +1,5 @@
-//! What the black-box tests share: a person at a keyboard, with the built binary, the real `kubectl`, a home and a data
-//! directory of their own, and the means to see what a quickstart leaves behind.
+//! Shared by the black-box tests: a user with the built binary, the real `kubectl`, a home and a data directory, and
+//! checks for what a quickstart leaves behind.
 //!
 //! Tests wait only on conditions ([`eventually`]); what they start belongs to one [`Person`], whose drop deletes it.
 #![allow(dead_code, reason = "each test file uses its part")]
@@ -17,15 +17,15 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// For what takes seconds on a quiet machine.
+/// Enough for operations that take seconds on an idle machine.
 pub const PATIENCE: Duration = Duration::from_secs(180);
-/// Between two looks.
+/// Interval between checks.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// The ordinary user that tests become: nobody's account, no groups, no capabilities.
+/// The ordinary user that tests become: an unused uid without groups or capabilities.
 const ORDINARY: u32 = 54321;
 
-/// Who is at the keyboard.
+/// The user who runs the commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Identity {
     /// Root.
@@ -34,19 +34,19 @@ pub enum Identity {
     User,
 }
 
-/// A person with a home, a data directory in it, and a copy of the binary that they may read.
+/// A user with a home, a data directory in it, and a readable copy of the binary.
 pub struct Person {
-    /// Who.
+    /// The user.
     pub identity: Identity,
-    /// Their data directory; quickstart makes it.
+    /// The data directory, which quickstart creates.
     pub data_dir: PathBuf,
     home: tempfile::TempDir,
     drover: PathBuf,
 }
 
-/// What a command answered.
+/// The result of a command.
 pub struct Answer {
-    /// Its words, for messages.
+    /// Its command line, for messages.
     pub words: String,
     /// Its exit code; -1 for a signal.
     pub code: i32,
@@ -64,7 +64,7 @@ impl Answer {
         self.out
     }
 
-    /// Standard error of a command that must be refused, with no trace of a panic.
+    /// Standard error of a command that must fail without a panic.
     #[track_caller]
     pub fn refused(self) -> String {
         assert_ne!(self.code, 0, "{} was not refused:\n{}", self.words, self.out);
@@ -74,7 +74,7 @@ impl Answer {
 }
 
 impl Person {
-    /// `None`, said loudly, where this test process cannot become that identity.
+    /// `None`, with a note on stderr, if this process cannot become that user.
     pub fn new(identity: Identity) -> Option<Self> {
         let root = nix::unistd::geteuid().is_root();
         if identity == Identity::Root && !root {
@@ -84,7 +84,7 @@ impl Person {
         let home = tempfile::Builder::new().prefix("drover-life-").tempdir().unwrap();
         let drover = home.path().join("drover");
         let built = Path::new(env!("CARGO_BIN_EXE_drover"));
-        // The build folder may lie where an ordinary user cannot look.
+        // The build folder may not be accessible to an ordinary user.
         std::fs::hard_link(built, &drover).or_else(|_| std::fs::copy(built, &drover).map(|_| ())).unwrap();
         if identity == Identity::User && root {
             std::fs::set_permissions(home.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -94,7 +94,7 @@ impl Person {
         Some(Self { identity, data_dir, home, drover })
     }
 
-    /// Any program, as this person: their identity, their home, nothing else of the environment but the path.
+    /// Any program as this user: with their identity and home, and only PATH from the environment.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let switch = self.identity == Identity::User && nix::unistd::geteuid().is_root();
         let mut command = if switch {
@@ -111,7 +111,7 @@ impl Person {
         command
     }
 
-    /// Where this person keeps files of their own.
+    /// The home directory.
     pub fn home(&self) -> &Path {
         self.home.path()
     }
@@ -157,7 +157,7 @@ impl Person {
         self.drover(&all)
     }
 
-    /// A file in the person's home, as they would write it.
+    /// Writes a file in the user's home.
     pub fn write(&self, name: &str, text: &str) -> String {
         let path = self.home.path().join(name);
         std::fs::write(&path, text).unwrap();
@@ -189,7 +189,7 @@ impl Person {
         self.kubectl(&[words.as_slice(), &[text.as_str()]].concat()).ok();
     }
 
-    /// Processes that name this person's home in their command line, or work or are rooted in it.
+    /// Processes that have this home in their command line, working directory or root.
     pub fn processes(&self) -> Vec<String> {
         let home = self.home.path().as_os_str().as_bytes();
         let holds = |bytes: &[u8]| bytes.windows(home.len()).any(|window| window == home);
@@ -211,7 +211,7 @@ impl Person {
         found
     }
 
-    /// Mounts, in any mount namespace of any process, that lie in or come from this person's home.
+    /// Mounts in any process's mount namespace that are in this home or come from it.
     pub fn mounts(&self) -> Vec<String> {
         let home = self.home.path().to_str().unwrap();
         let mut found = std::collections::BTreeSet::new();
@@ -222,7 +222,7 @@ impl Person {
         found.into_iter().collect()
     }
 
-    /// What the log of the management plane says, for messages.
+    /// The end of the management plane's log, for messages.
     pub fn log_tail(&self) -> String {
         let log = std::fs::read_to_string(self.data_dir.join("drover.log")).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();
@@ -253,7 +253,7 @@ pub fn run(command: &mut Command, words: &str) -> Answer {
     }
 }
 
-/// Tries until it gives `Ok`, for at most [`PATIENCE`]; then panics with the last `Err`.
+/// Tries until the result is `Ok`, for at most [`PATIENCE`]; then panics with the last `Err`.
 #[track_caller]
 pub fn eventually<T, E: Debug>(mut attempt: impl FnMut() -> Result<T, E>) -> T {
     let deadline = Instant::now() + PATIENCE;
@@ -266,7 +266,7 @@ pub fn eventually<T, E: Debug>(mut attempt: impl FnMut() -> Result<T, E>) -> T {
     }
 }
 
-/// `Ok` when `ok`, else `Err(seen)`: for [`eventually`].
+/// `Ok` if `ok`, else `Err(seen)`; for [`eventually`].
 pub fn when<S: Debug>(ok: bool, seen: S) -> Result<(), S> {
     if ok { Ok(()) } else { Err(seen) }
 }
@@ -276,7 +276,7 @@ pub fn items(list: &Value) -> Vec<Value> {
     list["items"].as_array().cloned().unwrap_or_default()
 }
 
-/// A field by JSON pointer as text, empty when absent.
+/// A field by JSON pointer as text, empty if absent.
 pub fn text(object: &Value, pointer: &str) -> String {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
 }
@@ -286,7 +286,7 @@ pub fn name(object: &Value) -> String {
     text(object, "/metadata/name")
 }
 
-/// The status of a condition, empty when absent.
+/// The status of a condition, empty if absent.
 pub fn condition(object: &Value, type_: &str) -> String {
     let conditions =
         object.pointer("/status/conditions").and_then(Value::as_array).cloned().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Processes of this host, and which local machine each runs in.
+//! Processes of this host, and the local machine in which each runs.
 
 use std::fs;
 
@@ -12,7 +12,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// The local machine of a person that this process runs in.
+    /// The local machine in which this process runs.
     pub fn machine(&self, person: &Person) -> Option<String> {
         let table = fs::read_to_string(format!("/proc/{}/mountinfo", self.pid)).ok()?;
         let home = person.home().file_name()?.to_str()?;
@@ -24,7 +24,7 @@ impl Process {
     }
 }
 
-/// All of them.
+/// All processes.
 pub fn processes() -> Vec<Process> {
     let entries = fs::read_dir("/proc").unwrap().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());

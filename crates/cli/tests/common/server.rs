@@ -1,4 +1,4 @@
-//! A running `drover server`, a file system of one's own, and what an error looks like.
+//! A running `drover server`, a private file system, and checks of error messages.
 
 use std::fs;
 use std::process::{Child, Command, Stdio};
@@ -28,14 +28,14 @@ impl Server {
         Self { process, person }
     }
 
-    /// Ends it as a person would; its words.
+    /// Stops it with SIGTERM; returns its output.
     pub fn stop(&mut self) -> String {
         kill(Pid::from_raw(self.process.id() as i32), Signal::SIGTERM).unwrap();
         assert!(self.process.wait().unwrap().success());
         fs::read_to_string(self.person.home().join("server.out")).unwrap()
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     pub fn address(&self) -> String {
         let said = fs::read_to_string(self.person.home().join("server.out")).unwrap();
         said.split_once("https://").unwrap().1.split_whitespace().next().unwrap().to_owned()
@@ -55,7 +55,7 @@ impl Drop for Server {
     }
 }
 
-/// `drover server` on a free port, once it answers.
+/// Starts `drover server` on a free port and waits until it answers.
 pub fn spawn(person: &Person, command: &mut Command) -> Child {
     let path = person.home().join("server.out");
     let out = fs::File::create(&path).unwrap();
@@ -69,7 +69,7 @@ pub fn spawn(person: &Person, command: &mut Command) -> Child {
     process
 }
 
-/// One sentence on stderr with the cause, nothing on stdout.
+/// Checks for one sentence on stderr with these parts, and nothing on stdout.
 #[track_caller]
 pub fn one_sentence(answer: Answer, parts: &[&str]) {
     let (words, out) = (answer.words.clone(), answer.out.clone());
@@ -97,7 +97,7 @@ impl Island {
         Self { keeper }
     }
 
-    /// A program on the island.
+    /// A program in that mount namespace.
     pub fn command(&self, person: &Person, program: &str) -> Command {
         let mut command = person.command("nsenter");
         command.args(["--mount", "--target", &self.keeper.id().to_string(), "--", program]);

@@ -1,4 +1,4 @@
-//! Point 4: changes that reach machines where they stand.
+//! Point 4: changes that are applied without replacing machines.
 
 use serde_json::{Value, json};
 
@@ -6,13 +6,13 @@ use crate::common::{self, Person, eventually, items, name, text, when};
 use crate::who::{Identities, Restarts, json_patch, settled, worker_pool};
 use crate::{CLUSTER, FIRST, SECOND};
 
-/// Point 4: a new version, where every machine stands, the init node first and the workers one by one.
+/// Point 4: a new version, applied in place, to the init node first and to the workers one by one.
 pub(crate) fn changes_the_version(person: &Person) {
     let before = Identities::of(person);
     person.patch_cluster(&json!({"spec": {"rkeConfig": {"upgradeStrategy": {"workerConcurrency": "1"}}}}));
     settled(person);
     let restarts = Restarts::of(person);
-    // As a person edits: with an editor on the whole object.
+    // As a user would, with an editor on the whole object.
     let mut edit = person.command("kubectl");
     edit.env("KUBE_EDITOR", format!("sed -i s/{FIRST}/{SECOND}/"));
     edit.arg("--kubeconfig").arg(person.data_dir.join("kubeconfig.yaml"));
@@ -21,7 +21,7 @@ pub(crate) fn changes_the_version(person: &Person) {
     let mut most = 0;
     eventually(|| {
         most = most.max(workers_at_work(person).len());
-        // The API of the init node is away for a moment while it is restarted.
+        // The API of the init node is not available while it is restarted.
         let answer = person.kubectl_demo(&["get", "nodes", "-o", "json"]);
         let nodes: Value = serde_json::from_str(&answer.out).map_err(|_| answer.err)?;
         let new = items(&nodes).into_iter().filter(|n| text(n, "/status/nodeInfo/kubeletVersion") == SECOND);
@@ -37,7 +37,7 @@ pub(crate) fn changes_the_version(person: &Person) {
     assert_eq!(most, 1, "workerConcurrency 1 has one worker at work at a time");
 }
 
-/// Workers that have a plan which they have not applied yet.
+/// Workers with a plan that they have not applied yet.
 fn workers_at_work(person: &Person) -> Vec<String> {
     let secrets = items(&person.get(&["secrets", "--field-selector", "type=rke.cattle.io/machine-plan"]));
     let busy = |secret: &&Value| {
@@ -47,7 +47,7 @@ fn workers_at_work(person: &Person) -> Vec<String> {
     secrets.iter().filter(busy).map(name).collect()
 }
 
-/// Point 4: a new setting reaches the file and the process of every machine, and replaces none.
+/// Point 4: a new setting reaches the file and the process of every machine without replacing any.
 pub(crate) fn changes_the_config(person: &Person) {
     let before = Identities::of(person);
     let restarts = Restarts::of(person);
@@ -70,7 +70,7 @@ pub(crate) fn changes_the_config(person: &Person) {
     assert_eq!(Identities::of(person), before, "nothing is replaced");
 }
 
-/// Point 4: labels and taints of a pool reach its nodes, and nothing restarts.
+/// Point 4: labels and taints of a pool reach its nodes without a restart.
 pub(crate) fn changes_a_pool(person: &Person) {
     let before = Identities::of(person);
     let restarts = Restarts::of(person);

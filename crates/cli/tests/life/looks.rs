@@ -1,4 +1,4 @@
-//! Points 2 and 3: what kubectl and drover show, of the management plane and of the cluster.
+//! Points 2 and 3: the output of kubectl and drover for the management plane and the cluster.
 
 use std::io::BufRead;
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::FIRST;
 use crate::common::{Person, eventually, items, name, when};
 use crate::who::machines;
 
-/// Point 2: what kubectl and drover show.
+/// Point 2: the output of kubectl and drover.
 pub(crate) fn looks_around(person: &Person) {
     let columns = [
         ("clusters.provisioning.cattle.io", "NAME VERSION READY"),
@@ -78,7 +78,7 @@ pub(crate) fn looks_around(person: &Person) {
 
 /// Point 3: the demo cluster through Drover.
 pub(crate) fn uses_the_cluster(person: &Person) {
-    // Roles are labels that follow a Node's first sight.
+    // Roles are labels that are set shortly after a Node appears.
     let nodes = eventually(|| {
         let nodes = person.kubectl_demo(&["get", "nodes", "-o", "wide", "--no-headers"]).ok();
         let mut roles = nodes.lines().map(|line| line.split_whitespace().nth(2));
@@ -109,7 +109,7 @@ pub(crate) fn uses_the_cluster(person: &Person) {
     command.args(["get", "configmaps", "--watch-only", "--output-watch-events", "--no-headers"]);
     let mut watch = Watch(command.stdout(Stdio::piped()).spawn().unwrap());
     let mut seen = std::io::BufReader::new(watch.0.stdout.take().unwrap()).lines();
-    // The watch has no way to say that it began: what it missed is made again.
+    // A watch cannot show that it has started, so missed changes are repeated.
     let first = std::thread::spawn(move || (seen.next(), seen));
     let mut made = 0;
     eventually(|| {
@@ -135,7 +135,7 @@ pub(crate) fn uses_the_cluster(person: &Person) {
     assert!(refused.contains("Unauthorized") || refused.contains("must be logged in"), "{refused}");
 }
 
-/// A `kubectl get --watch`, ended with the test however that ends.
+/// A `kubectl get --watch` that ends with the test.
 struct Watch(std::process::Child);
 
 impl Drop for Watch {

@@ -1,7 +1,6 @@
-//! The whole life of a cluster, as a person lives it with the built binary and the real `kubectl`: points 1 to 5 of what
-//! a person does and sees, as root and as an ordinary user.
+//! The whole life of a cluster with the built binary and the real `kubectl`, as root and as an ordinary user.
 //!
-//! Each test is one cluster's life, told in order, because bringing a cluster up costs more than all that follows.
+//! Each test is one cluster's life, in order, because creating a cluster takes longer than all that follows.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 #[path = "../common/mod.rs"]
@@ -45,7 +44,7 @@ fn a_life_as_root() {
 #[test]
 fn a_life_as_an_ordinary_user() {
     let Some(mut person) = Person::new(Identity::User) else { return };
-    // People have such directories; what is printed must survive their shell.
+    // Such directories exist, and printed commands must be quoted for a shell.
     person.data_dir = person.home().join("it's my data");
     lives(&person);
     leaves_nothing(&person);

@@ -1,4 +1,4 @@
-//! Point 5: machines come and go.
+//! Point 5: adding and removing machines.
 
 use std::io::Write;
 use std::process::Stdio;
@@ -9,7 +9,7 @@ use crate::CLUSTER;
 use crate::common::{Person, condition, eventually, items, name, text, when};
 use crate::who::{Identities, json_patch, machines, settled, worker_pool, workers_are};
 
-/// Point 5: 2 → 4 by `kubectl scale`, which the pool mirrors, → 1 in the pool.
+/// Point 5: from 2 to 4 with `kubectl scale`, which the pool follows, then to 1 in the pool.
 pub(crate) fn scales(person: &Person) {
     person.kubectl(&["scale", "machinedeployment", "demo-worker", "--replicas=4"]).ok();
     let pool = worker_pool(person);
@@ -31,7 +31,7 @@ pub(crate) fn scales(person: &Person) {
     keeps_its_server(person);
 }
 
-/// What cannot join, and what nothing could bring back, is refused before anything happens.
+/// Changes that would add a server that cannot join, or remove one that cannot be recreated, are refused.
 fn keeps_its_server(person: &Person) {
     for (replicas, why) in [("3", "one server per cluster"), ("0", "no machine with etcdRole would be left")]
     {
@@ -51,7 +51,7 @@ pub(crate) fn replaces_a_machine(person: &Person) {
     settled(person);
 }
 
-/// Point 5: a pool comes and goes.
+/// Point 5: adding and removing a pool.
 pub(crate) fn adds_and_removes_a_pool(person: &Person) {
     let config = json!({
         "apiVersion": "rke-machine-config.cattle.io/v1", "kind": "LocalConfig",
@@ -89,7 +89,7 @@ pub(crate) fn adds_and_removes_a_pool(person: &Person) {
     assert_eq!(Identities::of(person), before, "the other pools are as they were");
 }
 
-/// Point 5: a bare machine joins by the registration command.
+/// Point 5: a machine of the user joins with the registration command.
 pub(crate) fn brings_a_machine_of_their_own(person: &Person) {
     let dir = person.data_dir.to_str().unwrap();
     person.drover(&["machine", "create", "--driver", "local", "mine", "--data-dir", dir]).ok();
@@ -108,7 +108,7 @@ pub(crate) fn brings_a_machine_of_their_own(person: &Person) {
     assert_eq!(text(&machine, "/spec/infrastructureRef/kind"), "CustomMachine");
 }
 
-/// `drover machine stop|start`: what somebody switched off stays off; what lost its power gets it back by itself.
+/// `drover machine stop|start`: a machine that a user stopped stays off; one that lost power is started again.
 pub(crate) fn powers_a_machine_off_and_on(person: &Person) {
     let state_is = |name: &str, wanted: &str| {
         let state = person.drover(&["machine", "status", name]);
@@ -118,7 +118,7 @@ pub(crate) fn powers_a_machine_off_and_on(person: &Person) {
     person.drover(&["machine", "stop", "mine"]).ok();
     let (other, [.., begun]) = before.0.iter().find(|(name, _)| name.contains("worker")).unwrap();
     has_a_terminal(person, other);
-    // Whoever asks for this may be gone before the answer.
+    // The client may have exited before the response.
     let _ = person.in_machine(other, &["poweroff"]);
     eventually(|| {
         let now = person.in_machine(other, &["cut -d' ' -f22 /proc/1/stat"]).out;
@@ -131,13 +131,13 @@ pub(crate) fn powers_a_machine_off_and_on(person: &Person) {
     assert_eq!(Identities::of(person).but_processes(), before.but_processes());
 }
 
-/// Who logs in gets a terminal of the machine's own, with job control.
+/// `machine ssh` gives a terminal in the machine, with job control.
 fn has_a_terminal(person: &Person, machine: &str) {
     let login = format!("'{}' machine ssh {machine}", person.binary().display());
     let mut command = person.command("script");
     command.args(["-qec", &login, "/dev/null"]).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
-    // The jobs of a shell without control have no numbers of their own to come back to.
+    // A shell without job control has no job numbers.
     child.stdin.take().unwrap().write_all(b"set -o | grep monitor\nsleep 60 &\nkill %1\nexit 7\n").unwrap();
     let output = child.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);

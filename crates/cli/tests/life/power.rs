@@ -1,5 +1,5 @@
-//! Points 1 and 6: what becomes of the machines when a command ends by itself, at Ctrl-C or by a kill, and what they do
-//! under a server, which neither powers them on nor off.
+//! Points 1 and 6: the state of the machines after a command ends by itself, by Ctrl-C or by a kill, and under a
+//! server, which powers them neither on nor off.
 
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use crate::common::processes::{Process, processes};
 use crate::common::{PATIENCE, Person, condition, eventually, items, name, when};
 use crate::who::{Identities, settled};
 
-/// A command in the foreground, ended with the test however that ends.
+/// A command in the foreground that ends with the test.
 struct Foreground(Child);
 
 impl Foreground {
@@ -22,7 +22,7 @@ impl Foreground {
         Self(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
     }
 
-    /// Waits for something that is over soon: looks often, and not for longer than it runs.
+    /// Polls at short intervals for something that does not last, as long as the command runs.
     fn until(&mut self, what: &str, mut seen: impl FnMut(u32) -> bool) {
         let deadline = Instant::now() + PATIENCE;
         while !seen(self.0.id()) {
@@ -75,7 +75,7 @@ pub(crate) fn stops_what_was_to_go_on_in_the_background(person: &Person) {
     assert!(person.drover(&["quickstart", "--stop"]).ok().contains("nothing was running"));
 }
 
-/// Ctrl-C while machines are being powered on, one after the other, leaves none of them on.
+/// Ctrl-C while machines are powered on one after the other leaves all of them off.
 pub(crate) fn powers_off_while_it_powers_on(person: &Person) {
     let dir = person.data_dir.to_str().unwrap();
     let more: Vec<String> = (0..6).map(|number| format!("more-{number}")).collect();
@@ -131,7 +131,7 @@ pub(crate) fn leaves_machines_alone(person: &Person) {
     settled(person);
     let before = Identities::of(person);
 
-    // A machine whose process 1 is killed stays off until somebody starts it.
+    // A machine whose process 1 is killed stays off until a user starts it.
     let worker = before.0.keys().find(|name| name.contains("worker")).unwrap();
     let first = |process: &Process| {
         process.words.contains("drover machine-init") && process.machine(person).as_ref() == Some(worker)
@@ -148,7 +148,7 @@ pub(crate) fn leaves_machines_alone(person: &Person) {
     settled(person);
     assert_eq!(Identities::of(person).but_processes(), before.but_processes());
 
-    // Stopping the server leaves them running, and the next one finds them.
+    // Stopping the server leaves them running, and the next server finds them.
     let running = Identities::of(person);
     server.ends_at(Signal::SIGTERM);
     assert!(states(person).iter().all(|(_, state)| state == "Running"), "{:?}", states(person));
@@ -159,7 +159,7 @@ pub(crate) fn leaves_machines_alone(person: &Person) {
     server.ends_at(Signal::SIGTERM);
 }
 
-/// The server has another port each time, and its kubeconfigs follow.
+/// The server has another port each time, and its kubeconfigs are updated.
 fn answers_through_the_tunnel(person: &Person) {
     eventually(|| {
         let answer = person.drover(&["get", "kubeconfig", "demo"]);
@@ -173,7 +173,7 @@ fn all_are_off(person: &Person) {
     are_off(person, 2);
 }
 
-/// The process that holds machines goes by itself once none has power, so only for a moment longer than the command.
+/// The holder exits when no machine is on, so it may outlive the command for a moment.
 fn are_off(person: &Person, count: usize) {
     let states = states(person);
     assert!(states.len() == count && states.iter().all(|(_, state)| state == "Stopped"), "{states:?}");

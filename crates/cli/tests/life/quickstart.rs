@@ -1,4 +1,4 @@
-//! Points 1 and 5: how a cluster begins, stops, carries on and goes.
+//! Points 1 and 5: creating, stopping, restarting and deleting a cluster.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
@@ -8,8 +8,8 @@ use crate::CLUSTER;
 use crate::common::{self, Answer, Person, condition, eventually, items, name, text, when};
 use crate::who::{Identities, machines, settled};
 
-/// Point 1: from nothing to Ready, in plain lines, with kubeconfigs that only their owner reads. Gives the command that is
-/// said to end it.
+/// Point 1: from nothing to Ready, with plain lines and with kubeconfigs that only their owner can read. Returns the
+/// printed command that stops it.
 pub(crate) fn begins(person: &Person) -> String {
     let said = person.quickstart(&["--detach"]).ok();
     let (manager, demo) =
@@ -41,14 +41,14 @@ pub(crate) fn begins(person: &Person) -> String {
     hint(&said, "--stop")
 }
 
-/// A command that was printed between backquotes, as a person copies it.
+/// A command that was printed between backquotes.
 #[track_caller]
 fn hint(said: &str, part: &str) -> String {
     let printed = said.split('`').skip(1).step_by(2).find(|command| command.contains(part));
     printed.unwrap_or_else(|| panic!("no command with {part}:\n{said}")).to_owned()
 }
 
-/// What is printed, copied into a shell.
+/// Runs a printed command in a shell.
 fn copied(person: &Person, command: &str) -> Answer {
     common::run(person.command("sh").args(["-c", command]), command)
 }
@@ -79,7 +79,7 @@ pub(crate) fn stops_and_carries_on(person: &Person, stop: &str) {
     assert_eq!(Identities::of(person).but_processes(), before, "the same machines and nodes");
 }
 
-/// Point 5: the cluster goes, with everything it caused; the bare machine, which it did not cause, stays.
+/// Point 5: the cluster is deleted with everything it created; the machine that a user registered remains.
 pub(crate) fn deletes_the_cluster(person: &Person) {
     person.kubectl(&["delete", CLUSTER, "--timeout=180s"]).ok();
     let kinds = "clusters.cluster.x-k8s.io,machinedeployments,machinesets,machines,rkecontrolplanes,rkeclusters,\
@@ -150,7 +150,7 @@ fn addresses() -> BTreeSet<String> {
     table.lines().map(|line| line.trim().to_owned()).collect()
 }
 
-/// Files in the data directory that carry the name of a machine of the demo cluster.
+/// Files in the data directory with the name of a machine of the demo cluster.
 fn files_of_machines(dir: &Path) -> Vec<String> {
     let mut found = vec![];
     for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {

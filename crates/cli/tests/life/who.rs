@@ -1,4 +1,4 @@
-//! What several chapters ask: which machines there are, whether the cluster has settled, who is who.
+//! Shared by several files: which machines exist, whether the cluster has settled, and identities.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +22,7 @@ pub(crate) fn json_patch(person: &Person, patch: &Value) {
     person.kubectl(&["patch", CLUSTER, "--type", "json", "-p", &patch.to_string()]).ok();
 }
 
-/// The worker pool has so many machines, each a Ready node, each a real machine, and no more.
+/// The worker pool has exactly this many machines, each with a Ready node and a local machine.
 pub(crate) fn workers_are(person: &Person, count: usize) -> Result<(), String> {
     let named =
         |names: Vec<String>| names.into_iter().filter(|n| n.contains("worker")).collect::<BTreeSet<_>>();
@@ -34,7 +34,7 @@ pub(crate) fn workers_are(person: &Person, count: usize) -> Result<(), String> {
     when(wanted.len() == count && wanted == nodes && wanted == real, seen)
 }
 
-/// Waits until the controllers have seen the last change and the cluster is Ready with it.
+/// Waits until the controllers have processed the last change and the cluster is Ready.
 pub(crate) fn settled(person: &Person) {
     eventually(|| {
         let cluster = person.get(&[CLUSTER]);
@@ -48,7 +48,7 @@ pub(crate) fn settled(person: &Person) {
     });
 }
 
-/// Who is who, by machine name: Machine uid, Node uid, machine-id, and process 1's begin.
+/// Identities by machine name: Machine uid, Node uid, machine-id, and start time of process 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Identities(pub(crate) BTreeMap<String, [String; 4]>);
 
@@ -75,14 +75,14 @@ impl Identities {
         Self(machines(person).iter().map(of).collect())
     }
 
-    /// Without the processes, which do not survive a loss of power.
+    /// Without the processes, which end with the machine's power.
     pub(crate) fn but_processes(&self) -> BTreeMap<String, [String; 3]> {
         let part = |[machine, node, id, _]: &[String; 4]| [machine.clone(), node.clone(), id.clone()];
         self.0.iter().map(|(name, ids)| (name.clone(), part(ids))).collect()
     }
 }
 
-/// The process id of Kubernetes, by machine name.
+/// Process ids of Kubernetes by machine name.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Restarts(pub(crate) BTreeMap<String, String>);
 

@@ -1,8 +1,8 @@
-//! Server-side apply under a named field manager, not sent when nothing would change.
+//! Server-side apply with a named field manager. A request that would change nothing is not sent.
 //!
-//! The rule (design decision 18): a controller computes an object fully and applies it; whoever else writes
-//! other fields of it is not disturbed. In steady state the live object, known from a cache, already holds every
-//! desired value *and* our manager owns exactly the desired fields: then no request is made.
+//! A controller computes an object fully and applies it; fields of other writers are not affected. In steady state
+//! the live object in the cache has every desired value, and the manager owns exactly the desired fields: then no
+//! request is sent.
 
 mod unchanged;
 
@@ -27,14 +27,15 @@ pub struct Applier {
     pace: Option<Pace>,
 }
 
-/// What came of an apply.
+/// The result of an apply.
 #[derive(Debug, Clone)]
 pub enum Applied<K> {
-    /// The live object was already so; nothing was sent.
+    /// The live object is up to date; nothing was sent.
     Unchanged,
-    /// Only text of the status changed, and it was written a moment ago: the pass is repeated when it is due.
+    /// Only text of the status has changed, and it was written a moment ago. The pass is repeated when the write is
+    /// due.
     Deferred,
-    /// The server's answer.
+    /// The server's response.
     Sent(Box<K>),
 }
 
@@ -54,8 +55,7 @@ impl Applier {
         Self { client, manager, pace: None }
     }
 
-    /// The same for a status that every pass computes from what there is: its text is written at most once a second
-    /// (see [`pace`]).
+    /// The same for a status that every pass computes: its text is written at most once a second (see [`pace`]).
     #[must_use]
     pub fn paced(self) -> Self {
         Self { pace: Some(Pace::default()), ..self }
@@ -88,7 +88,7 @@ impl Applier {
         self.send(&Api::all(self.client.clone()), desired, live, None).await
     }
 
-    /// Applies the `/status` of an object of a namespaced kind; of `desired`, only name and status count.
+    /// Applies the `/status` of an object of a namespaced kind; only name and status of `desired` are sent.
     pub async fn apply_status<K>(&self, desired: &K, live: Option<&K>) -> Result<Applied<K>, Error>
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
@@ -176,7 +176,7 @@ impl Applier {
     }
 }
 
-/// Leaves of the object what this write is about: an apply must not carry what the server owns.
+/// Keeps only the part that this write is about: an apply must not contain fields of the server.
 fn strip(object: &mut Value, subresource: Option<&str>) {
     let Some(fields) = object.as_object_mut() else { return };
     if subresource.is_some() {
@@ -227,7 +227,7 @@ mod tests {
     async fn what_is_so_already_is_not_sent() {
         let pki = Arc::new(Pki::in_memory(jiff::Timestamp::now()).unwrap());
         let server = Embedded::start(EmbeddedOptions::in_memory(pki)).await.unwrap();
-        // Never strikes, but counts.
+        // Counts calls without injecting a fault.
         let plan = Plan::new(Fault::Lost, 0);
         let service = Faulty::new(server.service(), plan.clone());
         let client = crate::in_process_client(service, UserInfo::system_masters("test"));
@@ -246,13 +246,13 @@ mod tests {
         // The right values are not enough: they have to be ours.
         assert!(theirs.apply(&desired, Some(&live)).await.unwrap().sent().is_some());
         assert_eq!(plan.writes(), 3);
-        // Nor are values that we no longer want.
+        // Fields that are no longer desired are removed.
         let less = config_map(json!({"k": "v"}));
         let live = ours.apply(&less, Some(&live)).await.unwrap().sent().unwrap();
         let live = ours.apply(&config_map(json!({"k": "other"})), Some(&live)).await.unwrap().sent().unwrap();
         assert_eq!((plan.writes(), live.data.unwrap()["k"].as_str()), (5, "other"));
 
-        // A status is a matter of its own.
+        // The status is applied separately.
         let node: Node = serde_json::from_value(json!({"metadata": {"name": "n"}})).unwrap();
         let live = ours.apply_cluster(&node, None).await.unwrap().sent().unwrap();
         let status = json!({"metadata": {"name": "n"}, "status": {"phase": "Running"}});

@@ -1,12 +1,12 @@
-//! Would this apply change anything? Answered from the live object and our entry in its managedFields.
+//! Whether an apply would change anything, decided from the live object and the manager's entry in its managedFields.
 
 use serde_json::{Map, Value};
 
-/// True when `fields` (FieldsV1 of our last apply) names exactly the fields of `desired`, and `live` holds the
-/// desired value at every one of them.
+/// True if `fields` (FieldsV1 of the manager's last apply) contains exactly the fields of `desired`, and `live` has
+/// the desired value in every one of them.
 ///
-/// Works without a schema: the shape of `fields` says how the server treats each list and map. Anything that is
-/// not understood counts as changed; the server then decides, and a needless apply writes nothing.
+/// Works without a schema: the structure of `fields` shows how the server treats each list and map. Anything that is
+/// not understood counts as changed; then the server decides, and an unnecessary apply writes nothing.
 pub(super) fn is_unchanged(desired: &Value, live: &Value, fields: &Value) -> bool {
     let (Some(desired), Some(live), Some(fields)) =
         (desired.as_object(), live.as_object(), fields.as_object())
@@ -69,7 +69,7 @@ fn same(desired: &Value, live: &Value, fields: &Value) -> bool {
     }
 }
 
-/// The element of a set (`v:…`) or an associative list (`k:{…}`) that a path element names.
+/// The element of a set (`v:…`) or an associative list (`k:{…}`) for a path element.
 fn find<'a>(list: &'a [Value], element: &str) -> Option<&'a Value> {
     if let Some(value) = element.strip_prefix("v:") {
         let value: Value = serde_json::from_str(value).ok()?;

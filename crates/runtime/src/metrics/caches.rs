@@ -1,4 +1,4 @@
-//! How many objects the caches hold, read at each scrape.
+//! The number of objects in the caches, read at each scrape.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,7 +21,7 @@ impl fmt::Debug for CacheSizes {
 
 impl Collector for CacheSizes {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        // Caches of one resource with different selectors count together.
+        // Caches of one resource with different selectors are added up.
         let mut sizes: BTreeMap<String, usize> = BTreeMap::new();
         for (resource, size) in self.0.sizes() {
             *sizes.entry(resource).or_default() += size;

@@ -1,4 +1,4 @@
-//! Requests to an API outside of this process, counted as client-go does.
+//! Metrics of requests to an external API, as in client-go.
 
 use std::task::{Context, Poll};
 use std::time::Instant;
@@ -14,7 +14,7 @@ use tower::{Layer, Service};
 
 use super::{Histograms, seconds};
 
-/// A layer for a client. Clones share what they count.
+/// A layer for a client. Clones share their metrics.
 #[derive(Clone, Debug)]
 pub struct Requests {
     host: String,
@@ -91,7 +91,7 @@ where
         let answer = self.inner.call(request);
         Box::pin(async move {
             let answer = answer.await;
-            // As client-go says it when there was no answer.
+            // The value that client-go uses if there was no response.
             let code = answer.as_ref().map_or("<error>".to_owned(), |answer| answer.status().as_str().into());
             requests.count(method, code, began);
             answer

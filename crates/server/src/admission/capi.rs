@@ -1,4 +1,4 @@
-//! Defaults and validation of Cluster API objects, inside the embedded API: what upstream needs webhooks for.
+//! Defaults and validation of Cluster API objects in the embedded API. Upstream uses webhooks for them.
 
 use drover_api::capi::v1beta2::{Machine, MachineHealthCheck};
 use drover_apiserver::admission::{Admission, AdmissionRequest, Operation};
@@ -87,7 +87,7 @@ fn pointer(path: &str) -> String {
     format!("/{}", path.replace(['.', '['], "/").replace(']', ""))
 }
 
-/// An object that does not parse is left to the schema, which says why.
+/// An object that does not parse is rejected by its schema.
 fn default<K: DeserializeOwned + Serialize>(
     object: &mut Value,
     old: Option<&Value>,
@@ -97,7 +97,7 @@ fn default<K: DeserializeOwned + Serialize>(
     let old = old.and_then(|old| serde_json::from_value(old.clone()).ok());
     rule(&mut new, old.as_ref());
     let Ok(Value::Object(filled)) = serde_json::to_value(&new) else { return };
-    // Only what the rules fill in is taken over: typed structs would drop what they do not know.
+    // Only defaults are copied: typed structs would drop unknown fields.
     let Some(object) = object.as_object_mut() else { return };
     for part in ["metadata", "spec"] {
         if let Some(filled) = filled.get(part) {
@@ -106,7 +106,7 @@ fn default<K: DeserializeOwned + Serialize>(
     }
 }
 
-/// Adds what is missing and changes what differs; never removes.
+/// Adds missing fields and overwrites different ones, but never removes any.
 fn merge(into: &mut Value, from: &Value) {
     match (into, from) {
         (Value::Object(into), Value::Object(from)) => {

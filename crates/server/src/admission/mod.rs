@@ -1,6 +1,6 @@
-//! Defaults and validation inside the embedded API: what upstream needs webhooks for.
+//! Defaults and validation in the embedded API. Upstream uses webhooks for them.
 //!
-//! The rules are where their objects are at home, in `capi` and `provisioning`; here they meet the API.
+//! The rules are in `capi` and `provisioning`, beside their controllers; this module connects them to the API.
 
 mod capi;
 mod look;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use drover_apiserver::admission::Admission;
 use drover_apiserver::embedded::Embedded;
 
-/// The hooks that need nothing but the write itself.
+/// The hooks that need only the request.
 pub fn hooks() -> Vec<Arc<dyn Admission>> {
     vec![
         Arc::new(capi::ClusterApi),
@@ -27,7 +27,7 @@ pub fn hooks() -> Vec<Arc<dyn Admission>> {
     ]
 }
 
-/// Adds the hooks that look at other objects, which only a running API has.
+/// Adds the hooks that read other objects, which requires a running API.
 pub fn watch_over(embedded: &Arc<Embedded>) {
     let around = look::Around(Arc::downgrade(embedded));
     let objects = embedded.server().objects();

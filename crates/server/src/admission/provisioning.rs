@@ -1,5 +1,5 @@
-//! Clusters keep the fields their pools were made with, plan secrets their marks; drivers, credentials and namespaces stay
-//! while someone needs them.
+//! Rules that keep recorded fields of pools, metadata of plan secrets, and drivers, credentials and namespaces that
+//! are in use.
 
 use drover_api::capi::v1beta2::Machine;
 use drover_api::management::v3::{self as management, NodeDriver};
@@ -20,7 +20,7 @@ use super::look::{Around, all, is, refuse, within};
 /// Types of Secrets that can be cloud credentials.
 const CREDENTIAL_TYPES: [&str; 2] = ["Opaque", "provisioning.cattle.io/cloud-credential"];
 
-/// An update of a Cluster that leaves out `dynamicSchemaSpec` does not take it away.
+/// Keeps `dynamicSchemaSpec` when an update of a Cluster omits it.
 pub(super) struct RecordedSchemas;
 
 impl Admission for RecordedSchemas {
@@ -44,7 +44,7 @@ impl Admission for RecordedSchemas {
     }
 }
 
-/// Refuses a Cluster with what can never work, instead of telling it in the status.
+/// Rejects a Cluster that can never work, instead of reporting it in the status.
 pub(super) struct Possible;
 
 impl Admission for Possible {
@@ -61,7 +61,7 @@ impl Admission for Possible {
         request: &'a AdmissionRequest<'a>,
         object: Option<&'a Value>,
     ) -> BoxFuture<'a, Result<(), Status>> {
-        // An object that does not parse is left to the schema, which says why.
+        // An object that does not parse is rejected by its schema.
         let Some(new) = object.and_then(typed::<Cluster>) else { return Box::pin(async { Ok(()) }) };
         let old: Option<Cluster> = request.old.and_then(typed);
         if let Some(missing) = new.spec.rke_config.as_ref().and_then(rules::missing_roles) {
@@ -80,7 +80,7 @@ impl Admission for Possible {
     }
 }
 
-/// Clusters of the management group stand for provisioning Clusters, which make them.
+/// Management Clusters are created by the controllers for provisioning Clusters; users who create one get a warning.
 pub(super) struct Twins;
 
 impl Admission for Twins {
@@ -104,7 +104,7 @@ impl Admission for Twins {
     }
 }
 
-/// What an agent writes to its plan secret is what it has to say: the data. The rest is how the planner knows the machine.
+/// Of its plan secret an agent may only change the data. The metadata is the planner's.
 pub(super) struct PlanSecrets;
 
 impl Admission for PlanSecrets {
@@ -135,7 +135,7 @@ impl Admission for PlanSecrets {
 pub(super) struct InUse(pub(super) Around);
 
 impl InUse {
-    /// Why the write is refused.
+    /// Why the write is rejected.
     async fn complaint(
         &self,
         request: &AdmissionRequest<'_>,

@@ -1,5 +1,4 @@
-//! The machines that hold everything in a cluster go with their Cluster, not by a slip of the hand. Controllers do as
-//! they are told.
+//! Protects the last etcd machine of a cluster from users. Controllers are not restricted.
 
 use drover_api::capi::v1beta2::{Cluster as CapiCluster, Machine, MachineDeployment, MachineSet};
 use drover_api::labels::{capi as capi_labels, rke as roles};
@@ -21,7 +20,7 @@ use super::look::{Around, is, look, refuse};
 pub(super) struct Servers(pub(super) Around);
 
 impl Servers {
-    /// Why the write is refused.
+    /// Why the write is rejected.
     async fn complaint(
         &self,
         request: &AdmissionRequest<'_>,
@@ -99,14 +98,14 @@ impl Admission for Servers {
     }
 }
 
-/// Parts of the server itself have names of their own kind; accounts are people's programs, and one person's certificate
-/// is named like a part.
+/// Components of the server have user names of their own kind. Service accounts are users' programs, and a user's
+/// client certificate may carry the name of a component.
 fn is_person(user: &UserInfo) -> bool {
     let name = user.name.as_str();
     !name.starts_with("system:") || name.starts_with("system:serviceaccount:") || name == "system:admin"
 }
 
-/// Whether the machines of this object hold state or run the control plane.
+/// Whether the machines of this object run etcd or the control plane.
 fn is_server(object: &Value) -> bool {
     let own = &object["metadata"]["labels"];
     let made = &object["spec"]["template"]["metadata"]["labels"];

@@ -1,4 +1,4 @@
-//! Settings in the form that those who read them rely on; what makes no sense is refused, and what has no effect is told.
+//! Validation of Settings: invalid values are rejected, and those without an effect give a warning.
 
 use drover_api::management::v3::Setting;
 use drover_apiserver::admission::{Admission, AdmissionRequest, Operation};
@@ -9,10 +9,10 @@ use futures::future::BoxFuture;
 use kube::Resource as _;
 use serde_json::{Value, json};
 
-/// Authorities, whose checksums agents compute: a newline more at the end would change them.
+/// Settings with certificate authorities. Agents compute their checksums, which an additional newline would change.
 const AUTHORITIES: [&str; 2] = ["cacerts", "internal-cacerts"];
 
-/// Authorities are stored without white space around them, and values are such that somebody can use them.
+/// Trims certificate authorities, and rejects unusable values.
 pub(super) struct Usable;
 
 impl Admission for Usable {

@@ -1,4 +1,4 @@
-//! Registration tokens: terms that cannot be read are refused, and what has no effect yet is told.
+//! Validation of registration tokens: invalid terms are rejected, and those without an effect give a warning.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use futures::future::BoxFuture;
 use kube::Resource as _;
 use serde_json::Value;
 
-/// Looks at the terms of registration tokens.
+/// Validates the terms of registration tokens.
 pub(super) struct Readable;
 
 impl Admission for Readable {

@@ -1,5 +1,5 @@
-//! The authority behind our port lies in a Secret of the external API: agents trust it by checksum, so every server on
-//! that API must have the same, also on a new host with an empty data directory.
+//! The certificate authority of the port is stored in a Secret of the external API. Agents trust it by checksum, so
+//! all servers on that API must share it, including one on a new host with an empty data directory.
 
 use std::path::Path;
 use std::time::Duration;
@@ -20,7 +20,7 @@ const NAME: &str = "drover-authority";
 const FILES: [&str; 2] = ["ca.key", "ca.crt"];
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// The authority of all servers on this API: the one in the Secret, or ours if there is none yet.
+/// The authority of all servers on this API: the one in the Secret, or a new one if there is none.
 pub async fn open(client: &Client, dir: &Path, now: Timestamp) -> anyhow::Result<Pki> {
     let doing = || format!("the Secret {NAMESPACE}/{NAME} with the authority of this server's port");
     tokio::time::timeout(LIMIT, agree(client, dir, now))
@@ -31,13 +31,13 @@ pub async fn open(client: &Client, dir: &Path, now: Timestamp) -> anyhow::Result
     Pki::open(dir, now).context("certificates cannot be made")
 }
 
-/// Makes files and Secret the same. Whoever makes the Secret first decides.
+/// Makes the files and the Secret equal. The first server that creates the Secret decides.
 async fn agree(client: &Client, dir: &Path, now: Timestamp) -> anyhow::Result<()> {
     let api: Api<Secret> = Api::namespaced(client.clone(), NAMESPACE);
     let secret = match found(api.get(NAME).await)? {
         Some(secret) => secret,
         None => {
-            // Made here if this is the first start of all.
+            // Created here if this is the first server.
             Pki::open(dir, now)?;
             let ours = ours(dir)?;
             match api.create(&PostParams::default(), &ours).await {

@@ -1,7 +1,7 @@
-//! One server acts, the others wait: a Lease says who.
+//! Leader election: of several servers only the holder of a Lease is active.
 //!
-//! A Lease is judged by how long *we* have seen it unchanged, never by the times in it: clocks differ. Who loses it must
-//! stop acting at once, which only the end of the process guarantees.
+//! A Lease expires after it has been *observed* unchanged for its duration. The times in it are not compared, because
+//! clocks differ. A server that loses the Lease must stop at once, which only ending the process guarantees.
 
 use std::time::Duration;
 
@@ -18,23 +18,23 @@ use tokio_util::sync::CancellationToken;
 pub const NAMESPACE: &str = "cattle-system";
 pub const NAME: &str = "drover-server";
 
-/// How long the others wait for a silent leader.
+/// How long other servers wait for a leader that does not renew.
 const DURATION: Duration = Duration::from_secs(15);
-/// The leader gives up this much earlier than that.
+/// The leader stops this much earlier.
 const DEADLINE: Duration = Duration::from_secs(10);
 const RENEWAL: Duration = Duration::from_secs(5);
 const RETRY: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_secs(2);
 const CALL_LIMIT: Duration = Duration::from_secs(4);
 
-/// Who wants to lead.
+/// A server that wants to become the leader.
 #[derive(Clone)]
 pub struct Candidate {
     client: Client,
     name: String,
 }
 
-/// We lead until `lost` is cancelled.
+/// Leadership, until `lost` is cancelled.
 pub struct Leadership {
     candidate: Candidate,
     lost: CancellationToken,
@@ -42,11 +42,11 @@ pub struct Leadership {
     task: tokio::task::JoinHandle<()>,
 }
 
-/// What to do about a Lease that has been as it is for a while.
+/// What to do about a Lease that has not changed for a while.
 #[derive(Debug, PartialEq, Eq)]
 enum Step {
     Take,
-    /// Someone else leads; look again after this at the latest.
+    /// Another server is the leader; check again after this time.
     Wait(Duration),
 }
 
@@ -63,7 +63,7 @@ fn judge(lease: Option<&LeaseSpec>, me: &str, unchanged: Duration) -> Step {
     }
 }
 
-/// The Lease as it should be once `me` holds it.
+/// The Lease when `me` holds it.
 fn held(old: Option<LeaseSpec>, me: &str, now: Timestamp) -> LeaseSpec {
     let old = old.unwrap_or_default();
     let ours = old.holder_identity.as_deref() == Some(me);
@@ -78,12 +78,12 @@ fn held(old: Option<LeaseSpec>, me: &str, now: Timestamp) -> LeaseSpec {
 }
 
 impl Candidate {
-    /// `name` must be the same after a restart, and nobody else's.
+    /// `name` must be unique and stay the same after a restart.
     pub fn new(client: Client, name: &str) -> Self {
         Self { client, name: name.to_owned() }
     }
 
-    /// Waits until nobody else leads. `waiting` is told who does.
+    /// Waits until this server is the leader. `waiting` is called with the name of the current leader.
     pub async fn lead(self, waiting: impl Fn(&str)) -> Leadership {
         let mut seen: Option<(String, Instant)> = None;
         loop {
@@ -102,7 +102,7 @@ impl Candidate {
         Leadership { candidate: self, lost, stop, task }
     }
 
-    /// `None` once we lead, else how long to wait.
+    /// `None` if this server is the leader, otherwise how long to wait.
     async fn attempt(
         &self,
         seen: &mut Option<(String, Instant)>,
@@ -125,7 +125,7 @@ impl Candidate {
         }
     }
 
-    /// Renews until stopped, or until the Lease is or may be someone else's.
+    /// Renews the Lease until stopped, or until another server holds it or may hold it.
     async fn keep(self, lost: CancellationToken, stop: CancellationToken) {
         let mut renewed = Instant::now();
         let mut pause = RENEWAL;
@@ -150,7 +150,7 @@ impl Candidate {
         lost.cancel();
     }
 
-    /// `false` when someone else took the Lease.
+    /// `false` if another server holds the Lease.
     async fn renew(&self) -> anyhow::Result<bool> {
         let lease = self.get().await?;
         let holder = lease.as_ref().and_then(|lease| lease.spec.as_ref()?.holder_identity.clone());
@@ -167,7 +167,7 @@ impl Candidate {
         Ok(found(tokio::time::timeout(CALL_LIMIT, self.api().get(NAME)).await?)?)
     }
 
-    /// `false` when someone else wrote first.
+    /// `false` if another client wrote first.
     async fn write(&self, lease: Option<Lease>) -> anyhow::Result<bool> {
         let (api, params) = (self.api(), PostParams::default());
         let exists = lease.is_some();
@@ -194,12 +194,12 @@ impl Candidate {
 }
 
 impl Leadership {
-    /// Is cancelled when we no longer lead, or cannot know.
+    /// Cancelled when this server is no longer the leader, or may not be.
     pub fn lost(&self) -> &CancellationToken {
         &self.lost
     }
 
-    /// Lets the next one lead at once.
+    /// Releases the Lease, so that another server becomes the leader at once.
     pub async fn release(self) {
         self.stop.cancel();
         let _ = self.task.await;
@@ -243,7 +243,7 @@ mod tests {
         assert_eq!(judge(Some(&lease("b")), "a", secs(0)), Step::Wait(LOOK));
         assert_eq!(judge(Some(&lease("b")), "a", secs(14)), Step::Wait(secs(1)));
         assert_eq!(judge(Some(&lease("b")), "a", secs(15)), Step::Take);
-        // Nobody knows for how long: as long as ours.
+        // A Lease without a duration gets the default one.
         let endless = LeaseSpec { lease_duration_seconds: None, ..lease("b") };
         assert_eq!(judge(Some(&endless), "a", secs(15)), Step::Take);
     }

@@ -1,10 +1,10 @@
-//! A Kubernetes API that is somebody else's: kube-apiserver with etcd, reached by a kubeconfig.
+//! An external Kubernetes API: kube-apiserver with etcd, reached with a kubeconfig.
 //!
-//! * [`External::connect`]: from the kubeconfig to an API that answers, is new enough and lets us work.
-//! * [`passthrough`]: people's requests go on to it with their own credentials, never with ours.
-//! * [`reviews`]: who a caller is and what they may, asked of it.
-//! * [`authority`]: the authority behind our port, kept in it, so that every server of it has the same.
-//! * [`leader`]: one server acts, the others wait; `standby` is what those answer.
+//! * [`External::connect`]: checks that the API answers, is new enough and grants the required permissions.
+//! * [`passthrough`]: requests of users are forwarded with their own credentials, never with the manager's.
+//! * [`reviews`]: authentication and authorization of callers by the API.
+//! * [`authority`]: the certificate authority of the port, stored in the API, so that all servers share it.
+//! * [`leader`]: leader election; `standby` answers requests until this server is the leader.
 
 pub mod authority;
 pub mod leader;
@@ -37,7 +37,7 @@ use passthrough::Passthrough;
 use reviews::Reviews;
 
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
-/// The first version in which `managedBy` of a Job counts without being switched on.
+/// The first version in which `managedBy` of a Job is enabled by default.
 const OLDEST: (u32, u32) = (1, 32);
 
 /// The API. Clones share it.
@@ -52,12 +52,12 @@ struct Inner {
     requests: Requests,
     passthrough: Passthrough,
     reviews: Reviews,
-    /// Tokens of cluster kubeconfigs, once the Secrets they lie in are followed.
+    /// Authenticates the tokens of cluster kubeconfigs, once their Secrets are watched.
     kubeconfigs: OnceLock<KubeconfigAuthenticator>,
 }
 
 impl External {
-    /// Reads the kubeconfig, and sees that the API answers, is new enough, and lets us do our work.
+    /// Reads the kubeconfig and checks the API: its version, and the permissions of the user.
     pub async fn connect(path: &Path) -> anyhow::Result<Self> {
         let config = read_kubeconfig(path).await?;
         let url = config.cluster_url.clone();
@@ -75,12 +75,12 @@ impl External {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// Acts with the rights of the kubeconfig.
+    /// A client with the permissions of the kubeconfig.
     pub fn client(&self) -> &Client {
         &self.inner.client
     }
 
-    /// What was asked of it with the rights of the kubeconfig.
+    /// Counts requests with the permissions of the kubeconfig.
     pub fn requests(&self) -> &Requests {
         &self.inner.requests
     }
@@ -89,18 +89,18 @@ impl External {
         &self.inner.url
     }
 
-    /// Who may do what there.
+    /// The authorizer of the API.
     pub fn reviews(&self) -> &Reviews {
         &self.inner.reviews
     }
 
-    /// From now on tokens of cluster kubeconfigs are known, too.
+    /// Adds the authenticator for tokens of cluster kubeconfigs.
     pub(crate) fn recognise(&self, kubeconfigs: KubeconfigAuthenticator) {
         // Set once, at start.
         let _ = self.inner.kubeconfigs.set(kubeconfigs);
     }
 
-    /// The caller of a request that is not for the API itself.
+    /// The caller of a request for a path outside the API.
     pub async fn authenticate(&self, request: &Parts) -> Result<UserInfo, Status> {
         if let Some(kubeconfigs) = self.inner.kubeconfigs.get()
             && let Some(user) = kubeconfigs.authenticate(request).await?
@@ -110,7 +110,7 @@ impl External {
         self.inner.reviews.user(request).await
     }
 
-    /// The caller of a request for a path of ours, if the API's RBAC lets them ask for it.
+    /// The caller of a request for one of Drover's paths, if the API's RBAC permits it.
     pub async fn admit(&self, request: &Parts) -> Result<UserInfo, Status> {
         let user = self.authenticate(request).await?;
         let attributes = Attributes {
@@ -126,12 +126,12 @@ impl External {
         Err(Status::forbidden(GroupName { group: "", name: "" }, "", &attributes.denial(&decision.reason)))
     }
 
-    /// The paths that are answered: health, and what is passed on to the API.
+    /// The paths that are answered: health, and those that are forwarded to the API.
     pub(crate) fn paths() -> Vec<&'static str> {
         ["/healthz", "/livez", "/readyz"].into_iter().chain(Passthrough::paths()).collect()
     }
 
-    /// Answers what the API answers, and for our own health.
+    /// Forwards a request to the API, or answers for the server's own health.
     pub async fn answer(&self, request: Request<Incoming>) -> Response<RequestBody> {
         match request.uri().path() {
             "/healthz" | "/livez" => crate::front::text(http::StatusCode::OK, "ok"),
@@ -140,7 +140,7 @@ impl External {
         }
     }
 
-    /// Ready while the API is: without it nothing here works.
+    /// Ready while the API is, because nothing works without it.
     async fn readiness(&self) -> Response<RequestBody> {
         let asked = tokio::time::timeout(ANSWER_LIMIT, self.inner.client.apiserver_version()).await;
         let why = match asked {
@@ -153,7 +153,7 @@ impl External {
     }
 }
 
-/// What a kubeconfig's current context says. What is wrong with it is said in one sentence that names the file.
+/// Reads the current context of a kubeconfig. An error is one sentence with the name of the file.
 pub async fn read_kubeconfig(path: &Path) -> anyhow::Result<Config> {
     let shown = path.display();
     if let Err(error) = std::fs::metadata(path)
@@ -161,7 +161,7 @@ pub async fn read_kubeconfig(path: &Path) -> anyhow::Result<Config> {
     {
         bail!("there is no kubeconfig at {shown}");
     }
-    // A reader of YAML quotes what it could not read; there are keys and tokens in such files.
+    // A YAML parser quotes what it could not read, which may be a key or token.
     let first_line = |error: &dyn std::fmt::Display| {
         error.to_string().lines().next().unwrap_or_default().trim_end_matches(':').to_owned()
     };
@@ -211,7 +211,7 @@ async fn check_version(client: &Client, url: &Uri) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the controllers cannot do without, asked before anything is written.
+/// The permissions that the controllers require, checked before anything is written.
 const NEEDED: [(&str, &str, &str); 9] = [
     ("patch", "apiextensions.k8s.io", "customresourcedefinitions"),
     ("patch", "", "namespaces"),

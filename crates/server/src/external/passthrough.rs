@@ -1,7 +1,7 @@
-//! Requests for the Kubernetes API go on to it as they came: with the caller's credentials and nobody else's.
+//! Forwards requests for the Kubernetes API with the caller's credentials only.
 //!
-//! A bearer token travels on. A client certificate cannot: its key stays with the caller, and TLS ends at our port. We
-//! do not vouch for such callers, because then our own rights would stand behind every mistake made here.
+//! A bearer token is forwarded. A client certificate cannot be, because TLS ends at this port and the key stays with
+//! the caller. Impersonating such callers would expose the manager's permissions to every mistake made here.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,10 +21,10 @@ use kube::Config;
 use kube::client::ConfigExt as _;
 use kube::config::AuthInfo;
 
-/// An answer must have begun within this; kube-apiserver itself gives up a request after a minute.
+/// Time limit until a response begins; kube-apiserver ends most requests after a minute.
 const ANSWER_LIMIT: Duration = Duration::from_secs(75);
 const IDLE_LIMIT: Duration = Duration::from_secs(60);
-/// What is the API's; other paths are not asked for.
+/// The paths of the API; other paths are not forwarded.
 const PATHS: [&str; 12] = [
     "/api",
     "/api/...",
@@ -44,14 +44,14 @@ type Send = dyn Fn(Request<RequestBody>) -> BoxFuture<'static, Result<Response<I
     + std::marker::Send
     + Sync;
 
-/// The way to the API for everyone who is not us.
+/// Forwards requests of users to the API.
 pub struct Passthrough {
     url: Uri,
     send: Arc<Send>,
 }
 
 impl Passthrough {
-    /// Trusts the server that the kubeconfig trusts, and takes nothing else from it.
+    /// Uses the server and its CA from the kubeconfig, but no credentials.
     pub fn new(config: &Config) -> Result<Self, kube::Error> {
         let mut config = config.clone();
         config.auth_info = AuthInfo::default();
@@ -65,12 +65,12 @@ impl Passthrough {
         Ok(Self { url: config.cluster_url, send })
     }
 
-    /// The paths that are passed on, as [patterns](pattern).
+    /// The paths that are forwarded, as [patterns](pattern).
     pub(super) fn paths() -> [&'static str; 12] {
         PATHS
     }
 
-    /// The API's answer; watches stream and upgrades are joined.
+    /// The API's response; watches are streamed and upgrades are joined.
     pub async fn answer(&self, request: Request<RequestBody>) -> Response<RequestBody> {
         match self.forward(request).await {
             Ok(response) => response,
@@ -119,7 +119,7 @@ impl Passthrough {
     }
 }
 
-/// Said to whoever comes without a token and is refused.
+/// The message for a rejected caller without a token.
 pub fn no_token(url: &Uri) -> Status {
     let mut status = Status::unauthorized();
     status.message = format!(
@@ -132,7 +132,7 @@ fn is_api(path: &str) -> bool {
     PATHS.iter().any(|known| pattern::matches(known, path))
 }
 
-/// Path and query of the request below the API's own address, which may have a path, too.
+/// Path and query of a request below the API's own URL, which may have a path, too.
 fn target(api: &Uri, asked: &Uri) -> Result<Uri, Status> {
     let bad = |error: &dyn std::fmt::Display| Status::bad_request(format!("bad path: {error}"));
     let below = api.path().trim_end_matches('/');
@@ -142,7 +142,7 @@ fn target(api: &Uri, asked: &Uri) -> Result<Uri, Status> {
     Uri::from_parts(parts).map_err(|error| bad(&error))
 }
 
-/// Nothing of one hop travels on, nor what only a trusted proxy may say of its caller.
+/// Removes hop-by-hop headers, and those that only a trusted proxy may set.
 fn clean(headers: &mut HeaderMap, upgrade: bool) {
     hop::strip(headers, upgrade);
     headers.remove(header::HOST);

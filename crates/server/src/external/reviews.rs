@@ -1,4 +1,4 @@
-//! Who a caller is and what they may: the external API is asked, and believed for a few seconds.
+//! Authentication and authorization by the external API, cached for a few seconds.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
@@ -20,11 +20,11 @@ use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
-/// As kube-apiserver believes its own webhooks.
+/// As long as kube-apiserver caches the results of its webhooks.
 const BELIEVED: Duration = Duration::from_secs(10);
 const REMEMBERED: usize = 4096;
 
-/// Asks by TokenReview and SubjectAccessReview.
+/// Creates TokenReviews and SubjectAccessReviews.
 pub struct Reviews {
     client: Client,
     /// By digest, so that no token is kept.
@@ -61,7 +61,7 @@ impl Reviews {
         let user =
             status.user.filter(|_| status.authenticated == Some(true)).ok_or_else(Status::unauthorized)?;
         let mut groups = user.groups.unwrap_or_default();
-        // These are ours to give: another authenticator must not make owners of clusters.
+        // These groups are assigned by Drover only: another authenticator must not grant access to clusters.
         groups.retain(|group| !group.starts_with(OWNER_GROUP_PREFIX));
         let user = UserInfo {
             name: user.username.unwrap_or_default(),
@@ -73,7 +73,7 @@ impl Reviews {
         Ok(user)
     }
 
-    /// Whether a user may do something there, to a resource or with a path.
+    /// Whether a user may do something with a resource or path.
     pub async fn decide(&self, attributes: &Attributes) -> Result<Decision, Status> {
         let digest = sha256(format!("{attributes:?}").as_bytes());
         if let Some(decision) = self.decisions.get(&digest) {
@@ -114,7 +114,7 @@ impl Reviews {
     }
 }
 
-/// The same, for those who take any authorizer.
+/// The same as an authorizer.
 pub struct Authorized(pub super::External);
 
 impl Authorizer for Authorized {
@@ -160,7 +160,7 @@ impl<K: Eq + Hash, V: Clone> Remembered<K, V> {
         if known.len() >= REMEMBERED {
             known.retain(|_, (since, _)| since.elapsed() < BELIEVED);
         }
-        // Rather ask again than grow without bound.
+        // Clear the cache rather than let it grow without bound.
         if known.len() >= REMEMBERED {
             known.clear();
         }

@@ -1,4 +1,4 @@
-//! What the port answers while another server leads: that we live, that we are not ready, and who is.
+//! Answers while another server is the leader: alive, not ready, and the name of the leader.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::External;
 use super::leader::{Candidate, Leadership, NAME, NAMESPACE};
 use crate::metrics::Metrics;
 
-/// Waits until this server leads, and answers on `listener` meanwhile.
+/// Waits until this server is the leader, and answers on `listener` until then.
 pub(crate) async fn until_leader(
     external: &External,
     name: &str,
@@ -22,7 +22,7 @@ pub(crate) async fn until_leader(
     tls: Arc<rustls::ServerConfig>,
 ) -> Leadership {
     let holder = Arc::new(Mutex::new(String::new()));
-    // The listener is shared with the one that serves afterwards: no connection is refused in between.
+    // The listener is shared with the server that follows, so no connection is refused in between.
     let waiting = CancellationToken::new();
     let _over = waiting.clone().drop_guard();
     let metrics = Metrics::default();

@@ -1,4 +1,4 @@
-//! Agents that follow their plans.
+//! Agents that watch their plans.
 
 use http::Request;
 use http_body_util::BodyExt as _;
@@ -10,7 +10,7 @@ use drover_apiserver::http::pattern;
 
 const SECRETS: &str = "/api/v1/namespaces/{namespace}/secrets";
 
-/// `drover_agents_connected`: open watches of a single Secret through the port, which is how an agent follows its plan.
+/// `drover_agents_connected`: open watches of a single Secret through the port. Agents watch their plans in this way.
 #[derive(Clone, Debug, Default)]
 pub struct Agents(Gauge);
 
@@ -40,7 +40,7 @@ impl Agents {
             && pattern::matches(SECRETS, request.uri().path())
     }
 
-    /// Counts an agent as long as the answer to its watch lives.
+    /// Counts an agent until the response of its watch ends.
     pub(crate) fn count(&self, answer: RequestBody) -> RequestBody {
         self.0.inc();
         let connected = Connected(self.0.clone());

@@ -17,9 +17,9 @@ use super::gauges;
 const READY: &str = "Ready";
 const AVAILABLE: &str = "Available";
 
-/// Shown with 0 as well, so that a panel has them from the start.
+/// Phases that are also shown with the value 0, so that dashboards have them from the start.
 const CLUSTER_PHASES: [&str; 5] = ["Provisioning", "Ready", "Updating", "Failed", "Deleting"];
-/// Cluster API's.
+/// The phases of Cluster API.
 const MACHINE_PHASES: [&str; 9] = [
     "Pending",
     "Provisioning",
@@ -115,7 +115,7 @@ fn cluster_phase(cluster: &Cluster) -> &'static str {
     match ready.map(|ready| ready.status.as_str()) {
         Some("True") => "Ready",
         Some("False") => "Failed",
-        // It has been ready before.
+        // It was Ready before.
         _ if status.is_some_and(|status| status.ready) => "Updating",
         _ => "Provisioning",
     }

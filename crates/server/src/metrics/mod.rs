@@ -1,8 +1,9 @@
-//! `/metrics`: what every part of the server counts, in the text format that Prometheus scrapes.
+//! `/metrics`: the metrics of all parts of the server, in the text format of Prometheus.
 //!
-//! Each crate has its own instruments; here they come together in one registry per server. What can be read when somebody
-//! scrapes is read then (`clusters`, `process`, `tunnels`), and costs nothing otherwise. No label holds the name of a
-//! cluster or machine: the number of time series does not grow with the fleet. `docs/metrics.md` lists all of them.
+//! Each crate has its own instruments; this module registers them in one registry per server. Values that can be read
+//! at a scrape are read then (`clusters`, `process`, `tunnels`) and cost nothing otherwise. No label contains the
+//! name of a cluster or machine, so that the number of time series does not grow with the fleet. `docs/metrics.md`
+//! lists all metrics.
 
 mod agents;
 mod clusters;
@@ -35,7 +36,7 @@ pub struct Metrics {
 }
 
 impl Default for Metrics {
-    /// With those of the process.
+    /// Creates them, with those of the process.
     fn default() -> Self {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(process::Process::of_this_process()));
@@ -44,17 +45,17 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Adds instruments.
+    /// Registers instruments.
     pub fn register(&self, add: impl FnOnce(&mut Registry)) {
         add(&mut self.registry.lock());
     }
 
-    /// Adds what is read at every scrape.
+    /// Registers a collector that is read at every scrape.
     pub fn collect(&self, collector: impl Collector) {
         self.register(|registry| registry.register_collector(Box::new(collector)));
     }
 
-    /// Says whether this server is the leader, where there may be others.
+    /// Sets whether this server is the leader, if the API is external.
     pub fn leads(&self, name: &'static str, leads: bool) {
         let status =
             prometheus_client::metrics::family::Family::<[(&'static str, &'static str); 1], Gauge>::default();
@@ -63,10 +64,10 @@ impl Metrics {
         self.register(|registry| registry.register("leader_election_master_status", help, status));
     }
 
-    /// Everything as of now.
+    /// The current values as text.
     pub fn text(&self) -> String {
         let mut body = String::new();
-        // It fails only if a collector says so, and none does.
+        // It fails only if a collector does, and none does.
         if let Err(error) = text::encode(&mut body, &self.registry.lock()) {
             tracing::error!(%error, "failed to encode the metrics");
         }

@@ -1,4 +1,4 @@
-//! The process itself, as Prometheus' own clients show it; read from `/proc`.
+//! Metrics of the process, read from `/proc`, with the names of Prometheus' own clients.
 
 use std::fmt;
 use std::fs;
@@ -9,21 +9,21 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-/// The unit of times in `/proc`, the same on every architecture that Drover is built for.
+/// The unit of times in `/proc` on every supported architecture.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// `process_cpu_seconds_total`, `process_resident_memory_bytes` and others. Where there is no `/proc` there are none.
+/// `process_cpu_seconds_total`, `process_resident_memory_bytes` and others; none without `/proc`.
 #[derive(Debug)]
 pub(super) struct Process {
     /// Since the epoch.
     started: Option<f64>,
 }
 
-/// What is read at a scrape.
+/// Values that are read at a scrape.
 #[derive(Debug, Default, PartialEq)]
 struct Stat {
     cpu_seconds: f64,
-    /// After the boot.
+    /// Since boot.
     started: f64,
     virtual_bytes: f64,
     threads: f64,
@@ -40,11 +40,12 @@ impl Process {
 }
 
 impl Stat {
-    /// Parses `/proc/self/stat`. The second field is the program's name in parentheses, which may hold anything.
+    /// Parses `/proc/self/stat`. The second field is the program's name in parentheses, which may contain any
+    /// character.
     fn parse(text: &str) -> Option<Self> {
         let fields: Vec<f64> =
             text.rsplit_once(')')?.1.split_whitespace().map(|field| field.parse().unwrap_or(0.0)).collect();
-        // `proc(5)` counts from 1, and the first here is its third.
+        // `proc(5)` counts from 1, and the first field here is its third.
         let get = |number: usize| fields.get(number - 3).copied();
         Some(Self {
             cpu_seconds: (get(14)? + get(15)?) / TICKS_PER_SECOND,
@@ -55,7 +56,7 @@ impl Stat {
     }
 }
 
-/// What follows `key` at the start of a line, up to the next blank.
+/// The value after `key` at the start of a line, up to the next space.
 fn field<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     text.lines().find_map(|line| line.strip_prefix(key))?.split_whitespace().next()
 }
@@ -70,7 +71,7 @@ impl Collector for Process {
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
         let kibibytes = |key| field(&status, key).and_then(|value| value.parse::<f64>().ok());
         let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
-        // The soft limit; an unlimited one is not shown.
+        // The soft limit; an unlimited one is omitted.
         let limit = field(&limits, "Max open files").and_then(|value| value.parse::<f64>().ok());
         let open = fs::read_dir("/proc/self/fd").ok().map(|files| files.count() as f64);
         for (name, help, value) in [

@@ -1,4 +1,4 @@
-//! Tunnels to clusters.
+//! Metrics of tunnels to clusters.
 
 use std::fmt;
 

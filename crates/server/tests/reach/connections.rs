@@ -1,4 +1,4 @@
-//! Limits of unauthenticated connections: people and agents are served beside them.
+//! Limits of unauthenticated connections: users and agents are served meanwhile.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ async fn set(world: &World, name: &str, value: &str) {
     settings.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
 }
 
-/// Connections of another address of this host that say nothing.
+/// Silent connections from another address of this host.
 async fn silent(world: &World, count: usize) -> Vec<TcpStream> {
     let uri: http::Uri = world.manager.url.parse().unwrap();
     let address: SocketAddr = uri.authority().unwrap().as_str().parse().unwrap();
@@ -46,7 +46,7 @@ fn config_map(name: &str) -> ConfigMap {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_flood_of_silent_connections_is_bounded_while_others_list_and_watch() {
     let world = World::start().await;
-    // Only the caps are to be seen.
+    // Long timeouts, so that only the limits take effect.
     set(&world, "connection-handshake-timeout", "24h").await;
     set(&world, "connections-per-address", "16").await;
     set(&world, "connections-total", "32").await;
@@ -85,7 +85,7 @@ async fn a_watch_and_a_tunnel_outlive_every_connection_deadline() {
     let maps: Api<ConfigMap> = Api::namespaced(world.admin.clone(), "default");
     let mut events = maps.watch(&WatchParams::default(), "0").await.unwrap().boxed();
 
-    // A connection that is idle is closed after its first and after its second request.
+    // An idle connection is closed after its first and after its second request.
     for _ in 0..2 {
         let mut idle = world.connection().await;
         idle.write_all(b"GET /ping HTTP/1.1\r\nHost: h\r\n\r\n").await.unwrap();

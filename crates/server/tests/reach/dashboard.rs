@@ -1,4 +1,4 @@
-//! `docs/metrics.md` and `deploy/grafana/drover.json` speak of metrics that a running server shows, and of no others.
+//! `docs/metrics.md` and `deploy/grafana/drover.json` contain exactly the metrics of a running server.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,10 +10,10 @@ use crate::world::World;
 
 const PAGE: &str = include_str!("../../../../docs/metrics.md");
 const DASHBOARD: &str = include_str!("../../../../deploy/grafana/drover.json");
-/// What Prometheus itself adds to every sample.
+/// Labels that Prometheus adds to every sample.
 const ADDED: [&str; 2] = ["job", "instance"];
 
-/// What the page says of a metric: type and labels.
+/// Type and labels of a metric in the page.
 type Documented = BTreeMap<&'static str, (&'static str, BTreeSet<&'static str>)>;
 
 fn documented(page: &'static str) -> Documented {
@@ -28,7 +28,7 @@ fn documented(page: &'static str) -> Documented {
     page.lines().filter(|line| line.starts_with("| `")).map(row).collect()
 }
 
-/// The metrics of the page that are shown on the embedded API, and those that are shown only on another.
+/// The metrics in the page for the embedded API, and those for an external API.
 fn pages() -> (Documented, Documented) {
     let (before, after) = PAGE.split_once("\n## Another Kubernetes API\n").unwrap();
     let (other, after) = after.split_once("\n## ").unwrap();
@@ -37,7 +37,7 @@ fn pages() -> (Documented, Documented) {
     (embedded, documented(other))
 }
 
-/// The names of the samples that belong to a metric of the page.
+/// The names of a metric's samples.
 fn samples(name: &str, kind: &str) -> Vec<String> {
     match kind {
         "histogram" => ["_bucket", "_sum", "_count"].iter().map(|end| format!("{name}{end}")).collect(),
@@ -109,7 +109,7 @@ fn every_query_of_the_dashboard_asks_for_metrics_and_labels_that_there_are() {
     }
 }
 
-/// Every `expr` of the panels, and the queries of variables.
+/// The `expr` of all panels, and the queries of variables.
 fn collect(value: &Value, queries: &mut Vec<String>) {
     match value {
         Value::Array(list) => list.iter().for_each(|value| collect(value, queries)),
@@ -125,10 +125,10 @@ fn collect(value: &Value, queries: &mut Vec<String>) {
     }
 }
 
-/// What a query of PromQL asks for.
+/// The metrics and labels of a PromQL query.
 #[derive(Debug, PartialEq)]
 struct Query {
-    /// With the labels that choose among its samples.
+    /// With the labels of its selectors.
     metrics: Vec<(String, Vec<String>)>,
     /// The labels of `by (…)`.
     grouped: Vec<String>,
@@ -159,7 +159,7 @@ impl Query {
                 query.metrics.push((word.to_owned(), selectors.split(',').map(label).collect()));
                 rest = behind;
             } else {
-                // A metric without a selector would mix servers that one Prometheus scrapes.
+                // Without a selector, a query would mix the servers of one Prometheus.
                 let function = after.starts_with('(') || after.starts_with("by ");
                 assert!(function, "{text}: {word} has no selector");
             }
@@ -179,7 +179,7 @@ fn queries_are_read_as_prometheus_reads_them() {
     assert_eq!(Query::parse(text), expected);
 }
 
-/// The page's tables of another API are checked here, because no test of this crate runs one.
+/// The page's tables for an external API are checked here, because no test of this crate runs one.
 #[tokio::test]
 async fn requests_to_another_api_are_shown_as_the_page_says() {
     use drover_runtime::metrics::Requests;

@@ -1,4 +1,4 @@
-//! One cluster that accepts connections and never answers costs 199 others nothing.
+//! A cluster that accepts connections and never responds does not affect 199 others.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -23,14 +23,14 @@ use crate::world::World;
 
 const OTHERS: usize = 199;
 const BLACK_HOLE: &str = "dark";
-/// More Machines than the other clusters have, and more than calls at a time are allowed.
+/// More Machines than the other clusters have, and more than the limit of concurrent calls.
 const DARK_MACHINES: usize = 40;
 
-/// APIs of many clusters, by the first segment of the path, with just enough for Machines to find and drain their Nodes.
+/// APIs of many clusters, by the first path segment, with what Machines need to find and drain their Nodes.
 #[derive(Clone, Default)]
 struct Apis {
     dark: Arc<AtomicBool>,
-    /// Requests in flight by cluster, without watches: now and at most.
+    /// Requests in flight by cluster, without watches: current and maximum.
     calls: Arc<Mutex<HashMap<String, (usize, usize)>>>,
     watches: Arc<Mutex<HashMap<String, broadcast::Sender<Bytes>>>>,
 }
@@ -120,7 +120,7 @@ fn node(cluster: &str, number: usize) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Node",
         "metadata": {"name": format!("node-{number}"), "uid": format!("{cluster}-{number}"), "resourceVersion": "1"},
-        // Cordoned already, as the answers never change.
+        // Already cordoned, because the responses never change.
         "spec": {"providerID": format!("test://{cluster}/{number}"), "unschedulable": true},
         "status": {"conditions": [{"type": "Ready", "status": "True"}]},
     })
@@ -164,7 +164,7 @@ async fn one_black_holed_cluster_among_200_costs_the_others_nothing() {
     })
     .await;
 
-    // From now on it is silent. All Machines are deleted, its own first.
+    // From now on it does not respond. All Machines are deleted, its own first.
     apis.dark.store(true, Ordering::SeqCst);
     apis.calls.lock().clear();
     machines.reverse();
@@ -182,7 +182,7 @@ async fn one_black_holed_cluster_among_200_costs_the_others_nothing() {
     })
     .await;
 
-    // The others were drained while it still waits, and it never had more than its share.
+    // The others were drained while it was waiting, and it never exceeded its limit.
     assert_eq!(left().await.len(), DARK_MACHINES);
     let calls = apis.calls.lock().clone();
     let (_, most) = calls[BLACK_HOLE];

@@ -1,4 +1,4 @@
-//! Clusters of other Cluster API providers are used by the kubeconfig in their Secret.
+//! Clusters of other Cluster API providers are used with the kubeconfig in their Secret.
 
 use std::sync::Arc;
 
@@ -60,7 +60,7 @@ async fn capi_check_26_a_foreign_cluster_gets_node_refs_conditions_and_drains() 
     make_node(&cluster, "node-1", "test://one").await;
     let labelled = json!({LABEL: "demo"});
 
-    // Everything that can be wrong with the Secret is said.
+    // Each problem of the Secret is reported.
     probe_says(&world, "False", "Secret default/demo-kubeconfig with the cluster's kubeconfig was not found")
         .await;
     let good = own_kubeconfig(&cluster).await;
@@ -72,7 +72,7 @@ async fn capi_check_26_a_foreign_cluster_gets_node_refs_conditions_and_drains() 
     set_kubeconfig(&world, "demo", labelled.clone(), &wrong).await;
     probe_says(&world, "False", "rejected the credential (401 Unauthorized)").await;
 
-    // With the right one the Node is found, and what it reports is followed.
+    // With the right kubeconfig the Node is found and watched.
     set_kubeconfig(&world, "demo", labelled, &good).await;
     probe_says(&world, "True", "").await;
     has_node(&world, "one", "node-1").await;
@@ -83,7 +83,7 @@ async fn capi_check_26_a_foreign_cluster_gets_node_refs_conditions_and_drains() 
     set_ready(&cluster, "node-1", "True").await;
     until(async || is_ready().await == "True").await;
 
-    // A Machine that is deleted is drained first, then its Node is deleted.
+    // A deleted Machine is drained first, then its Node is deleted.
     let pod = json!({
         "metadata": {"name": "web"},
         "spec": {"nodeName": "node-1", "containers": [{"name": "web", "image": "web"}]},
@@ -94,7 +94,7 @@ async fn capi_check_26_a_foreign_cluster_gets_node_refs_conditions_and_drains() 
     machines.delete("one", &DeleteParams::default()).await.unwrap();
     until(async || match pods.get_opt("web").await.unwrap() {
         None => true,
-        // The kubelet ends it.
+        // The kubelet terminates it.
         Some(pod) if pod.metadata.deletion_timestamp.is_some() => {
             let node = Api::<Node>::all(cluster.client.clone()).get("node-1").await.unwrap();
             assert_eq!(node.spec.unwrap().unschedulable, Some(true), "cordoned first");
@@ -118,7 +118,7 @@ async fn capi_check_27_a_foreign_cluster_comes_back_with_a_rotated_kubeconfig() 
     set_kubeconfig(&world, "demo", labelled.clone(), &own_kubeconfig(&cluster).await).await;
     probe_says(&world, "True", "").await;
 
-    // The account is recreated: the token is rejected until the Secret has the new one.
+    // The service account is recreated: its token is rejected until the Secret has the new one.
     cluster.accounts().delete("cattle", &DeleteParams::default()).await.unwrap();
     cluster.make_account().await;
     probe_says(&world, "False", "401 Unauthorized").await;
@@ -157,7 +157,7 @@ async fn a_provisioned_cluster_is_not_used_through_the_proxy() {
     assert!(value.contains(&format!("{}/k8s/clusters/{id}", world.manager.url)), "{value}");
     let secret = world.api("v1", "Secret", "default").get("demo-kubeconfig").await.unwrap();
     assert_eq!(secret.labels()[LABEL], "demo");
-    // Without the tunnel the kubeconfig is still there. It is not tried.
+    // Without the tunnel, the kubeconfig is not used either.
     agent.abort();
     probe_says(&world, "False", &format!("cluster default/demo ({id}) is not connected")).await;
     world.stop().await;

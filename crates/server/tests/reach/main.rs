@@ -1,4 +1,4 @@
-//! How clusters are reached: the whole management plane in this process, real tunnels, real APIs behind them.
+//! Access to clusters: a whole management plane in this process, with real tunnels and real APIs behind them.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -35,7 +35,7 @@ async fn namespaces(client: &Client) -> kube::Result<usize> {
     Api::<Namespace>::all(client.clone()).list(&ListParams::default()).await.map(|list| list.items.len())
 }
 
-/// Code and message of a refusal.
+/// Code and message of a rejection.
 fn refusal<T: std::fmt::Debug>(answer: kube::Result<T>) -> (u16, String) {
     match answer {
         Err(kube::Error::Api(status)) => (status.code, status.message.clone()),
@@ -60,7 +60,7 @@ async fn access_check_18_the_authority_is_stored_trimmed_and_has_one_digest_ever
     assert_eq!(served["value"], stored);
     let digest = hex(&fetch("/cacerts").await);
     assert_eq!(digest, hex(&format!("{stored}\n")));
-    // What machines are told to expect.
+    // The CA that machines are given.
     let script = fetch("/system-agent-install.sh").await;
     assert!(script.contains(&format!("CATTLE_CA_CHECKSUM=\"{digest}\"")), "{script}");
     world.stop().await;
@@ -88,23 +88,23 @@ async fn access_check_26_watches_through_the_proxy_stream_and_end_on_both_sides(
         other => panic!("{other:?}"),
     };
 
-    // Events come one by one, not when a buffer is full.
+    // Events arrive one by one, not when a buffer is full.
     let params = WatchParams::default().disable_bookmarks().fields("metadata.name!=kube-root-ca.crt");
     let mut events = there.watch(&params, "0").await.unwrap().boxed();
     for name in ["one", "two"] {
         here.create(&PostParams::default(), &config_map(name)).await.unwrap();
         assert_eq!(added(events.next().await), name);
     }
-    // Objects are written through it too.
+    // Objects can also be written.
     there.create(&PostParams::default(), &config_map("three")).await.unwrap();
     assert_eq!(added(events.next().await), "three");
 
-    // A reader that goes away closes the connection in the cluster.
+    // When a reader closes the watch, the connection in the cluster is closed.
     let busy = dialer.open();
     drop((events, there));
     until(async || dialer.open() < busy).await;
 
-    // The cluster's API ends, and the watch with it.
+    // When the cluster's API ends, the watch ends.
     let there: Api<ConfigMap> = Api::namespaced(world.proxied(&id).await, "default");
     let mut events = there.watch(&params, "0").await.unwrap().boxed();
     assert_eq!(added(events.next().await), "one");
@@ -139,7 +139,7 @@ async fn access_check_26_an_upgraded_connection_carries_bytes_both_ways_and_ends
         let head = String::from_utf8(head).unwrap().to_lowercase();
         assert!(head.starts_with("http/1.1 101 "), "{head}");
         assert!(head.contains("\r\nupgrade: spdy/3.1\r\n"), "{head}");
-        // More than any buffer on the way, and each byte comes back.
+        // More than any buffer on the way, and every byte is echoed.
         let sent: Vec<u8> = (0..3 << 20).map(|n: u32| (n % 251) as u8).collect();
         let (mut read, mut write) = tokio::io::split(stream);
         let copy = sent.clone();
@@ -153,7 +153,7 @@ async fn access_check_26_an_upgraded_connection_carries_bytes_both_ways_and_ends
         let mut write = writer.await.unwrap();
         assert_eq!(cluster.upgraded.load(Ordering::SeqCst), 1);
         if end == "the cluster" {
-            // It ends when it is told that nothing more comes.
+            // It ends after the end of its input.
             write.shutdown().await.unwrap();
             assert_eq!(read.read(&mut [0; 8]).await.unwrap_or(0), 0);
         }
@@ -236,7 +236,7 @@ async fn access_check_28_dead_clusters_delay_no_other() {
         world.is_connected(id).await;
     }
     mortal.die();
-    // Someone waits for one of them, and every probe hangs, while another cluster comes up.
+    // A request waits for one of them, and every probe hangs, while another cluster connects.
     let lost = world.proxied(&dead[0]).await;
     let waiting = tokio::spawn(async move { namespaces(&lost).await });
     let (id, token) = world.make_cluster("demo").await;
@@ -263,7 +263,7 @@ async fn access_check_30_34_the_kubeconfig_works_until_the_cluster_is_deleted() 
     let secrets: Api<Secret> = Api::namespaced(world.manager.client.clone(), "default");
     until(async || secrets.get_opt("demo-kubeconfig").await.unwrap().is_some()).await;
 
-    // The kubeconfig reaches its cluster with every right there, and nothing of the management plane.
+    // The kubeconfig has all permissions in its cluster and none in the management plane.
     let kubeconfig = text(&secrets.get("demo-kubeconfig").await.unwrap(), "value");
     let owner = client(&kubeconfig).await;
     let maps: Api<ConfigMap> = Api::namespaced(owner.clone(), "default");
@@ -275,7 +275,7 @@ async fn access_check_30_34_the_kubeconfig_works_until_the_cluster_is_deleted() 
     let mut events = maps.watch(&WatchParams::default(), "0").await.unwrap().boxed();
     assert!(events.next().await.is_some());
 
-    // Deleted: the tunnel and what is in it end, no token is good any more, and no credential is kept.
+    // After the deletion the tunnel and its connections end, no token is valid, and no credential is stored.
     let clusters = world.api("provisioning.cattle.io/v1", "Cluster", "default");
     clusters.delete("demo", &DeleteParams::default()).await.unwrap();
     agent.await.unwrap();
@@ -295,7 +295,7 @@ async fn access_check_30_34_the_kubeconfig_works_until_the_cluster_is_deleted() 
     world.stop().await;
 }
 
-/// The management Cluster then says it is in the workspace, and the Cluster is in its namespace.
+/// The management Cluster is then in the workspace, and the Cluster in its namespace.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_kubeconfig_of_a_cluster_with_a_workspace_annotation_works() {
     let (world, cluster) = (World::start().await, Downstream::start().await);
@@ -307,7 +307,7 @@ async fn the_kubeconfig_of_a_cluster_with_a_workspace_annotation_works() {
     assert_eq!(twin["spec"]["fleetWorkspaceName"], "somewhere-else");
     let owner = client(&world.kubeconfig("demo", "value").await).await;
     assert!(namespaces(&owner).await.unwrap() > 0);
-    // Its Nodes are found, too.
+    // Its Nodes are found as well.
     node_is_found(&world, &cluster, "custom-a").await;
     agent.abort();
     world.stop().await;
@@ -334,11 +334,11 @@ async fn capi_check_27_rotated_credentials_are_taken_up() {
     world.is_connected(&id).await;
     node_is_found(&world, &cluster, "custom-a").await;
 
-    // The account is made anew, and its old token with it; the agent registers the new one beside the open tunnel.
+    // The service account is recreated with a new token, which the agent registers beside the open tunnel.
     cluster.accounts().delete("cattle", &DeleteParams::default()).await.unwrap();
     cluster.make_account().await;
     let second = world.agent(&token, &cluster.params().await, Arc::new(Dialer::default())).await.unwrap();
-    // The old tunnel ends, and what was opened with the old token.
+    // The old tunnel ends with the connections that use the old token.
     first.abort();
     node_is_found(&world, &cluster, "custom-b").await;
     second.abort();

@@ -1,4 +1,4 @@
-//! `/metrics` shows what happened, to those who may see it.
+//! `/metrics` shows what happened, to users with permission.
 
 use drover_testkit::metrics::Scrape;
 use futures::{StreamExt as _, TryStreamExt as _};
@@ -70,7 +70,7 @@ async fn requests_objects_and_watches_are_counted_exactly() {
         maps(&world.admin).create(&PostParams::default(), &map).await.unwrap();
     }
     for number in 0..3 {
-        // As the controllers do.
+        // As controllers do.
         let map = config_map(&format!("inside-{number}"));
         maps(&world.manager.client).create(&PostParams::default(), &map).await.unwrap();
     }

@@ -1,4 +1,4 @@
-//! Objects of a Cluster API provider that Drover does not know.
+//! Objects of a Cluster API provider that Drover does not contain.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -47,14 +47,14 @@ async fn create(world: &World, object: Value) {
     api.create(&PostParams::default(), &serde_json::from_value(object.clone()).unwrap()).await.unwrap();
 }
 
-/// A Cluster whose control plane is complete.
+/// A Cluster with a complete control plane.
 pub(crate) async fn make_cluster(world: &World, name: &str) {
     let version = format!("{GROUP}/v1");
     create(
         world,
         json!({
             "apiVersion": version, "kind": "TestControlPlane", "metadata": {"name": name}, "spec": {},
-            // Without this, Nodes of a cluster that has no Machine of a control plane are not drained.
+            // Otherwise Nodes of a cluster without control plane Machines are not drained.
             "status": {"initialization": {"controlPlaneInitialized": true}, "externalManagedControlPlane": true},
         }),
     )

@@ -1,4 +1,4 @@
-//! Machines that register: the install script itself, against the whole management plane.
+//! Registration of machines with the install script, against the whole management plane.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::world::{World, text};
 
-/// A machine on which the script installs an agent that does nothing.
+/// A machine on which the script installs a dummy agent.
 struct Machine {
     dir: tempfile::TempDir,
 }
@@ -83,7 +83,7 @@ async fn agent_check_39_the_install_script_run_twice_makes_one_machine() {
         assert_eq!(machines().await, 1);
     }
     assert_eq!(ids[0], ids[1]);
-    // The count tells machines apart.
+    // The number makes the machines distinguishable.
     let other = Machine::new();
     let output = other.install(&world, &["--token", &token, "--worker"]).await;
     assert!(output.status.success(), "{}", said(&output));
@@ -91,7 +91,7 @@ async fn agent_check_39_the_install_script_run_twice_makes_one_machine() {
     world.stop().await;
 }
 
-/// With the script itself, against the port: a token for workers is no way to the secrets of the control plane.
+/// With the script against the port: a token for workers does not give access to secrets of the control plane.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_worker_token_with_an_etcd_role_is_refused_and_makes_nothing() {
     let (world, machine) = (World::start().await, Machine::new());
@@ -134,7 +134,7 @@ async fn a_worker_token_with_an_etcd_role_is_refused_and_makes_nothing() {
     world.stop().await;
 }
 
-/// Time is not waited for: the note of the token's last use is set back.
+/// The recorded time of the token's last use is changed instead of waiting.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn agent_check_38_a_bootstrap_token_31_seconds_after_its_use_is_refused() {
     let (world, machine) = (World::start().await, Machine::new());

@@ -1,4 +1,4 @@
-//! `docs/security.md` names every path that the port answers, and says what an anonymous caller gets there.
+//! `docs/security.md` lists every path of the port and the response to an anonymous caller.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,10 +12,10 @@ use crate::world::World;
 
 const PAGE: &str = include_str!("../../../../docs/security.md");
 
-/// A row of the tables of endpoints.
+/// A row of the endpoint tables.
 struct Row {
     methods: String,
-    /// What an anonymous caller may get.
+    /// Possible responses to an anonymous caller.
     anonymous: Vec<u16>,
 }
 
@@ -49,7 +49,7 @@ async fn status(client: &Client, method: &Method, path: &str) -> u16 {
     client.send(request).await.unwrap().status().as_u16()
 }
 
-/// One of the pattern's paths.
+/// An example path of the pattern.
 fn example(pattern: &str) -> String {
     let path = pattern.replace("{version}/...", "{version}/secrets").replace("/...", "/x");
     let path = if path.starts_with("/api/") { path.replace("{version}", "v1") } else { path };

@@ -1,4 +1,4 @@
-//! Setting objects: in force at once, and refused where they make no sense.
+//! Settings take effect at once, and invalid ones are rejected.
 
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ async fn set(world: &World, name: &str, value: &str) {
     settings.patch(name, &PatchParams::default(), &patch).await.unwrap();
 }
 
-/// Waits until machines and people are told to use this address.
+/// Waits until machines and users are given this address.
 async fn used(world: &World, id: &str, url: &str) {
     until(async || {
         let token = ("management.cattle.io/v3", "ClusterRegistrationToken");

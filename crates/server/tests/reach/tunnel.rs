@@ -1,5 +1,5 @@
-//! Who may open the tunnel of a cluster. Whoever does is the cluster, so nobody else's word may be recorded, and nobody
-//! else's session may be dialled.
+//! Who may open the tunnel of a cluster. The holder of the tunnel acts as the cluster, so registrations of others
+//! must not be recorded and their sessions not be used.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ fn dialer() -> Arc<Dialer> {
     Arc::new(Dialer::default())
 }
 
-/// Status and text of a refused tunnel.
+/// Status and text of a rejected tunnel.
 fn refused(opened: Result<Agent, drover_tunnel::Error>) -> (u16, String) {
     match opened {
         Err(drover_tunnel::Error::Refused { status, body }) => (status, body),
@@ -31,8 +31,8 @@ fn refused(opened: Result<Agent, drover_tunnel::Error>) -> (u16, String) {
     }
 }
 
-/// What is recorded of a cluster: the registration's part of the twin, with the time of its last write, and the whole
-/// Secret. Other controllers write the twin too. The endpoint comes last.
+/// What is recorded about a cluster: the registration's part of the management Cluster with the time of its last
+/// write, and the whole Secret. Other controllers also write the management Cluster. The endpoint is written last.
 async fn record(world: &World, id: &str) -> (Value, Value, Value) {
     let twin = world.get(TWIN.0, TWIN.1, "", id).await.unwrap();
     let name = format!("cluster-serviceaccounttoken-{id}");
@@ -46,7 +46,7 @@ async fn record(world: &World, id: &str) -> (Value, Value, Value) {
     (recorded, secret, endpoint)
 }
 
-/// A cluster whose own agent is connected, and which has come to rest.
+/// A cluster whose own agent is connected and whose objects no longer change.
 async fn connected(world: &World, cluster: &Downstream) -> (String, String, Agent) {
     let (id, token) = world.make_cluster("demo").await;
     let agent = world.agent(&token, &cluster.params().await, dialer()).await.unwrap();
@@ -54,7 +54,7 @@ async fn connected(world: &World, cluster: &Downstream) -> (String, String, Agen
     (id, token, agent)
 }
 
-/// A Secret made through the proxy arrives in this cluster.
+/// A Secret created through the proxy is created in this cluster.
 async fn leads_to(world: &World, id: &str, cluster: &Downstream, name: &str) {
     let there: Api<Secret> = Api::namespaced(world.proxied(id).await, "default");
     let secret = serde_json::from_value(json!({
@@ -89,7 +89,7 @@ async fn set_tokens_suffice(world: &World, value: &str) {
         .unwrap();
 }
 
-/// A tunnel that is opened with the registration token alone, once the Setting is in force.
+/// A tunnel that is opened with only the registration token, after the Setting has taken effect.
 async fn accepted_by_token(world: &World, token: &str, params: &Value) -> Agent {
     let opened = async || {
         let opened = world.open(Some(token), None, params, dialer()).await;
@@ -98,7 +98,7 @@ async fn accepted_by_token(world: &World, token: &str, params: &Value) -> Agent 
     drover_testkit::eventually(opened).await.unwrap()
 }
 
-/// Attack (a): without an upgrade, with made-up parameters.
+/// Attack (a): without an upgrade, with invented parameters.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_request_without_an_upgrade_records_nothing() {
     let (world, cluster) = (World::start().await, Downstream::start().await);
@@ -124,7 +124,7 @@ async fn a_request_without_an_upgrade_records_nothing() {
     world.stop().await;
 }
 
-/// Attack (b): with an upgrade and an API of one's own.
+/// Attack (b): with an upgrade and the attacker's own API.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_token_of_a_workers_command_does_not_make_its_holder_the_cluster() {
     let (world, cluster, attacker) =
@@ -142,7 +142,7 @@ async fn the_token_of_a_workers_command_does_not_make_its_holder_the_cluster() {
         let (code, said) = refused(world.open(token, Some(&worker.bearer), &params, dialer()).await);
         assert!(code == 403 && said.contains("neither the control-plane nor the etcd role"), "{code} {said}");
     }
-    // Not with the right authority either.
+    // Not with the right CA either.
     let (code, _) = refused(world.open(None, Some(&worker.bearer), &cluster.params().await, dialer()).await);
     assert_eq!(code, 403);
     told(&world, "neither the control-plane nor the etcd role").await;
@@ -178,7 +178,7 @@ async fn a_machine_of_the_etcd_role_may_open_the_tunnel() {
     let (id, _) = world.make_cluster("demo").await;
     let params = cluster.params().await;
     let etcd = world.make_machine("demo", "etcd", &["etcd"]).await;
-    // Its own report does not count, and there is no other yet.
+    // Its own report does not count, and there is no other one yet.
     world.report_ca(&etcd, &cluster.ca).await;
     let (code, said) = refused(world.open(None, Some(&etcd.bearer), &params, dialer()).await);
     assert!(code == 503 && said.contains("no control-plane machine has reported"), "{code} {said}");
@@ -207,7 +207,7 @@ async fn a_registration_with_another_authority_is_refused_and_told_and_a_rotatio
     told(&world, "machine default/cp wants to register the cluster with the CA").await;
     assert_eq!(record(&world, &id).await, before);
     leads_to(&world, &id, &cluster, "one").await;
-    // A rotated authority is reported, then registered.
+    // A rotated CA is reported first, then registered.
     world.report_ca(&machine, &other.ca).await;
     let second = world.open(None, Some(&machine.bearer), &other.params().await, dialer()).await.unwrap();
     until(async || record(&world, &id).await.2 != before.2).await;
@@ -222,7 +222,7 @@ async fn a_registration_with_another_authority_is_refused_and_told_and_a_rotatio
     world.stop().await;
 }
 
-/// A session that proves nothing is not recorded, and takes no request away from the right one.
+/// A session that fails verification is not recorded, and no request uses it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_api_that_does_not_answer_or_accept_its_credential_is_not_registered() {
     let (world, cluster) = (World::start().await, Downstream::start().await);
@@ -278,7 +278,7 @@ async fn the_registration_token_opens_the_tunnel_of_an_imported_cluster() {
     let agent = world.open(Some(&token), None, &params, dialer()).await.unwrap();
     world.is_connected(id).await;
     leads_to(&world, id, &cluster, "one").await;
-    // A token for machines of certain roles is no credential of a cluster.
+    // A token for certain roles is not a credential of a cluster.
     let tokens = world.api("management.cattle.io/v3", "ClusterRegistrationToken", id);
     let scoped = json!({
         "apiVersion": "management.cattle.io/v3", "kind": "ClusterRegistrationToken",
@@ -310,7 +310,7 @@ async fn the_setting_lets_a_registration_token_in_but_never_over_a_machine() {
     set_tokens_suffice(&world, "true").await;
     let first = accepted_by_token(&world, &token, &params).await;
     world.is_connected(&id).await;
-    // Taken back: what was let in by it ends.
+    // When the setting is removed, sessions that it permitted end.
     set_tokens_suffice(&world, "false").await;
     first.await.unwrap();
     assert_eq!(refused(by_token().await).0, 403);
@@ -332,7 +332,7 @@ async fn the_setting_lets_a_registration_token_in_but_never_over_a_machine() {
     until(async || world.connected(&id).await.0 == "False").await;
     over(refused(by_token().await));
 
-    // A machine that is gone holds nothing; its tunnel would end too.
+    // A deleted machine has no registration; its tunnel would end, too.
     let agent = world.open(None, Some(&machine.bearer), &params, dialer()).await.unwrap();
     world.is_connected(&id).await;
     let machines = world.api("cluster.x-k8s.io/v1beta2", "Machine", "default");
@@ -374,7 +374,7 @@ async fn a_wrong_record_heals_while_the_tunnel_is_open_and_when_it_is_opened() {
     until(async || world.connected(&id).await.0 == "True").await;
     leads_to(&world, &id, &cluster, "two").await;
 
-    // Changed while no tunnel is open: the right agent puts it right when it comes back.
+    // Changed while no tunnel is open: corrected when the right agent connects.
     agent.abort();
     until(async || world.connected(&id).await.0 == "False").await;
     twins.patch_status(&id, &PatchParams::default(), &wrong).await.unwrap();
