@@ -1,4 +1,5 @@
-//! The controller of RKEClusters.
+//! The controller of RKEClusters. Too small for rooms of its own: [`decide`] is pure, and it writes either the endpoint or the
+//! status.
 
 use drover_api::rke::v1::{APIEndpoint, RKECluster};
 use drover_runtime::{Error, Next, ObjectKey, Reconciler};

@@ -17,7 +17,8 @@ use super::with_settings;
 use crate::context::Context;
 use crate::dynamic::{CONFIG_GROUP, MACHINE_GROUP, is_established, resource_of};
 use crate::keys::labels;
-use crate::machine::provision::controller::{MachineProvision, cluster_gates, machine_gates};
+use crate::machine::provision::observe::{cluster_gates, machine_gates};
+use crate::machine::provision::{MachineProvision, namesake};
 use crate::owner::owner_name;
 use crate::store::{BY_CONFIG, Store, config_value};
 
@@ -85,10 +86,17 @@ impl Kinds {
         let wanted = resource.kind.clone();
         let for_jobs = wanted.clone();
         let clusters_kind = wanted.clone();
-        let machines = store.machines.clone();
+        let (machines, others) = (store.machines.clone(), cache.clone());
         let controller = Controller::new(MachineProvision::new(&self.context, resource, cache));
         let controller = with_settings(controller, store, cache)
             .reconciles(cache)
+            .watches(cache, move |change| {
+                // Machines may have waited for the name of one that is deleted.
+                let deleted = change.old.filter(|_| change.new.is_none());
+                let claims = deleted.map(|object| namesake::claims(object)).unwrap_or_default();
+                let waiting = claims.iter().flat_map(|claim| others.by_index(namesake::INDEX, claim));
+                waiting.map(|object| ObjectKey::of(object.as_ref())).collect::<Vec<_>>()
+            })
             .watches(&store.machines, move |change| {
                 let reference = &change.either()?.spec.infrastructure_ref;
                 let same =

@@ -1,4 +1,5 @@
-//! The controllers of custom machines: registration requests and CustomMachines.
+//! The controllers of custom machines: registration requests and CustomMachines. Both are too small for rooms of their own:
+//! [`unmanaged`] says what a request becomes, and a CustomMachine has only a status.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! The controller of NodeDrivers: an active driver gets its schema and its kinds.
+//! The controller of NodeDrivers: an active driver gets its schema and its kinds. Too small for rooms of its own: [`schema`]
+//! renders both.
 
 use drover_api::management::v3::{DynamicSchema, NodeDriver, NodeDriverSpec, NodeDriverStatus};
 use drover_api::names::JOB_RUNNER;

@@ -1,4 +1,4 @@
-//! Nodes that nobody came back for.
+//! Nodes whose Machine does not exist any more. Too small for rooms of its own: [`lost`] decides.
 //!
 //! A Machine whose cluster is out of reach goes after its `nodeDeletionTimeoutSeconds` and leaves its Node behind.
 //! Once the cluster answers again, such a Node is deleted: it names a Machine that does not exist, and its kubelet

@@ -1,4 +1,4 @@
-//! Custom machines whose Node is gone.
+//! Custom machines whose Node was deleted. Too small for rooms of its own: [`decide`] is pure.
 //!
 //! Nobody makes a new server for a custom machine, so its Machine stays when its Node was deleted, unless the
 //! cluster says for how long it may: `rke.cattle.io/delete-missing-custom-machines-after`. The time counts from when

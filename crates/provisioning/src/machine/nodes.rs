@@ -1,5 +1,5 @@
 //! The controller that finds the Nodes of Machines: provider id and addresses first, then the pool's labels
-//! and taints for as long as the Node lives.
+//! and taints for as long as the Node lives. Too small for rooms of its own: [`nodelookup`] and [`nodesync`] decide.
 
 use drover_access_api::ClusterHandle;
 use drover_api::capi::v1beta2 as capi;
@@ -82,8 +82,9 @@ impl Nodes {
             return Ok(Next::EVENT);
         }
         let uid = machine.metadata.uid.as_deref().unwrap_or_default();
-        let mut nodes = cluster.nodes().list();
-        nodes.retain(|node| node.labels().get(labels::MACHINE_UID).is_some_and(|label| label == uid));
+        // The first call defines the index.
+        cluster.nodes().index_by_label(labels::MACHINE_UID);
+        let nodes = cluster.nodes().by_label(labels::MACHINE_UID, "", uid);
         let Some(found) = nodelookup::find(&nodes) else { return Ok(Next::EVENT) };
         let writer = self.writer.dynamic(&resource);
         let addresses = json!({"status": {"addresses": found.addresses}});

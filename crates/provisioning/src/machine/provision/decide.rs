@@ -1,50 +1,25 @@
 //! One infra machine: gates, the create Job, its outcome; or the remove Job and the end. Pure.
 //!
 //! A Job is rendered once per attempt and never again, so neither a new setting nor a restart runs `create`
-//! twice. What was made is judged by the record of attempts in the status, not by whether a Job still exists.
+//! twice. What was created is judged by the record of attempts in the status, not by whether a Job still exists. That is
+//! why the record is written before the Job, and the rest of the status last.
 
 use jiff::{SignedDuration, Timestamp};
-use serde_json::{Value, json};
 
-use super::state::{Machine, Progress};
-use crate::settings::Settings;
-
-/// Everything the decision depends on.
-#[derive(Clone, Debug, Default)]
-pub struct Scope {
-    pub machine: Machine,
-    /// The owning CAPI Machine's name; none while unknown or already gone.
-    pub capi_machine: Option<String>,
-    /// The owner is still a MachineSet: nobody took this machine yet.
-    pub owned_by_set: bool,
-    /// Why creation cannot begin yet, in the order of the gates.
-    pub blocked: Option<String>,
-    /// Bootstrap data secret.
-    pub bootstrap_secret: Option<String>,
-    pub job: Option<JobView>,
-    pub namespace_terminating: bool,
-    pub settings: Settings,
-}
-
-/// The Job as it is.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct JobView {
-    pub remove: bool,
-    pub deleting: bool,
-    pub complete: bool,
-    /// Reason and message of the failure; the termination message of the newest failed pod if there is one.
-    pub failed: Option<(String, String)>,
-}
+use super::objects::Names;
+use super::scope::{JobView, Scope};
+use super::state::Progress;
+use super::waits::Waiting;
 
 /// What to do, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
-    AddFinalizer,
-    /// Support objects and a fresh Job.
-    StartJob {
-        remove: bool,
-        attempt: i64,
-    },
+pub enum Action {
+    /// Add the finalizer and, if it is given, the label with the name of the Machine.
+    Adopt { machine: Option<String> },
+    /// Write the status before a Job is created: an attempt that is not recorded could be forgotten.
+    Record,
+    /// Support objects and a new Job.
+    StartJob { remove: bool, attempt: i64 },
     /// Cancel or clear away the Job and its pods.
     DeleteJob,
     /// Everything but the state secret.
@@ -53,15 +28,17 @@ pub enum Step {
     CleanUpAll,
     /// Replace the machine whose creation failed.
     DeleteCapiMachine(String),
-    /// Let the object go; what may be left behind, if anything.
-    DropFinalizer(Option<String>),
+    /// Let the object be deleted; what may be left behind, if anything.
+    RemoveFinalizer(Option<String>),
 }
 
 /// The result.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Decision {
-    pub steps: Vec<Step>,
+    pub actions: Vec<Action>,
     pub progress: Progress,
+    /// What is waited for.
+    pub waiting: Option<Waiting>,
     pub look_again: Option<Timestamp>,
 }
 
@@ -83,30 +60,41 @@ pub fn decide(scope: &Scope, now: Timestamp) -> Decision {
 }
 
 fn create(scope: &Scope, decision: &mut Decision, now: Timestamp) {
-    let progress = &mut decision.progress;
-    if !scope.machine.has_finalizer {
-        decision.steps.push(Step::AddFinalizer);
+    // Before it has an owner nothing is created, and nothing has to be removed.
+    let begun = !scope.machine.has_finalizer && scope.machine.progress.attempt > 0;
+    if begun || (scope.owner.is_some() && !scope.machine.is_adopted()) {
+        let machine = scope.owner.clone().filter(|_| scope.machine.capi_machine.is_empty());
+        decision.actions.push(Action::Adopt { machine });
         return;
     }
+    let progress = &mut decision.progress;
     if progress.created == Some(true) {
         if !scope.machine.provider_id.is_empty() && scope.job.is_some() {
-            decision.steps.push(Step::CleanUp);
+            decision.actions.push(Action::CleanUp);
         }
         return;
     }
     if progress.created == Some(false) {
         let pause = scope.settings.delete_machine_on_failure_after.max(LEAST_PAUSE);
-        let since = progress.failed_at.unwrap_or(now);
+        // The original keeps no time.
+        let since = *progress.failed_at.get_or_insert(Timestamp::from_second(now.as_second()).unwrap_or(now));
         let due = since.checked_add(pause).unwrap_or(now);
         match &scope.capi_machine {
-            Some(machine) if due <= now => decision.steps.push(Step::DeleteCapiMachine(machine.clone())),
+            Some(machine) if due <= now => decision.actions.push(Action::DeleteCapiMachine(machine.clone())),
             Some(_) => decision.look_again = Some(due),
             None => {}
         }
         return;
     }
     match scope.job.as_ref() {
-        Some(job) if job.deleting || job.remove => {}
+        // A machine of the same name was removed before, or is being removed.
+        Some(job) if job.remove && !job.deleting && (job.complete || job.failed.is_some()) => {
+            decision.actions.push(Action::DeleteJob);
+        }
+        Some(job) if job.deleting || job.remove => {
+            let job = Names::of(&scope.machine.name).provision;
+            decision.waiting = Some(Waiting::FormerJob { job });
+        }
         Some(job) if job.complete => progress.created = Some(true),
         Some(JobView { failed: Some((reason, message)), .. }) => {
             progress.fail(&scope.machine, false, reason, message, now);
@@ -115,15 +103,14 @@ fn create(scope: &Scope, decision: &mut Decision, now: Timestamp) {
         None => {
             // Either the first attempt, or the Job was taken away in the middle of one: `create` adopts what
             // an earlier run left, so the same attempt goes on.
-            if let Some(why) = &scope.blocked {
-                progress.waiting = Some(why.clone());
+            if let Some(waiting) = &scope.blocked {
+                decision.waiting = Some(waiting.clone());
                 return;
             }
-            if progress.attempt == 0 {
-                progress.attempt = 1;
-            }
+            progress.attempt = progress.attempt.max(1);
             progress.start(&scope.machine, false);
-            decision.steps.push(Step::StartJob { remove: false, attempt: progress.attempt });
+            let start = Action::StartJob { remove: false, attempt: progress.attempt };
+            decision.actions.extend([Action::Record, start]);
         }
     }
 }
@@ -136,68 +123,54 @@ fn remove(scope: &Scope, decision: &mut Decision, now: Timestamp) {
     let leftover = || format!("server of {} may still exist", scope.machine.describe());
     if scope.namespace_terminating {
         let left = (progress.attempt > 0).then(leftover);
-        decision.steps.push(Step::DropFinalizer(left));
+        decision.actions.push(Action::RemoveFinalizer(left));
         return;
     }
     let nothing_made = progress.attempt == 0 && scope.job.is_none();
     if nothing_made || (scope.owned_by_set && progress.attempt == 0) {
-        decision.steps.extend([Step::CleanUpAll, Step::DropFinalizer(None)]);
+        decision.actions.extend([Action::CleanUpAll, Action::RemoveFinalizer(None)]);
         return;
     }
     match scope.job.as_ref() {
-        Some(job) if job.deleting => progress.waiting = Some("waiting for the former Job to end".to_owned()),
-        // Whatever the create Job was doing ends here; `rm` then clears away what it left.
+        Some(job) if job.deleting => {
+            let job = Names::of(&scope.machine.name).provision;
+            decision.waiting = Some(Waiting::FormerJob { job });
+        }
+        // Whatever the create Job was doing ends here; `rm` then removes what it left.
         Some(job) if !job.remove => {
             progress.start(&scope.machine, true);
-            decision.steps.push(Step::DeleteJob);
+            decision.actions.push(Action::DeleteJob);
         }
         Some(job) if job.complete => {
             progress.removed = Some(true);
-            decision.steps.extend([Step::CleanUpAll, Step::DropFinalizer(None)]);
+            decision.actions.extend([Action::CleanUpAll, Action::RemoveFinalizer(None)]);
         }
         Some(JobView { failed: Some((reason, message)), .. }) => {
             progress.fail(&scope.machine, true, reason, message, now);
             if scope.machine.force_remove {
-                decision.steps.extend([Step::CleanUpAll, Step::DropFinalizer(Some(leftover()))]);
+                decision.actions.extend([Action::CleanUpAll, Action::RemoveFinalizer(Some(leftover()))]);
                 return;
             }
             let due = progress.failed_at.and_then(|at| at.checked_add(REMOVE_PAUSE).ok()).unwrap_or(now);
             if due <= now {
-                decision.steps.push(Step::DeleteJob);
+                decision.actions.push(Action::DeleteJob);
             } else {
                 decision.look_again = Some(due);
             }
         }
         Some(_) => progress.start(&scope.machine, true),
+        // Everything was removed, but not all of it could be cleaned up.
+        None if progress.removed == Some(true) => {
+            decision.actions.extend([Action::CleanUpAll, Action::RemoveFinalizer(None)]);
+        }
         None if scope.machine.force_remove && progress.removed == Some(false) => {
-            decision.steps.extend([Step::CleanUpAll, Step::DropFinalizer(Some(leftover()))]);
+            decision.actions.extend([Action::CleanUpAll, Action::RemoveFinalizer(Some(leftover()))]);
         }
         None => {
             progress.attempt += 1;
             progress.start(&scope.machine, true);
-            decision.steps.push(Step::StartJob { remove: true, attempt: progress.attempt });
+            let start = Action::StartJob { remove: true, attempt: progress.attempt };
+            decision.actions.extend([Action::Record, start]);
         }
     }
-}
-
-/// The status to apply.
-pub fn status(machine: &Machine, progress: &Progress, now: Timestamp) -> Value {
-    let mut status = json!({
-        "conditions": progress.conditions(machine, now),
-        "jobName": super::objects::Names::of(&machine.name).provision,
-        "attempt": progress.attempt,
-        "ready": progress.created == Some(true),
-        "initialization": {"provisioned": !machine.provider_id.is_empty()},
-        "driverUrl": progress.driver_url,
-        "driverHash": progress.driver_hash,
-        "cloudCredentialSecretName": progress.credential,
-    });
-    if let Some((reason, message)) = &progress.failure {
-        status["failureReason"] = json!(reason);
-        status["failureMessage"] = json!(message);
-    }
-    if let Some(at) = progress.failed_at {
-        status["failedAt"] = json!(at.to_string());
-    }
-    status
 }

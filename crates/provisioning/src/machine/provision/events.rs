@@ -1,8 +1,9 @@
-//! What an infra machine tells of its Jobs. Pure.
+//! The events of an infra machine. Pure.
 
 use drover_runtime::events::Note;
 
-use super::decide::{Decision, Scope, Step};
+use super::decide::{Action, Decision};
+use super::scope::Scope;
 use crate::conditions as generic;
 use crate::keys::conditions;
 use crate::machine::args::hostname_limit;
@@ -24,35 +25,41 @@ pub fn events(scope: &Scope, decision: &Decision) -> Vec<Note> {
     }
     let ready = generic::get(&scope.machine.conditions, conditions::READY);
     let said = ready.map(|ready| ready.message.as_str()).unwrap_or_default();
-    if let Some(why) = is.waiting.as_ref().filter(|why| *why != said) {
-        notes.push(Note::normal("Waiting", capitalized(why)).if_it_lasts());
+    let waiting = decision.waiting.as_ref().map(ToString::to_string);
+    if let Some(why) = waiting.filter(|why| why != said) {
+        notes.push(Note::normal("Waiting", capitalized(&why)).if_it_lasts());
     }
-    let starts = decision.steps.iter().any(|step| matches!(step, Step::StartJob { remove: false, .. }));
+    let starts =
+        decision.actions.iter().any(|action| matches!(action, Action::StartJob { remove: false, .. }));
     if let (true, Err(why)) = (starts, hostname_limit(&scope.machine.hostname_limit)) {
         notes.push(Note::warning("HostnameLimitIgnored", capitalized(&why)));
     }
     notes
 }
 
-/// A step that succeeded.
-pub fn done(scope: &Scope, step: &Step, job: &str) -> Option<Note> {
-    let note = match step {
-        Step::StartJob { remove: false, attempt } => {
-            Note::normal("CreateJobStarted", format!("Job {job} makes the server, attempt {attempt}"))
+/// An action that succeeded.
+pub fn done(scope: &Scope, action: &Action, job: &str) -> Option<Note> {
+    let note = match action {
+        Action::StartJob { remove: false, attempt } => {
+            Note::normal("CreateJobStarted", format!("Job {job} creates the server, attempt {attempt}"))
         }
-        Step::StartJob { remove: true, .. } => {
+        Action::StartJob { remove: true, .. } => {
             Note::normal("DeleteJobStarted", format!("Job {job} removes the server"))
         }
-        Step::DeleteJob if scope.machine.deleting => {
-            Note::normal("JobEnded", format!("Ended Job {job}, because the machine goes"))
+        Action::DeleteJob if scope.machine.deleting => {
+            Note::normal("JobEnded", format!("Deleted Job {job}, because the machine is being deleted"))
         }
-        Step::DeleteCapiMachine(name) => Note::warning(
+        Action::DeleteCapiMachine(name) => Note::warning(
             "ReplacingMachine",
-            format!("Deleted Machine {name}, whose server could not be made"),
+            format!("Deleted Machine {name}, because its server could not be created"),
         ),
-        Step::DropFinalizer(Some(left)) => Note::warning("LeftBehind", left.clone()),
-        Step::DropFinalizer(None) => Note::normal("Deleted", "Nothing is left of the machine"),
-        Step::AddFinalizer | Step::DeleteJob | Step::CleanUp | Step::CleanUpAll => return None,
+        Action::RemoveFinalizer(Some(left)) => Note::warning("LeftBehind", left.clone()),
+        Action::RemoveFinalizer(None) => {
+            Note::normal("Deleted", "The server and all that belongs to it are deleted")
+        }
+        Action::Adopt { .. } | Action::Record | Action::DeleteJob | Action::CleanUp | Action::CleanUpAll => {
+            return None;
+        }
     };
     Some(note)
 }

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use drover_runtime::ObjectKey;
 use kube::ResourceExt;
 use kube::api::DynamicObject;
 use serde_json::json;
@@ -27,9 +28,9 @@ pub fn claims(object: &DynamicObject) -> Vec<String> {
     vec![format!("server {}", instance_name(&name)), format!("host {namespace}/{cluster}/{host}")]
 }
 
-/// Why a machine has to wait for another of the same kind: of two that claim the same, the one whose server is being made
-/// goes first, then the older one.
-pub fn blocked(object: &DynamicObject, others: &[Arc<DynamicObject>]) -> Option<String> {
+/// The machine of the same kind that has to be deleted first: of two that claim the same, the one whose server is being
+/// created comes first, then the older one.
+pub fn blocked(object: &DynamicObject, others: &[Arc<DynamicObject>]) -> Option<ObjectKey> {
     let rank = |object: &DynamicObject| {
         let begun = Machine::read(&json!(object)).progress.attempt > 0;
         let created = object.creation_timestamp().map(|time| time.0);
@@ -40,11 +41,7 @@ pub fn blocked(object: &DynamicObject, others: &[Arc<DynamicObject>]) -> Option<
         .iter()
         .filter(|other| other.uid() != object.uid() && rank(other) < own)
         .min_by_key(|o| rank(o))?;
-    let (namespace, name) = (first.namespace().unwrap_or_default(), first.name_any());
-    Some(format!(
-        "waiting for machine {namespace}/{name} to be gone: the servers of both would have one name; delete this \
-         Machine to have another made under another name"
-    ))
+    Some(ObjectKey::of(first.as_ref()))
 }
 
 #[cfg(test)]
@@ -71,12 +68,12 @@ mod tests {
         assert_eq!(claims(&dotted), claims(&dashed));
         let both = [dashed.clone(), dotted.clone()];
         assert_eq!(blocked(&dashed, &both), None, "one of them goes first");
-        assert!(blocked(&dotted, &both).unwrap().contains("default/a-b"));
-        // Whoever has begun stays the first.
+        assert_eq!(blocked(&dotted, &both).unwrap().name, "a-b");
+        // The one that has begun stays the first.
         let begun = machine("a.b", 1, "");
         let both = [dashed.clone(), begun.clone()];
         assert_eq!(blocked(&begun, &both), None);
-        assert!(blocked(&dashed, &both).unwrap().contains("default/a.b"));
+        assert_eq!(blocked(&dashed, &both).unwrap().name, "a.b");
         assert_eq!(blocked(&dashed, std::slice::from_ref(&dashed)), None);
     }
 

@@ -1,10 +1,11 @@
 //! An infra machine read from the API, and the progress that is kept in its status.
 
 use drover_api::rke::v1::GenericCondition;
+use drover_api::wait::{Wait, WaitObject};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::conditions::{self as generic, FALSE, TRUE, UNKNOWN};
+use crate::conditions::{self as generic, FALSE, TRUE};
 use crate::keys::{annotations, conditions};
 
 /// An infra machine of any driver.
@@ -19,10 +20,14 @@ pub struct Machine {
     pub provider_id: String,
     /// The CAPI Machine it was made for, as noted in a label: it may be gone.
     pub capi_machine: String,
-    /// Annotation with the longest hostname, as somebody wrote it.
+    /// Annotation with the longest hostname, as it was written.
     pub hostname_limit: String,
+    /// Name of the cloud credential; empty for none.
+    pub credential: String,
+    pub created: Option<Timestamp>,
     pub progress: Progress,
     pub conditions: Vec<GenericCondition>,
+    pub waits: Vec<Wait>,
 }
 
 /// What happened so far.
@@ -38,11 +43,10 @@ pub struct Progress {
     pub failed_at: Option<Timestamp>,
     pub driver_url: String,
     pub driver_hash: String,
-    pub credential: String,
-    /// Why nothing happens; not kept.
-    pub waiting: Option<String>,
-    running: Option<bool>,
-    message: String,
+    /// Whether the Job that runs removes the server; not kept.
+    pub(super) running: Option<bool>,
+    /// What the Job that runs does; not kept.
+    pub(super) message: String,
 }
 
 impl Machine {
@@ -73,7 +77,6 @@ impl Machine {
             failed_at: status["failedAt"].as_str().and_then(|text| text.parse().ok()),
             driver_url: text(&status["driverUrl"]),
             driver_hash: text(&status["driverHash"]),
-            credential: text(&status["cloudCredentialSecretName"]),
             ..Progress::default()
         };
         let finalizers = meta["finalizers"].as_array().cloned().unwrap_or_default();
@@ -87,9 +90,22 @@ impl Machine {
             provider_id: text(&object["spec"]["providerID"]),
             capi_machine: text(&meta["labels"][crate::keys::labels::CAPI_MACHINE_NAME]),
             hostname_limit: text(&meta["annotations"][annotations::HOSTNAME_LENGTH_LIMIT]),
+            credential: credential_name(object),
+            created: meta["creationTimestamp"].as_str().and_then(|text| text.parse().ok()),
             progress,
             conditions: list,
+            waits: serde_json::from_value(status["waits"].clone()).unwrap_or_default(),
         }
+    }
+
+    /// Whether it has the finalizer and the label with the name of its Machine.
+    pub fn is_adopted(&self) -> bool {
+        self.has_finalizer && !self.capi_machine.is_empty()
+    }
+
+    /// How conditions and waits name it.
+    pub fn reference(&self) -> WaitObject {
+        WaitObject::new(&self.kind, &self.namespace, &self.name)
     }
 
     /// `[ns/name] of kind (K) for machine M`.
@@ -99,6 +115,13 @@ impl Machine {
             self.namespace, self.name, self.kind, self.capi_machine
         )
     }
+}
+
+fn credential_name(object: &Value) -> String {
+    let from = |value: &Value| value.as_str().filter(|name| !name.is_empty()).map(str::to_owned);
+    from(&object["spec"]["common"]["cloudCredentialSecretName"])
+        .or_else(|| from(&object["status"]["cloudCredentialSecretName"]))
+        .unwrap_or_default()
 }
 
 impl Progress {
@@ -146,41 +169,5 @@ impl Progress {
             self.failure = None;
             self.failed_at = None;
         }
-    }
-
-    /// `CreateJob`, `DeleteJob` and `Ready`.
-    pub(super) fn conditions(&self, machine: &Machine, now: Timestamp) -> Vec<GenericCondition> {
-        let mut list = machine.conditions.clone();
-        let failure = self.failure.as_ref().map(|(_, text)| text.as_str()).unwrap_or_default();
-        let mut set = |type_: &str, ended: Option<bool>| {
-            let (status, message) = match ended {
-                Some(true) => (TRUE, ""),
-                Some(false) => (FALSE, failure),
-                None => (UNKNOWN, self.message.as_str()),
-            };
-            generic::set(&mut list, type_, status, "", message, now);
-        };
-        if self.attempt > 0 {
-            set(conditions::CREATE_JOB, self.created);
-        }
-        if machine.deleting && (self.removed.is_some() || self.running == Some(true)) {
-            set(conditions::DELETE_JOB, self.removed);
-        }
-        let (ready, text) = if self.created == Some(true) && !machine.deleting {
-            (TRUE, "")
-        } else if !failure.is_empty() {
-            (FALSE, failure)
-        } else {
-            (FALSE, self.waiting.as_deref().unwrap_or(&self.message))
-        };
-        let reason = if ready == TRUE {
-            ""
-        } else if self.failure.is_some() {
-            "Error"
-        } else {
-            "Waiting"
-        };
-        generic::set(&mut list, conditions::READY, ready, reason, text, now);
-        list
     }
 }

@@ -4,30 +4,33 @@ use drover_runtime::events::Note;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use super::decide::{JobView, Scope, Step, decide, status};
-use super::events;
+use super::decide::{Action, decide};
+use super::scope::{JobView, Scope};
 use super::state::Machine;
+use super::waits::Waiting;
+use super::{events, status};
 
-/// An infra machine with its Job; steps are carried out on it.
-struct World {
-    object: Value,
-    scope: Scope,
-    now: Timestamp,
-    gone: bool,
-    leftover: Option<String>,
-    started: Vec<bool>,
+/// An infra machine with its Job; actions are executed on it.
+pub(super) struct World {
+    pub(super) object: Value,
+    pub(super) scope: Scope,
+    pub(super) now: Timestamp,
+    pub(super) gone: bool,
+    pub(super) leftover: Option<String>,
+    pub(super) started: Vec<bool>,
     replaced: bool,
     told: Vec<Note>,
 }
 
 impl World {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let object = json!({
             "apiVersion": "rke-machine.cattle.io/v1", "kind": "LocalMachine",
-            "metadata": {"namespace": "default", "name": "m1", "labels": {"rke.cattle.io/capi-machine-name": "m1"}},
+            "metadata": {"namespace": "default", "name": "m1"},
             "spec": {},
         });
         let scope = Scope {
+            owner: Some("m1".into()),
             capi_machine: Some("m1".into()),
             bootstrap_secret: Some("m1-machine-bootstrap".into()),
             ..Scope::default()
@@ -50,46 +53,60 @@ impl World {
             if self.gone {
                 break;
             }
-            self.scope.machine = Machine::read(&self.object);
-            let decision = decide(&self.scope, self.now);
-            self.told.extend(events::events(&self.scope, &decision));
-            let done = decision.steps.iter().filter_map(|step| events::done(&self.scope, step, "m1-job"));
-            self.told.extend(done);
-            self.object["status"] = status(&self.scope.machine, &decision.progress, self.now);
-            if decision.steps.is_empty() {
+            if self.pass().is_empty() {
                 break;
-            }
-            for step in decision.steps {
-                self.carry_out(step);
             }
         }
         self
     }
 
-    fn carry_out(&mut self, step: Step) {
-        match step {
-            Step::AddFinalizer => {
+    /// One pass; returns what it did.
+    pub(super) fn pass(&mut self) -> Vec<Action> {
+        self.scope.machine = Machine::read(&self.object);
+        let decision = decide(&self.scope, self.now);
+        if status::quiet_until(&self.scope, &decision, self.now).is_some() {
+            return vec![];
+        }
+        self.told.extend(events::events(&self.scope, &decision));
+        let done = decision.actions.iter().filter_map(|action| events::done(&self.scope, action, "m1-job"));
+        self.told.extend(done);
+        for action in &decision.actions {
+            self.execute(action.clone());
+        }
+        if !matches!(decision.actions.as_slice(), [Action::Adopt { .. }]) {
+            self.object["status"] = status::status(&self.scope, &decision, None, self.now);
+        }
+        decision.actions
+    }
+
+    fn execute(&mut self, action: Action) {
+        match action {
+            Action::Record => {}
+            Action::Adopt { machine } => {
+                if let Some(machine) = machine {
+                    self.object["metadata"]["labels"] = json!({"rke.cattle.io/capi-machine-name": machine});
+                }
                 self.object["metadata"]["finalizers"] =
                     json!(["wrangler.cattle.io/machine-provision-remove"]);
             }
-            Step::StartJob { remove, .. } => {
+            Action::StartJob { remove, .. } => {
                 assert!(self.scope.job.is_none(), "a Job is never replaced");
                 self.started.push(remove);
                 self.scope.job = Some(JobView { remove, ..JobView::default() });
             }
-            Step::DeleteJob | Step::CleanUp | Step::CleanUpAll => self.scope.job = None,
-            Step::DeleteCapiMachine(_) => {
+            Action::DeleteJob | Action::CleanUp | Action::CleanUpAll => self.scope.job = None,
+            Action::DeleteCapiMachine(_) => {
                 self.replaced = true;
                 self.delete();
             }
-            Step::DropFinalizer(left) => {
+            Action::RemoveFinalizer(left) => {
                 self.gone = true;
                 self.leftover = left;
             }
         }
     }
 
-    fn delete(&mut self) {
+    pub(super) fn delete(&mut self) {
         self.object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
     }
 
@@ -114,7 +131,7 @@ impl World {
 #[test]
 fn a_server_is_created_and_becomes_ready() {
     let mut world = World::new();
-    world.scope.blocked = Some("waiting for bootstrap data".into());
+    world.scope.blocked = Some(Waiting::BootstrapData { machine: "m1".into() });
     world.run();
     assert_eq!(world.condition("Ready"), ("False".into(), "waiting for bootstrap data".into()));
     assert!(world.started.is_empty());
@@ -236,7 +253,7 @@ fn provisioning_check_30_removal_needs_no_capi_machine() {
     let mut world = World::new();
     world.run().finish().delete();
     world.scope.capi_machine = None;
-    world.scope.blocked = Some("no machine".into());
+    world.scope.blocked = Some(Waiting::Machine);
     world.run();
     assert_eq!(world.started, [false, true]);
     world.finish();
@@ -246,7 +263,7 @@ fn provisioning_check_30_removal_needs_no_capi_machine() {
 #[test]
 fn nothing_made_nothing_removed() {
     let mut world = World::new();
-    world.scope.blocked = Some("waiting".into());
+    world.scope.blocked = Some(Waiting::Machine);
     world.run().delete();
     world.run();
     assert!(world.gone && world.started.is_empty() && world.leftover.is_none());
@@ -272,7 +289,7 @@ fn a_machine_tells_of_its_jobs_and_each_thing_once() {
         std::mem::take(&mut world.told).iter().map(|note| note.reason).collect::<Vec<_>>()
     };
     let mut world = World::new();
-    world.scope.blocked = Some("waiting for bootstrap data".into());
+    world.scope.blocked = Some(Waiting::BootstrapData { machine: "m1".into() });
     assert_eq!(reasons(&mut world), ["Waiting"]);
     world.scope.blocked = None;
     assert_eq!(reasons(&mut world), ["CreateJobStarted"]);
@@ -294,4 +311,51 @@ fn a_machine_tells_of_its_jobs_and_each_thing_once() {
     world.run();
     assert_eq!((world.told[0].type_, world.told[0].reason), ("Warning", "CreateError"));
     assert!(world.told[0].message.contains("no such image"), "{:?}", world.told);
+}
+
+#[test]
+fn a_new_machine_writes_a_wait_only_if_it_lasts() {
+    let mut world = World::new();
+    world.object["metadata"]["creationTimestamp"] = json!("2026-01-01T00:00:00Z");
+    world.scope.blocked = Some(Waiting::BootstrapData { machine: "m1".into() });
+    world.run();
+    assert_eq!(world.object.get("status"), None);
+    world.now += SignedDuration::from_secs(10);
+    world.run();
+    let waits = &world.object["status"]["waits"];
+    assert_eq!(
+        (&waits[0]["reason"], &waits[0]["object"]["kind"]),
+        (&json!("WaitingForBootstrapData"), &json!("Machine"))
+    );
+    assert_eq!(world.condition("Ready").1, waits[0]["message"]);
+    world.scope.blocked = None;
+    world.run();
+    assert_eq!(world.object["status"].get("waits"), None);
+}
+
+#[test]
+fn a_failed_write_is_shown() {
+    let mut world = World::new();
+    world.run();
+    let decision = decide(&world.scope, world.now);
+    let status = status::status(&world.scope, &decision, Some("create Job default/m1: lost"), world.now);
+    assert_eq!(status["waits"][0]["reason"], "WriteFailed");
+    assert_eq!(status["waits"][0]["message"], "create Job default/m1: lost");
+    assert_eq!(status["attempt"], 1);
+}
+
+#[test]
+fn what_was_removed_is_not_removed_again_when_the_clean_up_was_interrupted() {
+    let mut world = World::new();
+    world.run().finish().delete();
+    world.run();
+    world.scope.job = None;
+    world.object["status"]["conditions"].as_array_mut().unwrap().iter_mut().for_each(|condition| {
+        if condition["type"] == "DeleteJob" {
+            condition["status"] = json!("True");
+        }
+    });
+    world.run();
+    assert!(world.gone && world.leftover.is_none());
+    assert_eq!(world.started, [false, true]);
 }
