@@ -1,29 +1,23 @@
-//! Writes parts of objects: typed objects have required fields that a writer may not own.
+//! Ownership of providers' objects.
 
 use drover_api::capi::v1beta2::Cluster;
 use drover_api::labels::capi as labels;
 use drover_runtime::Error;
-use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
-use kube::core::NamespaceResourceScope;
-use kube::{Client, Resource, ResourceExt};
-use serde::Serialize;
+use kube::ResourceExt;
+use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
 use crate::external::{External, Externals};
 use crate::meta;
 
-/// A typed object as a dynamic one.
-pub(crate) fn dynamic<K: Serialize>(object: &K) -> Result<DynamicObject, Error> {
-    let value = serde_json::to_value(object).map_err(Error::other("read object"))?;
-    serde_json::from_value(value).map_err(Error::other("read object"))
-}
-
-/// The API of a typed kind for partial objects.
-pub(crate) fn partial<K>(client: &Client, namespace: &str) -> Api<DynamicObject>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
-{
-    Api::namespaced_with(client.clone(), namespace, &ApiResource::erase::<K>(&()))
+/// Whether [`own_by_cluster`] has anything to write.
+pub(crate) fn lacks_owner(cluster: &Cluster, external: &External) -> bool {
+    let Some(object) = external.object() else { return false };
+    let ours = meta::owner_reference(cluster, false);
+    let owned =
+        object.owner_references().iter().any(|owner| meta::same_owner(owner, &ours) && owner.uid == ours.uid);
+    let labelled = meta::label(&object.metadata, labels::CLUSTER_NAME) == Some(ours.name.as_str());
+    !(owned && labelled || meta::is_deleting(&object.metadata))
 }
 
 /// Makes the Cluster an owner (but not the controller) of a provider's object and labels it, with a JSON patch with
@@ -34,15 +28,12 @@ pub(crate) async fn own_by_cluster(
     external: &External,
 ) -> Result<(), Error> {
     let External::Found { resource, object, .. } = external else { return Ok(()) };
-    let ours = meta::owner_reference(cluster, false);
-    let mut owners = object.metadata.owner_references.clone().unwrap_or_default();
-    let position = owners.iter().position(|owner| meta::same_owner(owner, &ours));
-    let owned = position.is_some_and(|at| owners[at].uid == ours.uid);
-    let label = meta::label(&object.metadata, labels::CLUSTER_NAME);
-    if (owned && label == ours.name.as_str().into()) || meta::is_deleting(&object.metadata) {
+    if !lacks_owner(cluster, external) {
         return Ok(());
     }
-    match position {
+    let ours = meta::owner_reference(cluster, false);
+    let mut owners = object.metadata.owner_references.clone().unwrap_or_default();
+    match owners.iter().position(|owner| meta::same_owner(owner, &ours)) {
         Some(at) => owners[at] = ours.clone(),
         None => owners.push(ours.clone()),
     }

@@ -26,7 +26,10 @@ use std::time::Duration;
 use clap::Parser;
 use drover_local_machines::{holder_main, init_main, raise_open_files, shim_main};
 
-/// The exit code of a Rust program that panicked.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// The exit code of a program that panicked, as Rust has it.
 const PANICKED: i32 = 101;
 
 fn main() {

@@ -22,9 +22,10 @@ use crate::error::is_already_exists;
 
 /// A lasting state is recorded again only after this time: often enough that its event does not expire.
 const REPEAT: SignedDuration = SignedDuration::from_mins(10);
-/// A pass before its cache has caught up sees, and records, the same change again.
-const ECHO: SignedDuration = SignedDuration::from_secs(2);
-/// Notes that wait to be written; more are dropped, so that events never slow down a controller.
+/// A pass that runs before its cache has caught up, or whose status is not written yet (see [`pace`](crate::pace)), records
+/// the same note again.
+const ECHO: SignedDuration = SignedDuration::from_secs(12);
+/// Notes that wait to be written; more are dropped, because a story is worth less than the work it tells of.
 const BACKLOG: usize = 1024;
 /// Remembered notes; more than in a busy minute.
 const REMEMBERED: usize = 4096;

@@ -4,6 +4,7 @@
 //! the process would stay as large as it was at the worst moment. `malloc_trim` returns every free page. It takes some
 //! milliseconds, so it runs on a thread of its own, once when a burst of heavy requests is over. And large pieces stay out
 //! of the arenas: glibc would put them there after the first was freed, where they keep what is around them.
+//! A program with another allocator (`drover` has mimalloc, which returns pages by itself) uses glibc's only for C code.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -5,14 +5,14 @@ use drover_api::finalizers;
 use drover_runtime::error::found;
 use drover_runtime::{Error, finalizer};
 use kube::ResourceExt;
-use kube::api::{Api, DeleteParams, Preconditions};
+use kube::api::{Api, ApiResource, DeleteParams, Preconditions};
 use serde_json::json;
 
 use super::ClusterController;
 use super::decide::{Action, Decision, Descendant, Part};
 use super::events;
 use super::scope::Scope;
-use crate::apply::{dynamic, own_by_cluster, partial};
+use crate::apply::own_by_cluster;
 use crate::external::External;
 
 impl ClusterController {
@@ -45,8 +45,7 @@ impl ClusterController {
                     "spec": { "controlPlaneEndpoint": { "host": host, "port": port } },
                 });
                 let desired = serde_json::from_value(desired).map_err(Error::other("build Cluster"))?;
-                let api = partial::<Cluster>(&self.client, &namespace);
-                self.spec.apply_dynamic(&api, &desired, Some(&dynamic(cluster)?)).await.map(|_| ())
+                self.spec.apply_fields(&desired, cluster).await.map(|_| ())
             }
             Action::DeleteDescendant(descendant) => self.delete_descendant(descendant, &namespace).await,
             Action::Delete(part) => {
@@ -61,11 +60,12 @@ impl ClusterController {
 
     async fn delete_descendant(&self, descendant: &Descendant, namespace: &str) -> Result<(), Error> {
         let Descendant { kind, name, uid } = descendant;
-        let api = match *kind {
-            "MachineDeployment" => partial::<MachineDeployment>(&self.client, namespace),
-            "MachineSet" => partial::<MachineSet>(&self.client, namespace),
-            _ => partial::<Machine>(&self.client, namespace),
+        let resource = match *kind {
+            "MachineDeployment" => ApiResource::erase::<MachineDeployment>(&()),
+            "MachineSet" => ApiResource::erase::<MachineSet>(&()),
+            _ => ApiResource::erase::<Machine>(&()),
         };
+        let api = self.externals.api(namespace, &resource);
         let deleted = api.delete(name, &exactly(uid.clone())).await;
         found(deleted).map(|_| ()).map_err(Error::api(format!("delete {kind} {name}")))
     }

@@ -51,7 +51,8 @@ impl ClusterController {
         });
         let controller = Controller::new(Self {
             spec: Applier::new(client.clone(), Self::NAME, "spec"),
-            status: Applier::new(client.clone(), Self::NAME, "status").paced(),
+            status: Applier::new(client.clone(), Self::NAME, "status")
+                .paced_with(&["controlPlane", "workers"]),
             events: Recorder::new(client.clone(), clock.clone(), "drover-cluster"),
             caches: caches.clone(),
             client,

@@ -6,30 +6,40 @@ use drover_runtime::error::found;
 use drover_runtime::{Error, ObjectKey, finalizer};
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::MachineController;
 use super::decide::{Action, Decision, Part, desired_owners};
 use super::events;
 use super::scope::Scope;
-use crate::apply::{dynamic, partial};
 use crate::external::External;
 
 /// Field manager of changes to Nodes.
 const NODE_MANAGER: &str = "drover-machine";
 
 impl MachineController {
-    /// Executes the actions in order; the first failure stops.
-    pub(super) async fn apply(&self, scope: &Scope, decision: &Decision) -> Result<(), Error> {
+    /// Executes the actions in order; the first failure stops. Returns the Machine's generation if that changed.
+    pub(super) async fn apply(&self, scope: &Scope, decision: &Decision) -> Result<Option<i64>, Error> {
+        let mut generation = None;
         for action in &decision.actions {
-            if let Err(error) = self.execute(scope, action).await {
+            let done = match action {
+                Action::Apply(desired) => self.apply_fields(scope, desired).await.map(|new| generation = new),
+                action => self.execute(scope, action).await,
+            };
+            if let Err(error) = done {
                 let note = events::failed(action, &error.chain());
                 self.events.tell(&scope.machine, note.iter().filter(|_| !error.is_conflict()));
                 return Err(error);
             }
             self.events.tell(&scope.machine, &events::done(action));
         }
-        Ok(())
+        Ok(generation)
+    }
+
+    async fn apply_fields(&self, scope: &Scope, desired: &Value) -> Result<Option<i64>, Error> {
+        let desired = serde_json::from_value(desired.clone()).map_err(Error::other("build Machine"))?;
+        let sent = self.spec.apply_fields(&desired, &scope.machine).await?.sent();
+        Ok(sent.and_then(|written| written.metadata.generation))
     }
 
     async fn execute(&self, scope: &Scope, action: &Action) -> Result<(), Error> {
@@ -43,13 +53,7 @@ impl MachineController {
             Action::RemoveFinalizer => {
                 finalizer::remove(&api, machine, finalizers::capi::MACHINE).await.map(|_| ())
             }
-            Action::Apply(desired) => {
-                let live = dynamic(machine)?;
-                let api = partial::<drover_api::capi::v1beta2::Machine>(&self.client, &namespace);
-                let desired =
-                    serde_json::from_value(desired.clone()).map_err(Error::other("build Machine"))?;
-                self.spec.apply_dynamic(&api, &desired, Some(&live)).await.map(|_| ())
-            }
+            Action::Apply(desired) => self.apply_fields(scope, desired).await.map(|_| ()),
             Action::Adopt(part) => self.adopt(scope, *part, &namespace).await,
             Action::Delete(part) => self.delete(scope, *part, &namespace).await,
             Action::PatchNode { name, patch } => {

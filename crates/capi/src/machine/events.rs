@@ -18,19 +18,6 @@ pub fn events(scope: &Scope, decision: &Decision, next: &MachineStatus, now: Tim
     }
     let live = scope.machine.status.clone().unwrap_or_default();
     let mut notes = Vec::new();
-    if live.phase.is_none() && !scope.is_deleting() {
-        let message = "Waiting for bootstrap data, a server, and the Node that it becomes";
-        notes.push(Note::normal("Created", message));
-    }
-    if decision.data_secret_created && !scope.had_data_secret() {
-        let name = decision.data_secret_name.as_deref().unwrap_or_default();
-        notes.push(Note::normal("BootstrapReady", format!("Bootstrap data is in Secret {name}")));
-    }
-    if decision.infrastructure_provisioned && !scope.was_provisioned() {
-        let kind = &scope.machine.spec.infrastructure_ref.kind;
-        let id = decision.provider_id.as_deref().unwrap_or_default();
-        notes.push(Note::normal("InfrastructureReady", format!("{kind} is provisioned as {id}")));
-    }
     if let (None, Some(node)) = (scope.node_name(), &decision.node_name) {
         notes.push(Note::normal("SuccessfulSetNodeRef", node.clone()));
     }

@@ -57,7 +57,7 @@ impl MachineController {
         caches.machines.index(NODES, node_values);
         let controller = Controller::new(Self {
             spec: Applier::new(client.clone(), Self::NAME, "spec"),
-            status: Applier::new(client.clone(), Self::NAME, "status").paced(),
+            status: Applier::new(client.clone(), Self::NAME, "status").paced_with(&["observedGeneration"]),
             events: Recorder::new(client.clone(), clock.clone(), "drover-machine"),
             caches: caches.clone(),
             client,
@@ -136,13 +136,17 @@ impl Reconciler for MachineController {
 
     async fn reconcile(&self, key: ObjectKey) -> Result<Next, Error> {
         let Some(machine) = self.caches.machines.get(&key) else { return Ok(Next::EVENT) };
-        let scope = self.observe(&machine).await;
+        let mut scope = self.observe(&machine).await;
         let now = self.clock.now();
         let decision = decide::decide(&scope, now);
         let applied = self.apply(&scope, &decision).await;
         let removed = decision.actions.contains(&decide::Action::RemoveFinalizer);
         if applied.is_ok() && removed {
             return Ok(Next::EVENT);
+        }
+        if let Ok(Some(generation)) = applied {
+            // The status is about what was just written, too.
+            scope.machine.metadata.generation = Some(generation);
         }
         let error = applied.as_ref().err().filter(|error| !error.is_conflict()).map(Error::chain);
         let status = status::status(&scope, &decision, error.as_deref(), now);

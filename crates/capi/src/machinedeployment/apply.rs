@@ -15,7 +15,7 @@ use super::decide::{Action, Decision};
 use super::events;
 use super::scope::{Scope, Strategy};
 use super::template;
-use crate::apply::{dynamic, own_by_cluster, partial};
+use crate::apply::own_by_cluster;
 use crate::meta;
 
 impl MachineDeploymentController {
@@ -111,7 +111,6 @@ impl MachineDeploymentController {
         }
         let desired = json!({ "apiVersion": API_VERSION, "kind": "MachineDeployment", "metadata": metadata });
         let desired = serde_json::from_value(desired).map_err(Error::other("build MachineDeployment"))?;
-        let api = partial::<MachineDeployment>(&self.client, namespace);
-        self.metadata.apply_dynamic(&api, &desired, Some(&dynamic(deployment)?)).await.map(|_| ())
+        self.metadata.apply_fields(&desired, deployment).await.map(|_| ())
     }
 }

@@ -16,6 +16,7 @@ mod tests;
 
 pub use template::{SetPlan, machine_set, template_differences};
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use drover_api::capi::v1beta2::{ContractVersionedObjectReference, MachineDeployment, MachineSet};
@@ -24,6 +25,7 @@ use drover_runtime::apply::Applier;
 use drover_runtime::events::Recorder;
 use drover_runtime::{Change, Clock, Controller, Error, Expectations, Next, ObjectKey, Reconciler};
 use kube::{Client, ResourceExt};
+use parking_lot::Mutex;
 use rand::RngExt;
 
 use crate::external::{Externals, INDEX, index_values};
@@ -43,6 +45,9 @@ pub struct MachineDeploymentController {
     sets: Applier,
     status: Applier,
     expected: Expectations,
+    /// The suffixes of sets whose creation failed. The answer may be all that was lost: the next pass takes the same name,
+    /// or two sets would create the Machines.
+    suffixes: Mutex<HashMap<ObjectKey, String>>,
 }
 
 impl MachineDeploymentController {
@@ -61,12 +66,13 @@ impl MachineDeploymentController {
             events: Recorder::new(client.clone(), clock.clone(), "drover-machinedeployment"),
             metadata: applier("metadata"),
             sets: applier("machineset"),
-            status: applier("status").paced(),
+            status: applier("status").paced_with(&["upToDateReplicas"]),
             caches: caches.clone(),
             client: client.clone(),
             externals: externals.clone(),
             clock,
             expected: Expectations::default(),
+            suffixes: Mutex::default(),
         });
         let queue = controller.queue();
         let deployments = caches.machine_deployments.clone();
@@ -128,17 +134,22 @@ impl Reconciler for MachineDeploymentController {
     async fn reconcile(&self, key: ObjectKey) -> Result<Next, Error> {
         let Some(deployment) = self.caches.machine_deployments.get(&key) else {
             self.expected.forget(&key);
+            self.suffixes.lock().remove(&key);
             return Ok(Next::EVENT);
         };
         self.expected.met(&*deployment, &self.caches.machine_sets).await?;
         let scope = self.observe(&deployment).await;
         let now = self.clock.now();
-        let mut random = || {
+        let suffix = self.suffixes.lock().get(&key).cloned().unwrap_or_else(|| {
             let mut rng = rand::rng();
             naming::suffix(|below| rng.random_range(0..below))
-        };
-        let decision = decide::decide(&scope, now, &mut random);
+        });
+        let decision = decide::decide(&scope, now, &mut || suffix.clone());
         let applied = self.apply(&scope, &decision).await;
+        match &applied {
+            Ok(()) => self.suffixes.lock().remove(&key),
+            Err(_) => self.suffixes.lock().insert(key.clone(), suffix),
+        };
         if applied.is_ok() && decision.actions.contains(&decide::Action::RemoveFinalizer) {
             return Ok(Next::EVENT);
         }

@@ -1,10 +1,12 @@
 //! Executes a decision. Every step has preconditions and can be repeated.
 
-use drover_api::capi::v1beta2::{API_VERSION, ContractVersionedObjectReference, Machine, MachineSet};
+use std::sync::Arc;
+
+use drover_api::capi::v1beta2::{API_VERSION, Machine, MachineSet};
 use drover_api::finalizers;
 use drover_api::labels::capi as labels;
 use drover_runtime::error::{found, is_already_exists};
-use drover_runtime::{Error, ObjectKey, finalizer};
+use drover_runtime::{Error, finalizer};
 use kube::ResourceExt;
 use kube::api::{Api, ApiResource, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use serde_json::json;
@@ -13,9 +15,9 @@ use super::MachineSetController;
 use super::clone;
 use super::decide::{Action, Decision};
 use super::events;
+use super::observe::{Clone, clone_references};
 use super::scope::Scope;
-use crate::apply::{dynamic, own_by_cluster, partial};
-use crate::external::External;
+use crate::apply::own_by_cluster;
 use crate::meta;
 
 impl MachineSetController {
@@ -77,21 +79,12 @@ impl MachineSetController {
             "namespace": namespace,
             "labels": { labels::CLUSTER_NAME: set.spec.cluster_name },
         });
-        let stand_alone = meta::controller_of(&set.metadata).is_none()
-            && meta::label(&set.metadata, labels::DEPLOYMENT_NAME).is_none();
-        let labelled =
-            meta::label(&set.metadata, labels::CLUSTER_NAME) == Some(set.spec.cluster_name.as_str());
-        if labelled && !stand_alone {
-            // The deployment has created it like this.
-            return Ok(());
-        }
-        if let (true, Some(cluster)) = (stand_alone, &scope.cluster) {
+        if let (true, Some(cluster)) = (scope.stands_alone(), &scope.cluster) {
             metadata["ownerReferences"] = json!([meta::owner_reference(&**cluster, false)]);
         }
         let desired = json!({ "apiVersion": API_VERSION, "kind": "MachineSet", "metadata": metadata });
         let desired = serde_json::from_value(desired).map_err(Error::other("build MachineSet"))?;
-        let api = partial::<MachineSet>(&self.client, namespace);
-        self.metadata.apply_dynamic(&api, &desired, Some(&dynamic(set)?)).await.map(|_| ())
+        self.metadata.apply_fields(&desired, set).await.map(|_| ())
     }
 
     async fn adopt(&self, scope: &Scope, name: &str, namespace: &str) -> Result<(), Error> {
@@ -132,16 +125,8 @@ impl MachineSetController {
         if let Some(written) = self.machines.apply(&desired, Some(live)).await?.sent() {
             self.expected.expect(set, written.resource_version());
         }
-        for (reference, template) in clone_references(scope) {
-            let (resource, _) =
-                match self.externals.resolve(&reference.api_group, clone::cloned_kind(&reference.kind)) {
-                    Ok(resolved) => resolved,
-                    Err(_) => continue,
-                };
-            let Ok(cache) = self.externals.cache(&resource).await else { continue };
-            if let Some(object) = cache.get(&ObjectKey::new(namespace, name)) {
-                self.apply_clone_metadata(scope, reference, template, &resource, &object).await?;
-            }
+        for found in self.clones_of(scope, name, namespace).await {
+            self.update_clone(scope, &found).await?;
         }
         Ok(())
     }
@@ -149,45 +134,22 @@ impl MachineSetController {
     /// Updates the fields that a deletion uses in a Machine that is being deleted. It is a merge patch, because an
     /// apply would recreate a Machine that has been deleted in the meantime.
     async fn update_leaving(&self, desired: &Machine, live: &Machine, namespace: &str) -> Result<(), Error> {
-        let part = |machine: &Machine| {
-            // The schema rejects empty lists; null removes them.
-            let (gates, taints) = (&machine.spec.readiness_gates, &machine.spec.taints);
-            json!({
-                "deletion": machine.spec.deletion,
-                "minReadySeconds": machine.spec.min_ready_seconds,
-                "readinessGates": (!gates.is_empty()).then_some(gates),
-                "taints": (!taints.is_empty()).then_some(taints),
-            })
-        };
-        if part(desired) == part(live) {
-            return Ok(());
-        }
         let api: Api<Machine> = Api::namespaced(self.client.clone(), namespace);
-        let patch = json!({ "metadata": { "uid": live.uid() }, "spec": part(desired) });
+        let patch = json!({ "metadata": { "uid": live.uid() }, "spec": clone::leaving_part(desired) });
         let name = live.name_any();
         let sent = api.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await;
         found(sent).map(|_| ()).map_err(Error::api(format!("update Machine {name}")))
     }
 
-    async fn apply_clone_metadata(
-        &self,
-        scope: &Scope,
-        reference: &ContractVersionedObjectReference,
-        template: &External,
-        resource: &ApiResource,
-        live: &kube::api::DynamicObject,
-    ) -> Result<(), Error> {
-        // Without its template, the clone is not changed.
-        let Some(template) = template.object() else { return Ok(()) };
-        let mut live = live.clone();
-        live.types = Some(kube::api::TypeMeta {
-            api_version: resource.api_version.clone(),
-            kind: resource.kind.clone(),
-        });
-        let desired = clone::clone_metadata(&scope.set, Some(template), reference, &live)
-            .map_err(Error::other("build clone"))?;
-        let api = self.externals.api(&live.namespace().unwrap_or_default(), resource);
-        self.clones.apply_dynamic(&api, &desired, Some(&live)).await.map(|_| ())
+    /// Labels and annotations of the set's template reach the clones of a Machine.
+    async fn update_clone(&self, scope: &Scope, found: &Clone<'_>) -> Result<(), Error> {
+        let Some(patch) = self.clone_changes(scope, found) else { return Ok(()) };
+        let (name, namespace) = (found.object.name_any(), found.object.namespace().unwrap_or_default());
+        let params =
+            PatchParams { field_manager: Some(self.clone_manager.to_owned()), ..PatchParams::default() };
+        let api = self.externals.api(&namespace, &found.resource);
+        let sent = api.patch(&name, &params, &Patch::Merge(patch)).await;
+        sent.map(|_| ()).map_err(Error::api(format!("update {} {name}", found.resource.kind)))
     }
 
     /// Creates bootstrap config, infra machine and Machine. If one is rejected, the previous ones are deleted. If it
@@ -227,24 +189,24 @@ impl MachineSetController {
                 .externals
                 .resolve(&reference.api_group, clone::cloned_kind(&reference.kind))
                 .map_err(|error| Error::Invalid(error.to_string()))?;
-            let desired = clone::clone(set, object, &resource, name).map_err(Error::other("build clone"))?;
+            let desired =
+                clone::clone(set, object, reference, &resource, name).map_err(Error::other("build clone"))?;
             let api = self.externals.api(namespace, &resource);
             let params =
-                PostParams { field_manager: Some(self.clones.manager().to_owned()), ..PostParams::default() };
-            let created = match api.create(&params, &desired).await {
-                Ok(created) => {
-                    made.push(resource.clone());
-                    created
-                }
-                // Left from an interrupted creation.
+                PostParams { field_manager: Some(self.clone_manager.to_owned()), ..PostParams::default() };
+            match api.create(&params, &desired).await {
+                Ok(_) => made.push(resource.clone()),
+                // Left over from a creation that was interrupted.
                 Err(error) if is_already_exists(&error) => {
-                    api.get(name).await.map_err(Error::api(format!("read {} {name}", resource.kind)))?
+                    let left = api.get(name).await;
+                    let object = left.map_err(Error::api(format!("read {} {name}", resource.kind)))?;
+                    let found = Clone { reference, template, resource, object: Arc::new(object) };
+                    self.update_clone(scope, &found).await?;
                 }
                 Err(source) => {
                     return Err(Error::Api { operation: format!("create {} {name}", resource.kind), source });
                 }
-            };
-            self.apply_clone_metadata(scope, reference, template, &resource, &created).await?;
+            }
         }
         let desired = clone::machine(set, name, None);
         if let Some(created) = self.machines.apply(&desired, None).await?.sent() {
@@ -273,12 +235,4 @@ impl MachineSetController {
         }
         Ok(())
     }
-}
-
-/// The set's templates with their references, in the order in which they are cloned.
-fn clone_references(scope: &Scope) -> Vec<(&ContractVersionedObjectReference, &External)> {
-    let template = &scope.set.spec.template.spec;
-    let bootstrap =
-        template.bootstrap.config_ref.iter().map(|reference| (reference, &scope.bootstrap_template));
-    bootstrap.chain([(&template.infrastructure_ref, &scope.infra_template)]).collect()
 }

@@ -5,10 +5,9 @@ use std::collections::BTreeMap;
 use drover_api::annotations::capi as annotations;
 use drover_api::capi::v1beta2::{ContractVersionedObjectReference, Machine, MachineSet};
 use drover_api::finalizers;
-use drover_api::labels::capi as labels;
 use kube::ResourceExt;
 use kube::api::{ApiResource, DynamicObject};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::decide::machine_labels;
 use crate::meta;
@@ -30,24 +29,25 @@ pub fn cloned_reference(
     }
 }
 
-/// The initial clone. Its labels and annotations are applied afterwards with another manager, so that later changes
-/// of the set's template are copied.
+/// The clone as it is created.
 pub fn clone(
     set: &MachineSet,
     template: &DynamicObject,
+    template_reference: &ContractVersionedObjectReference,
     resource: &ApiResource,
     name: &str,
 ) -> Result<DynamicObject, serde_json::Error> {
     let spec = template.data.pointer("/spec/template/spec").cloned().unwrap_or_else(|| json!({}));
+    let metadata = Metadata::of(set, template, template_reference);
     serde_json::from_value(json!({
         "apiVersion": resource.api_version,
         "kind": resource.kind,
         "metadata": {
             "name": name,
             "namespace": set.namespace(),
-            "labels": { labels::CLUSTER_NAME: set.spec.cluster_name },
-            // Owned by the set until the Machine becomes the owner, so that it is deleted with the set if there is no
-            // Machine.
+            "labels": metadata.labels,
+            "annotations": metadata.annotations,
+            // Gone with the set should it never get its Machine; the Machine takes over otherwise.
             "ownerReferences": [owner(set)],
         },
         "spec": spec,
@@ -61,36 +61,83 @@ fn owner(set: &MachineSet) -> Value {
 }
 
 /// Labels and annotations of a clone.
-pub fn clone_metadata(
+struct Metadata {
+    labels: BTreeMap<String, String>,
+    annotations: BTreeMap<String, String>,
+}
+
+impl Metadata {
+    fn of(set: &MachineSet, template: &DynamicObject, reference: &ContractVersionedObjectReference) -> Self {
+        let read = |pointer: &str| -> BTreeMap<String, String> {
+            let value = template.data.pointer(pointer);
+            value.and_then(|value| serde_json::from_value(value.clone()).ok()).unwrap_or_default()
+        };
+        let mut all_labels = read("/spec/template/metadata/labels");
+        all_labels.extend(machine_labels(set));
+        let mut all_annotations = read("/spec/template/metadata/annotations");
+        all_annotations.extend(template_annotations(set));
+        all_annotations.insert(annotations::CLONED_FROM_NAME.to_owned(), reference.name.clone());
+        all_annotations.insert(
+            annotations::CLONED_FROM_GROUP_KIND.to_owned(),
+            format!("{}.{}", reference.kind, reference.api_group),
+        );
+        Self { labels: all_labels, annotations: all_annotations }
+    }
+}
+
+/// What a clone lacks of the labels and annotations that the set wants, and what it has of those that the set wrote before
+/// as `manager` and no longer wants: a merge patch, if there is anything.
+pub fn changes(
     set: &MachineSet,
-    template: Option<&DynamicObject>,
-    template_reference: &ContractVersionedObjectReference,
+    template: &DynamicObject,
+    reference: &ContractVersionedObjectReference,
     live: &DynamicObject,
-) -> Result<DynamicObject, serde_json::Error> {
-    let read = |pointer: &str| -> BTreeMap<String, String> {
-        let value = template.and_then(|template| template.data.pointer(pointer));
-        value.and_then(|value| serde_json::from_value(value.clone()).ok()).unwrap_or_default()
-    };
-    let mut all_labels = read("/spec/template/metadata/labels");
-    all_labels.extend(machine_labels(set));
-    let mut all_annotations = read("/spec/template/metadata/annotations");
-    all_annotations.extend(template_annotations(set));
-    all_annotations.insert(annotations::CLONED_FROM_NAME.to_owned(), template_reference.name.clone());
-    all_annotations.insert(
-        annotations::CLONED_FROM_GROUP_KIND.to_owned(),
-        format!("{}.{}", template_reference.kind, template_reference.api_group),
-    );
-    let types = live.types.clone().unwrap_or_default();
-    serde_json::from_value(json!({
-        "apiVersion": types.api_version,
-        "kind": types.kind,
-        "metadata": {
-            "name": live.name_any(),
-            "namespace": live.namespace(),
-            "labels": all_labels,
-            "annotations": all_annotations,
-        },
-    }))
+    manager: &str,
+) -> Option<Value> {
+    let wanted = Metadata::of(set, template, reference);
+    let none = BTreeMap::new();
+    let maps = [
+        ("labels", &wanted.labels, live.metadata.labels.as_ref()),
+        ("annotations", &wanted.annotations, live.metadata.annotations.as_ref()),
+    ];
+    let mut metadata = Map::new();
+    for (field, wanted, live_map) in maps {
+        let live_map = live_map.unwrap_or(&none);
+        let missing = wanted.iter().filter(|(key, value)| live_map.get(*key) != Some(value));
+        let mut patch: Map<String, Value> = missing.map(|(key, value)| (key.clone(), json!(value))).collect();
+        let stale = written_by(live, manager, field).filter(|key| !wanted.contains_key(*key));
+        let stale = stale.filter(|key| live_map.contains_key(*key));
+        patch.extend(stale.map(|key| (key.to_owned(), Value::Null)));
+        if !patch.is_empty() {
+            metadata.insert(field.to_owned(), Value::Object(patch));
+        }
+    }
+    if metadata.is_empty() {
+        return None;
+    }
+    metadata.insert("uid".to_owned(), json!(live.uid()));
+    Some(json!({ "metadata": metadata }))
+}
+
+/// The keys of a map in the metadata that a manager owns.
+fn written_by<'a>(live: &'a DynamicObject, manager: &'a str, field: &str) -> impl Iterator<Item = &'a str> {
+    let path = format!("/f:metadata/f:{field}");
+    let entries = live.metadata.managed_fields.iter().flatten();
+    let ours = entries.filter(move |entry| entry.manager.as_deref() == Some(manager));
+    let fields = ours.filter_map(move |entry| entry.fields_v1.as_ref()?.0.pointer(&path)?.as_object());
+    fields.flat_map(Map::keys).filter_map(|key| key.strip_prefix("f:"))
+}
+
+/// What still reaches a Machine that is being deleted.
+pub fn leaving_part(machine: &Machine) -> Value {
+    // Empty lists are refused by the schema; null removes them.
+    let (gates, taints) = (&machine.spec.readiness_gates, &machine.spec.taints);
+    json!({
+        "deletion": machine.spec.deletion,
+        "minReadySeconds": machine.spec.min_ready_seconds,
+        "readinessGates": (!gates.is_empty()).then_some(gates),
+        "taints": (!taints.is_empty()).then_some(taints),
+    })
 }
 
 fn template_annotations(set: &MachineSet) -> BTreeMap<String, String> {

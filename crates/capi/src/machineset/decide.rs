@@ -85,12 +85,13 @@ pub fn decide(scope: &Scope, now: Timestamp, random: &mut dyn FnMut() -> String)
         decision.blocked = Some(Hold::Invalid(why));
         return decision;
     }
-    decision.actions.extend([Action::Label, Action::OwnTemplates]);
+    decision.actions.extend(scope.lacks_label().then_some(Action::Label));
+    decision.actions.extend(scope.lacks_template_owner().then_some(Action::OwnTemplates));
     let orphans = scope.machines.iter().filter(|machine| {
         meta::controller_of(&machine.metadata).is_none() && !meta::is_deleting(&machine.metadata)
     });
     decision.actions.extend(orphans.map(|machine| Action::Adopt(machine.name_any())));
-    decision.actions.extend(scope.machines.iter().map(|machine| Action::Update(machine.name_any())));
+    decision.actions.extend(scope.outdated.iter().cloned().map(Action::Update));
     remediate(scope, &mut decision);
     scale(scope, now, random, &mut decision);
     decision

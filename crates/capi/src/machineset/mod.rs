@@ -40,7 +40,8 @@ pub struct MachineSetController {
     events: Recorder,
     metadata: Applier,
     machines: Applier,
-    clones: Applier,
+    /// Field manager of the objects that are cloned from templates.
+    clone_manager: String,
     status: Applier,
     expected: Expectations,
 }
@@ -61,8 +62,8 @@ impl MachineSetController {
             events: Recorder::new(client.clone(), clock.clone(), "drover-machineset"),
             metadata: applier("metadata"),
             machines: applier("machine"),
-            clones: applier("clone"),
-            status: applier("status").paced(),
+            clone_manager: applier("clone").manager().to_owned(),
+            status: applier("status").paced_with(&["upToDateReplicas"]),
             caches: caches.clone(),
             client: client.clone(),
             externals: externals.clone(),

@@ -7,11 +7,14 @@ use drover_api::capi::v1beta2::{ContractVersionedObjectReference, Machine, Machi
 use drover_api::labels::capi as labels;
 use drover_runtime::{Error, ObjectKey};
 use kube::ResourceExt;
+use kube::api::{ApiResource, DynamicObject};
+use serde_json::Value;
 
 use super::MachineSetController;
-use super::clone::cloned_kind;
+use super::clone::{self, cloned_kind};
 use super::scope::Scope;
 use crate::admission::default_machine_set;
+use crate::external::External;
 use crate::meta;
 
 impl MachineSetController {
@@ -31,7 +34,7 @@ impl MachineSetController {
             self.caches.machines.by_label(labels::CLUSTER_NAME, &namespace, &set.spec.cluster_name),
         );
         let unfinished = self.unfinished(&set, &namespace).await?;
-        Ok(Scope {
+        let mut scope = Scope {
             cluster,
             deployment,
             machines,
@@ -39,8 +42,56 @@ impl MachineSetController {
             infra_template: self.externals.get(&namespace, Some(&template.infrastructure_ref)).await,
             control_plane: self.externals.get(&namespace, control_plane.as_ref()).await,
             unfinished,
+            outdated: BTreeSet::new(),
             set,
-        })
+        };
+        for machine in &scope.machines {
+            if self.is_outdated(&scope, machine, &namespace).await? {
+                scope.outdated.insert(machine.name_any());
+            }
+        }
+        Ok(scope)
+    }
+
+    async fn is_outdated(&self, scope: &Scope, machine: &Machine, namespace: &str) -> Result<bool, Error> {
+        let name = machine.name_any();
+        let desired = clone::machine(&scope.set, &name, Some(machine));
+        if meta::is_deleting(&machine.metadata) {
+            return Ok(clone::leaving_part(&desired) != clone::leaving_part(machine));
+        }
+        if self.machines.changes(&desired, machine)? {
+            return Ok(true);
+        }
+        let clones = self.clones_of(scope, &name, namespace).await;
+        Ok(clones.iter().any(|found| self.clone_changes(scope, found).is_some()))
+    }
+
+    /// Bootstrap config and infra machine of a Machine. Without its template a clone keeps what it has.
+    pub(super) async fn clones_of<'a>(
+        &self,
+        scope: &'a Scope,
+        name: &str,
+        namespace: &str,
+    ) -> Vec<Clone<'a>> {
+        let mut clones = Vec::new();
+        for (reference, template) in clone_references(scope) {
+            let Ok((resource, _)) =
+                self.externals.resolve(&reference.api_group, cloned_kind(&reference.kind))
+            else {
+                continue;
+            };
+            let Ok(cache) = self.externals.cache(&resource).await else { continue };
+            if let Some(object) = cache.get(&ObjectKey::new(namespace, name)) {
+                clones.push(Clone { reference, template, resource, object });
+            }
+        }
+        clones
+    }
+
+    /// The patch that brings a clone up to date, if it is not.
+    pub(super) fn clone_changes(&self, scope: &Scope, found: &Clone<'_>) -> Option<Value> {
+        let template = found.template.object()?;
+        clone::changes(&scope.set, template, found.reference, &found.object, &self.clone_manager)
     }
 
     /// Clones that still belong to the set itself and have no Machine of their name. Without them, others would be
@@ -71,7 +122,23 @@ impl MachineSetController {
     }
 }
 
-/// Selected by the set, and controlled by it or without a controller.
+/// What was cloned for a Machine, and from what.
+pub(super) struct Clone<'a> {
+    pub(super) reference: &'a ContractVersionedObjectReference,
+    pub(super) template: &'a External,
+    pub(super) resource: ApiResource,
+    pub(super) object: Arc<DynamicObject>,
+}
+
+/// The set's templates with their references, in the order in which clones are made.
+pub(super) fn clone_references(scope: &Scope) -> Vec<(&ContractVersionedObjectReference, &External)> {
+    let template = &scope.set.spec.template.spec;
+    let bootstrap =
+        template.bootstrap.config_ref.iter().map(|reference| (reference, &scope.bootstrap_template));
+    bootstrap.chain([(&template.infrastructure_ref, &scope.infra_template)]).collect()
+}
+
+/// Selected by the set, and controlled by it or by nobody.
 pub(super) fn members(set: &MachineSet, of_cluster: Vec<Arc<Machine>>) -> Vec<Arc<Machine>> {
     let uid = set.uid().unwrap_or_default();
     of_cluster

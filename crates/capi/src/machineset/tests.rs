@@ -94,27 +94,68 @@ fn capi_check_7_clones_share_the_name_labels_and_origin() {
     ) else {
         panic!()
     };
-    let cloned = clone::clone(&set, &object, &resource, "set-abcde").unwrap();
+    let reference = &set.spec.template.spec.infrastructure_ref;
+    let cloned = clone::clone(&set, &object, reference, &resource, "set-abcde").unwrap();
     assert_eq!(cloned.data["spec"], json!({ "cpu": 2 }));
     let owner = &cloned.metadata.owner_references.as_ref().unwrap()[0];
     assert_eq!((owner.kind.as_str(), owner.controller), ("MachineSet", None));
-    let reference = &set.spec.template.spec.infrastructure_ref;
-    let metadata = clone::clone_metadata(&set, Some(&object), reference, &cloned).unwrap().metadata;
-    let annotations = metadata.annotations.unwrap();
+    let annotations = cloned.metadata.annotations.unwrap();
     assert_eq!(annotations["cluster.x-k8s.io/cloned-from-name"], "infra-1");
     assert_eq!(
         annotations["cluster.x-k8s.io/cloned-from-groupkind"],
         "LocalMachineTemplate.rke-machine.cattle.io"
     );
-    let labels = metadata.labels.unwrap();
+    let labels = cloned.metadata.labels.unwrap();
     assert_eq!((labels["t"].as_str(), labels["cluster.x-k8s.io/set-name"].as_str()), ("1", "set"));
 }
 
 #[test]
 fn a_template_without_spec_gives_an_empty_clone() {
     let External::Found { resource, object, .. } = found("RKEBootstrap", json!({})) else { panic!() };
-    let cloned = clone::clone(&set("set", json!({})), &object, &resource, "x").unwrap();
+    let set = set("set", json!({}));
+    let reference = &set.spec.template.spec.infrastructure_ref;
+    let cloned = clone::clone(&set, &object, reference, &resource, "x").unwrap();
     assert_eq!(cloned.data["spec"], json!({}));
+}
+
+#[test]
+fn capi_check_10_labels_of_a_clone_follow_the_template_and_those_of_others_stay() {
+    let External::Found { resource, object, .. } = found("LocalMachine", json!({})) else { panic!() };
+    let before = set("set", json!({}));
+    let reference = &before.spec.template.spec.infrastructure_ref;
+    let mut live = clone::clone(&before, &object, reference, &resource, "set-a").unwrap();
+    assert_eq!(clone::changes(&before, &object, reference, &live, "ours"), None);
+    let labels = live.metadata.labels.as_mut().unwrap();
+    labels.extend([("gone".to_owned(), "1".to_owned()), ("foreign".to_owned(), "1".to_owned())]);
+    live.metadata.uid = Some("u".into());
+    live.metadata.managed_fields = serde_json::from_value(json!([
+        { "manager": "ours", "fieldsV1": { "f:metadata": { "f:labels": { "f:gone": {}, "f:pool": {} } } } },
+        { "manager": "theirs", "fieldsV1": { "f:metadata": { "f:labels": { "f:foreign": {} } } } },
+    ]))
+    .unwrap();
+    let labels = json!({ "labels": { "new": "1" } });
+    let after = set("set", json!({ "spec": { "template": { "metadata": labels } } }));
+    let patch = clone::changes(&after, &object, reference, &live, "ours").unwrap();
+    assert_eq!(patch, json!({ "metadata": { "uid": "u", "labels": { "new": "1", "gone": null } } }));
+}
+
+#[test]
+fn an_unchanged_set_has_nothing_to_do() {
+    let mut scope = scope(json!({ "spec": { "replicas": 1 } }), vec![member("set-a", json!({}))]);
+    let cluster = scope.cluster.clone().unwrap();
+    for template in [&mut scope.bootstrap_template, &mut scope.infra_template] {
+        let External::Found { object, .. } = template else { panic!() };
+        let object = Arc::make_mut(object);
+        object.metadata.owner_references = Some(vec![crate::meta::owner_reference(&*cluster, false)]);
+        let label = ("cluster.x-k8s.io/cluster-name".to_owned(), "demo".to_owned());
+        object.metadata.labels.get_or_insert_default().extend([label.clone()]);
+        scope.set.metadata.labels.get_or_insert_default().extend([label]);
+    }
+    assert_eq!(run(&scope).actions, []);
+    scope.outdated = ["set-a".to_owned()].into();
+    assert_eq!(run(&scope).actions, [Action::Update("set-a".into())]);
+    scope.infra_template = found("LocalMachineTemplate", json!({}));
+    assert_eq!(run(&scope).actions, [Action::OwnTemplates, Action::Update("set-a".into())]);
 }
 
 #[test]

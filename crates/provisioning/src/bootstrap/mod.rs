@@ -105,7 +105,6 @@ impl Reconciler for Bootstraps {
         if next != bootstrap.status.clone().unwrap_or_default() {
             let desired = status_of::<rke::RKEBootstrap>(&key, next.clone());
             self.writer.apply_status(&desired).await?;
-            self.context.events.tell(bootstrap.as_ref(), &events::events(&scope, &next));
         }
         applied?;
         // What is waited for is an event; a wait that lasts is recorded in the status.

@@ -6,7 +6,6 @@ use drover_runtime::events::Note;
 
 use super::decide::{Action, PlanWrite};
 use super::scope::Scope;
-use super::status::{is_initialized, is_true};
 use crate::conditions as generic;
 use crate::keys::conditions;
 use crate::plansecret::Reason;
@@ -19,16 +18,10 @@ pub fn events(scope: &Scope, next: &RKEControlPlaneStatus) -> Vec<Note> {
         let before = ready(&scope.status);
         let news = before.is_none_or(|before| before.message != now.message);
         match now.status.as_str() {
-            generic::TRUE if !is_true(&scope.status, conditions::READY) => {
-                notes.push(Note::normal("Ready", "Every machine is configured as the specification says"));
-            }
             generic::UNKNOWN if news => notes.push(Note::normal("Waiting", now.message).if_it_lasts()),
             generic::FALSE if news => notes.push(Note::warning("Error", now.message)),
             _ => {}
         }
-    }
-    if is_initialized(next) && !is_initialized(&scope.status) {
-        notes.push(Note::normal("ControlPlaneInitialized", "A control plane machine can be joined"));
     }
     notes
 }
@@ -43,9 +36,6 @@ pub fn done(scope: &Scope, action: &Action) -> Vec<Note> {
                 .filter_map(|reason| edited(scope, &write.machine, *reason))
                 .collect();
         }
-        Action::CreateStateSecret => {
-            Note::normal("JoinTokensCreated", "Created the tokens that machines join the cluster with")
-        }
         Action::ForceEtcdRemoval { machine, .. } => Note::warning(
             "ForcedEtcdRemoval",
             format!("Machine {machine} is deleted without leaving etcd first: no etcd machine would be left"),
@@ -53,7 +43,11 @@ pub fn done(scope: &Scope, action: &Action) -> Vec<Note> {
         Action::Unpause => {
             Note::normal("Unpaused", "Unpaused the Cluster: a paused cluster cannot be deleted")
         }
-        Action::AddFinalizer | Action::SetConditions { .. } | Action::SetVersion { .. } => return vec![],
+        // The events of the Cluster and its Machines say what came of these.
+        Action::AddFinalizer
+        | Action::CreateStateSecret
+        | Action::SetConditions { .. }
+        | Action::SetVersion { .. } => return vec![],
     };
     vec![note]
 }

@@ -135,9 +135,6 @@ pub fn notes(live: &MachineConditions, next: &MachineConditions) -> Vec<Note> {
                 Some(Note::warning("PlanSecretUnreadable", message))
             }
             conditions::PLAN_SECRET_READABLE => Some(Note::warning("PlanSecretRepaired", message)),
-            conditions::RECONCILED if condition.is_true() => {
-                Some(Note::normal("Reconciled", "The machine is configured as its control plane says"))
-            }
             _ => None,
         }
     };

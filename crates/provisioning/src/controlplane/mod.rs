@@ -62,8 +62,8 @@ impl Planner {
         let store = &context.store;
         let controller = Controller::new(Self {
             context: context.clone(),
-            writer: Writer::new(store, "planner", "control-plane"),
-            machines: Writer::new(store, "planner", "machine"),
+            writer: Writer::new(store, "planner", "control-plane").paced(),
+            machines: Writer::new(store, "planner", "machine").paced(),
             repairs: Repairs::default(),
         });
         store.machines.index(BY_STATE_SECRET, |machine| {

@@ -30,7 +30,7 @@ impl Writer {
         Self { store: store.clone(), applier }
     }
 
-    /// The same for a status that every pass computes: changes of its text are written at most once a second.
+    /// The same for a status that every pass computes (see [`Applier::paced`]).
     #[must_use]
     pub fn paced(self) -> Self {
         Self { applier: self.applier.paced(), ..self }

@@ -1,15 +1,18 @@
 //! Server-side apply with a named field manager. A request that would change nothing is not sent.
 //!
-//! A controller computes an object fully and applies it; fields of other writers are not affected. In steady state
-//! the live object in the cache has every desired value, and the manager owns exactly the desired fields: then no
-//! request is sent.
+//! The rule (design decision 18): a controller computes an object fully and applies it; whoever else writes
+//! other fields of it is not disturbed. In steady state the live object, known from a cache, already holds every
+//! desired value *and* our manager owns exactly the desired fields: then no request is made. That this was so is
+//! remembered by a hash, so that a pass which wants the same of the same version compares nothing.
 
-mod unchanged;
+mod compare;
+mod settled;
 
 use std::fmt::Debug;
+use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
-use kube::api::{Api, DynamicObject, Patch, PatchParams};
+use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
 use kube::core::{ClusterResourceScope, NamespaceResourceScope};
 use kube::{Client, Resource, ResourceExt};
 use serde::Serialize;
@@ -17,7 +20,9 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::Error;
-use crate::pace::{self, Pace};
+use crate::pace::Pace;
+use compare::{Difference, compare};
+use settled::Settled;
 
 /// One writer: a client and the name under which it owns fields.
 #[derive(Clone)]
@@ -25,6 +30,9 @@ pub struct Applier {
     client: Client,
     manager: String,
     pace: Option<Pace>,
+    /// Fields of the status, besides conditions and waits, that only report.
+    reports: &'static [&'static str],
+    settled: Arc<Settled>,
 }
 
 /// The result of an apply.
@@ -32,8 +40,7 @@ pub struct Applier {
 pub enum Applied<K> {
     /// The live object is up to date; nothing was sent.
     Unchanged,
-    /// Only text of the status has changed, and it was written a moment ago. The pass is repeated when the write is
-    /// due.
+    /// Only what the status reports to people changed: the pass is repeated when the write is due.
     Deferred,
     /// The server's response.
     Sent(Box<K>),
@@ -52,13 +59,20 @@ impl Applier {
     /// `scope` is unique per writer of an object: `drover/<controller>/<scope>`.
     pub fn new(client: Client, controller: &str, scope: &str) -> Self {
         let manager = format!("{}{controller}/{scope}", crate::cache::MANAGER_PREFIX);
-        Self { client, manager, pace: None }
+        Self { client, manager, pace: None, reports: &[], settled: Arc::default() }
     }
 
-    /// The same for a status that every pass computes: its text is written at most once a second (see [`pace`]).
+    /// The same for a status that every pass computes from what there is: changes of what it only reports are written
+    /// once they have settled (see [`pace`](crate::pace)).
     #[must_use]
     pub fn paced(self) -> Self {
-        Self { pace: Some(Pace::default()), ..self }
+        self.paced_with(&[])
+    }
+
+    /// The same, where these fields of the status only report, too.
+    #[must_use]
+    pub fn paced_with(self, reports: &'static [&'static str]) -> Self {
+        Self { pace: Some(Pace::default()), reports, ..self }
     }
 
     pub fn client(&self) -> &Client {
@@ -127,39 +141,79 @@ impl Applier {
         self.send(api, desired, live, Some("status")).await
     }
 
-    async fn send<K>(
+    /// Applies some fields of an object of a namespaced kind: a typed object carries required fields that a writer may
+    /// not own.
+    pub async fn apply_fields<K>(
+        &self,
+        desired: &DynamicObject,
+        live: &K,
+    ) -> Result<Applied<DynamicObject>, Error>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Serialize,
+    {
+        let namespace = desired.namespace().unwrap_or_else(|| "default".into());
+        let api = Api::namespaced_with(self.client.clone(), &namespace, &ApiResource::erase::<K>(&()));
+        self.send(&api, desired, Some(live), None).await
+    }
+
+    /// Whether an apply of the object would write anything.
+    pub fn changes<K: Resource + Serialize>(&self, desired: &K, live: &K) -> Result<bool, Error> {
+        let doing = || format!("compare {}", desired.name_any());
+        let wanted = self.settled.fingerprint(desired, None).map_err(Error::other(doing()))?;
+        let version = settled::Version::of(live);
+        if self.settled.holds(&version, wanted) {
+            return Ok(false);
+        }
+        let Some(fields) = owned_by(live, &self.manager, None) else { return Ok(true) };
+        let mut desired = serde_json::to_value(desired).map_err(Error::other(doing()))?;
+        strip(&mut desired, None);
+        let live = serde_json::to_value(live).map_err(Error::other(doing()))?;
+        let unchanged = compare(&desired, &live, fields, self.reports) == Difference::None;
+        if unchanged {
+            self.settled.note(&version, wanted);
+        }
+        Ok(!unchanged)
+    }
+
+    async fn send<K, L>(
         &self,
         api: &Api<K>,
         desired: &K,
-        live: Option<&K>,
+        live: Option<&L>,
         subresource: Option<&str>,
     ) -> Result<Applied<K>, Error>
     where
         K: Resource + Clone + Debug + Serialize + DeserializeOwned,
+        L: Resource + Serialize,
     {
         let name = desired.name_any();
         let doing = || format!("apply {} {name}", subresource.unwrap_or("object"));
+        let wanted = self.settled.fingerprint(desired, subresource).map_err(Error::other(doing()))?;
+        let live = live.map(|live| (live, settled::Version::of(live)));
+        if live.as_ref().is_some_and(|(_, version)| self.settled.holds(version, wanted)) {
+            return Ok(Applied::Unchanged);
+        }
         let mut desired = serde_json::to_value(desired).map_err(Error::other(doing()))?;
         strip(&mut desired, subresource);
-        if let Some(live) = live {
-            let entry = owned_by(live, &self.manager, subresource);
-            let uid = live.meta().uid.as_deref().unwrap_or_default();
-            let live = serde_json::to_value(live).map_err(Error::other(doing()))?;
-            if let Some(fields) = entry {
-                if unchanged::is_unchanged(&desired, &live, fields) {
-                    return Ok(Applied::Unchanged);
+        if let Some((live, version)) = &live {
+            let pace = self.pace.as_ref().filter(|_| subresource.is_some());
+            if let Some(fields) = owned_by(*live, &self.manager, subresource) {
+                let live = serde_json::to_value(live).map_err(Error::other(doing()))?;
+                match compare(&desired, &live, fields, self.reports) {
+                    Difference::None => {
+                        self.settled.note(version, wanted);
+                        pace.iter().for_each(|pace| pace.forget(version.uid));
+                        return Ok(Applied::Unchanged);
+                    }
+                    Difference::Report
+                        if pace.is_some_and(|pace| pace.defer(version.uid, self.settled.state(&desired))) =>
+                    {
+                        return Ok(Applied::Deferred);
+                    }
+                    Difference::Report | Difference::Substance => {}
                 }
-                let only_text = || {
-                    let desired = pace::with_text_of(desired.clone(), &live);
-                    unchanged::is_unchanged(&desired, &live, fields)
-                };
-                if let Some(pace) = &self.pace
-                    && subresource.is_some()
-                    && only_text()
-                    && pace.defer(uid)
-                {
-                    return Ok(Applied::Deferred);
-                }
+            } else if pace.is_some_and(|pace| pace.defer_first(version.uid)) {
+                return Ok(Applied::Deferred);
             }
         }
         let params = PatchParams::apply(&self.manager).force();
@@ -168,8 +222,10 @@ impl Applier {
             Some(_) => api.patch_status(&name, &params, &patch).await,
             None => api.patch(&name, &params, &patch).await,
         };
-        if let (Some(pace), Some(_), Ok(object)) = (&self.pace, subresource, &sent) {
-            pace.wrote(object.meta().uid.as_deref().unwrap_or_default());
+        if let Ok(object) = &sent {
+            let version = settled::Version::of(object);
+            self.settled.note(&version, wanted);
+            self.pace.iter().for_each(|pace| pace.forget(version.uid));
         }
         let kind = desired.get("kind").and_then(Value::as_str).unwrap_or("object");
         sent.map(|object| Applied::Sent(Box::new(object))).map_err(Error::api(format!("apply {kind} {name}")))

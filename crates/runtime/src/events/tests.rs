@@ -98,7 +98,7 @@ async fn what_happens_again_raises_the_count_and_an_echo_does_not() {
     recorder.tell(&object(), &notes);
     recorder.tell(&object(), &notes);
     assert_eq!(counts(&world.story(&recorder, &object()).await), [("Broken", 1), ("Made", 1)]);
-    world.later(SignedDuration::from_secs(3));
+    world.later(ECHO);
     recorder.tell(&object(), &notes[..1]);
     assert_eq!(counts(&world.story(&recorder, &object()).await), [("Broken", 1), ("Made", 2)]);
 }
