@@ -9,12 +9,12 @@ use base64::{
 };
 use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};
 
-/// What Go's decoder takes: bits that the last letter has too many need not be zero.
+/// As in Go, unused bits of the last character do not have to be zero.
 const LENIENT: GeneralPurpose = GeneralPurpose::new(&alphabet::STANDARD, LENIENT_CONFIG);
 const LENIENT_CONFIG: GeneralPurposeConfig =
     PAD.with_decode_allow_trailing_bits(true).with_decode_padding_mode(DecodePaddingMode::RequireCanonical);
 
-/// Reads base64 as Go does: standard letters, padded, line breaks anywhere.
+/// Decodes base64 as Go does: the standard alphabet, with padding, line breaks anywhere.
 pub fn from_base64(text: &str) -> Result<Vec<u8>, DecodeError> {
     let broken = |byte: &u8| matches!(byte, b'\r' | b'\n');
     if !text.as_bytes().iter().any(broken) {
@@ -30,6 +30,6 @@ pub(crate) fn serialize<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S:
 pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
     match Option::<std::borrow::Cow<'de, str>>::deserialize(deserializer)? {
         None => Ok(Vec::new()),
-        Some(text) => from_base64(&text).map_err(|_| D::Error::custom("not base64")),
+        Some(text) => from_base64(&text).map_err(|_| D::Error::custom("invalid base64")),
     }
 }

@@ -1,4 +1,4 @@
-//! JSON as Go's `encoding/json` writes and reads it.
+//! Reads and writes JSON as Go's `encoding/json` does.
 
 use std::{borrow::Cow, collections::BTreeMap, fmt, io};
 
@@ -17,8 +17,8 @@ use serde_json::{
 
 /// JSON as Go's `encoding/json` writes it: compact, with `<`, `>`, `&`, U+2028 and U+2029 escaped.
 ///
-/// The checksum of a plan is taken over its bytes, and a server of the original must come to the same bytes for the
-/// same plan, else taking over a cluster would re-apply every plan.
+/// The checksum of a plan is computed from its bytes, and a server with the original software must write the same bytes
+/// for the same plan. Otherwise taking over a cluster would apply every plan again.
 pub fn to_vec<T: Serialize + ?Sized>(value: &T) -> serde_json::Result<Vec<u8>> {
     let mut out = Vec::new();
     value.serialize(&mut Serializer::with_formatter(&mut out, GoFormatter))?;
@@ -45,19 +45,19 @@ impl Formatter for GoFormatter {
     }
 }
 
-/// Reads what either side wrote, as lenient as Go is: names of fields in any case, the last of several that are the
-/// same, unknown ones ignored, and `null` for the zero value wherever it stands. An object is never a list.
+/// Parses JSON as leniently as Go: field names are case-insensitive, the last of several equal fields is used, unknown
+/// fields are ignored, and `null` is the zero value everywhere. An object is never accepted as a list.
 ///
-/// An error names the field, and never repeats what is written there: it may be a secret.
+/// An error names the field, but never contains its value, which can be secret.
 pub fn from_slice<T: DeserializeOwned>(bytes: &[u8]) -> serde_json::Result<T> {
-    // Go replaces what is not UTF-8 too, and halves of surrogate pairs.
+    // Like Go, replace invalid UTF-8 and unpaired surrogates.
     let text = whole_characters(String::from_utf8_lossy(bytes));
-    // The whole grammar is checked here; below, only kinds can be wrong.
+    // The syntax is validated here; below, only types can be wrong.
     let whole: &RawValue = serde_json::from_str(&text)?;
     T::deserialize(Value(whole.get()))
 }
 
-/// The text with `\ufffd` for each `\uXXXX` that is half a character without its other half.
+/// The text with `\ufffd` for each `\uXXXX` that is an unpaired surrogate.
 fn whole_characters(text: Cow<'_, str>) -> Cow<'_, str> {
     let code = |at: usize| -> Option<u16> {
         let digits = text.get(at..at + 6)?.strip_prefix("\\u")?;
@@ -67,7 +67,7 @@ fn whole_characters(text: Cow<'_, str>) -> Cow<'_, str> {
     while let Some(found) = text[at..].find('\\') {
         at += found;
         match code(at) {
-            // Both halves.
+            // A surrogate pair.
             Some(0xd800..=0xdbff) if matches!(code(at + 6), Some(0xdc00..=0xdfff)) => at += 12,
             Some(0xd800..=0xdfff) => {
                 out.push_str(&text[copied..at]);
@@ -75,7 +75,7 @@ fn whole_characters(text: Cow<'_, str>) -> Cow<'_, str> {
                 at += 6;
                 copied = at;
             }
-            // The escaped character, which may be another backslash.
+            // The escaped character, which can be another backslash.
             _ => at = (at + 2).min(text.len()),
         }
         while !text.is_char_boundary(at) {
@@ -89,7 +89,7 @@ fn whole_characters(text: Cow<'_, str>) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// The text of one valid value. Nothing is copied before it is known what is wanted of it.
+/// The text of one valid value, which is parsed only when its type is known.
 #[derive(Clone, Copy)]
 struct Value<'de>(&'de str);
 
@@ -113,7 +113,7 @@ impl<'de> Value<'de> {
         serde_json::from_str(self.0).map_err(|_| self.misfit(wanted))
     }
 
-    /// In the order in which they are written.
+    /// The entries in the order of the text.
     fn entries(self) -> serde_json::Result<Vec<(Cow<'de, str>, Value<'de>)>> {
         if self.is_null() {
             return Ok(Vec::new());
@@ -158,7 +158,7 @@ impl<'de> Deserializer<'de> for Value<'de> {
     }
 
     fn deserialize_i64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        // `-0` would be read as a fraction.
+        // `-0` would be parsed as a floating-point number.
         visitor.visit_i64(if matches!(self.0, "null" | "-0") { 0 } else { self.read("a whole number")? })
     }
 
@@ -203,7 +203,7 @@ impl<'de> Deserializer<'de> for Value<'de> {
     ) -> Result<V::Value, Error> {
         let mut fields = BTreeMap::new();
         for (key, value) in self.entries()? {
-            // `null` leaves what was there.
+            // `null` keeps the default.
             if let Some(name) = field(&key, names).filter(|_| !value.is_null()) {
                 fields.insert(name, value);
             }
@@ -218,7 +218,7 @@ impl<'de> Deserializer<'de> for Value<'de> {
     }
 }
 
-/// A string, borrowed where nothing in it is escaped.
+/// A string, borrowed if it contains no escapes.
 struct Text<'de>(Cow<'de, str>);
 
 impl<'de> Deserialize<'de> for Text<'de> {
@@ -243,7 +243,7 @@ impl<'de> Deserialize<'de> for Text<'de> {
     }
 }
 
-/// The field that Go would set: the one of this very name, else one that differs in case only.
+/// The field that Go would set: the one with exactly this name, otherwise one that differs only in case.
 fn field(key: &str, names: &'static [&'static str]) -> Option<&'static str> {
     let fold =
         |text: &str| -> String { text.chars().map(|letter| unfolded(letter).to_ascii_lowercase()).collect() };
@@ -255,7 +255,7 @@ fn field(key: &str, names: &'static [&'static str]) -> Option<&'static str> {
     .copied()
 }
 
-/// The two letters beyond ASCII that Unicode takes for a letter of ASCII in another case: long s, and Kelvin.
+/// The two non-ASCII letters that are equal to an ASCII letter in another case: long s, and the Kelvin sign.
 fn unfolded(letter: char) -> char {
     match letter {
         '\u{17f}' => 's',
@@ -296,13 +296,13 @@ impl<'de> MapAccess<'de> for Fields<'de> {
 
     fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Error> {
         let Some((key, value)) = self.value.take() else {
-            return Err(Error::custom("a value without a key"));
+            return Err(Error::custom("value without a key"));
         };
         seed.deserialize(value).map_err(|error| within(&format!(".{key}"), &error))
     }
 }
 
-/// Puts where it is before what is wrong there.
+/// Adds the position to an error.
 fn within(place: &str, error: &Error) -> Error {
     let text = error.to_string();
     match text.strip_prefix("at ") {

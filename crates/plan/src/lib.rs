@@ -1,15 +1,15 @@
-//! The machine plan, its checksum and its secret's keys, shared by agent and planner.
+//! The machine plan, its checksum and the keys of its secret, shared by agent and planner.
 //!
-//! A plan is what the management plane wants one machine to look like: files, instructions that run once,
-//! instructions that run again and again, and probes. It travels as JSON in one key of one Secret; the agent
-//! answers in the other keys. This crate holds that vocabulary and nothing else.
+//! A plan is the desired state of one machine: files, instructions that run once, periodic instructions, and
+//! probes. It is stored as JSON in one key of a Secret; the agent reports in the other keys. This crate contains
+//! only these types and constants.
 //!
 //! It must not know a client, a clock, a file system or an async runtime: both sides of the secret depend on
 //! it, and the agent has to stay small.
 //!
-//! Start with [`Plan`] (what is said), then [`keys`] (where it is said), then [`PlanState`]. The bytes matter:
-//! [`checksum`] is taken over the raw plan, so [`to_vec`] writes what Go's `encoding/json` would write for the
-//! original's types, and [`from_slice`] reads whatever Go would read.
+//! Start with [`Plan`], then [`keys`], then [`PlanState`]. The bytes matter: [`checksum`] is computed from the
+//! raw plan, so [`to_vec`] writes exactly what Go's `encoding/json` writes for the original's types, and
+//! [`from_slice`] accepts everything that Go accepts.
 
 #![deny(missing_docs)]
 
@@ -31,7 +31,7 @@ pub use state::PlanState;
 
 use sha2::{Digest, Sha256};
 
-/// The name under which both sides speak of a plan: lowercase hex SHA-256 of its raw bytes.
+/// The identifier of a plan: lowercase hex SHA-256 of its raw bytes.
 pub fn checksum(plan: &[u8]) -> String {
     hex::encode(Sha256::digest(plan))
 }

@@ -1,32 +1,33 @@
-//! Which agent the management plane serves, told beside the plan so that agents can replace themselves.
+//! The agent that the management plane serves, announced in the plan secret so that agents can upgrade themselves.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Annotation of a plan secret that holds an [`AgentOffer`] as JSON. Agents that do not know it ignore it.
+/// The annotation of a plan secret with an [`AgentOffer`] as JSON. Agents that do not support it ignore it.
 pub const AGENT_OFFER: &str = "drover.io/agent";
 
-/// Annotation of the Secret `cattle-system/cattle-credentials-*` by which a manager asks agents on control plane nodes to
-/// carry the cluster's tunnel. Rancher's has none: there a Deployment carries it, and the agent keeps out of its way.
+/// The annotation of the Secret `cattle-system/cattle-credentials-*` with which a manager asks agents on control plane
+/// nodes to open the cluster's tunnel. Rancher does not set it: there a Deployment opens the tunnel, and the agent must
+/// not.
 pub const AGENT_TUNNEL: &str = "drover.io/agent-tunnel";
 
-/// The agent that a server has below `/assets/`.
+/// The agents that a server has below `/assets/`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct AgentOffer {
-    /// Lowercase hex SHA-256 of the program, by architecture as Go names it (`amd64`, `arm64`).
+    /// The lowercase hex SHA-256 of the program by architecture, with the names that Go uses (`amd64`, `arm64`).
     pub sha256: BTreeMap<String, String>,
 }
 
 impl AgentOffer {
-    /// The annotation's value. Always the same bytes for the same offer, so that it is written once.
+    /// The value of the annotation. Equal offers have equal bytes, so that it is written only once.
     pub fn to_text(&self) -> String {
-        // A map of strings can always be written.
+        // Serializing a map of strings cannot fail.
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// Reads the annotation's value. What is no SHA-256 is no offer.
+    /// Parses the value of the annotation. Values that are not a SHA-256 are ignored.
     pub fn from_text(text: &str) -> Option<Self> {
         let mut offer: Self = serde_json::from_str(text).ok()?;
         offer.sha256.retain(|_, sum| {
@@ -35,7 +36,7 @@ impl AgentOffer {
         Some(offer)
     }
 
-    /// Name of the program for an architecture, below `/assets/`.
+    /// The file name of the program for an architecture, below `/assets/`.
     pub fn asset(arch: &str) -> String {
         format!("drover-agent-{arch}")
     }
@@ -46,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_offer_reads_as_it_was_written_and_nonsense_is_no_offer() {
+    fn an_offer_survives_a_round_trip_and_invalid_values_are_ignored() {
         let sum = crate::checksum(b"agent");
         let offer = AgentOffer { sha256: [("amd64".to_owned(), sum.clone())].into() };
         assert_eq!(offer.to_text(), format!(r#"{{"sha256":{{"amd64":"{sum}"}}}}"#));

@@ -1,22 +1,22 @@
 use std::fmt;
 
-/// Value of [`crate::keys::PLAN_STATE`].
+/// The value of [`crate::keys::PLAN_STATE`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PlanState {
-    /// The server wrote a plan that nobody started.
+    /// The server wrote a plan that was not started yet.
     Pending,
-    /// The agent has begun; it stays so over its retries.
+    /// The agent has started it; unchanged during retries.
     InProgress,
-    /// Applied.
+    /// It was applied.
     Succeeded,
-    /// Given up.
+    /// It failed and is not retried.
     Failed,
-    /// Reserved by the original; an agent leaves such a plan alone.
+    /// Reserved by the original; an agent does not apply such a plan.
     Cancelled,
 }
 
 impl PlanState {
-    /// Reads the key's bytes. `None` for anything unknown: the caller must not apply what it does not understand.
+    /// Parses the value. `None` for an unknown state, whose plan must not be applied.
     pub fn parse(value: &[u8]) -> Option<Self> {
         Some(match value {
             b"pending" => Self::Pending,
@@ -28,7 +28,7 @@ impl PlanState {
         })
     }
 
-    /// The spelling in the secret.
+    /// The value in the secret.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Pending => "pending",

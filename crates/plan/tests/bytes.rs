@@ -1,4 +1,4 @@
-//! The bytes of plans and answers: both sides hash and compare them.
+//! The bytes of plans and results, which both sides hash and compare.
 
 #![allow(clippy::unwrap_used)] // a helper outside #[test] functions
 use std::collections::BTreeMap;
@@ -83,7 +83,7 @@ fn fields_keep_the_order_of_the_original() {
 }
 
 #[test]
-fn strings_are_escaped_as_go_does() {
+fn strings_are_escaped_as_in_go() {
     let plan = Plan { error: "a<b>&\u{2028}\u{2029}\"\\\n\t\u{1}é\u{7f}".into(), ..Default::default() };
     assert_eq!(
         text(&plan),
@@ -120,7 +120,7 @@ fn probe_statuses_omit_zeros_and_periodic_outputs_omit_nothing() {
 }
 
 #[test]
-fn states_are_spelled_as_in_the_secret() {
+fn states_have_the_values_of_the_secret() {
     for state in [
         PlanState::Pending,
         PlanState::InProgress,

@@ -1,18 +1,18 @@
-//! Plans that Go's `encoding/json` reads are read, and those that it refuses are refused: the original's agent has it,
-//! and whoever writes plans may rely on it.
+//! Plans are accepted and rejected exactly as by Go's `encoding/json`, which the original agent uses and writers of
+//! plans rely on.
 
 #![allow(clippy::unwrap_used)] // a helper outside #[test] functions
 
 use drover_plan::{Plan, Probe, from_base64, from_slice, to_vec};
 
-/// The plan as it is written, which is the same for all that say the same.
+/// The normalized plan, which is equal for all plans with the same meaning.
 fn read(text: &[u8]) -> Result<String, String> {
     let plan: Plan = from_slice(text).map_err(|error| error.to_string())?;
     Ok(String::from_utf8(to_vec(&plan).unwrap()).unwrap())
 }
 
 #[test]
-fn what_go_reads_is_read() {
+fn plans_that_go_accepts_are_accepted() {
     let same: &[(&str, &str)] = &[
         ("{}", "{}"),
         (" null\n", "{}"),
@@ -27,7 +27,7 @@ fn what_go_reads_is_read() {
         (r#"{"probes":{"x":null}}"#, r#"{"probes":{"x":{"httpGet":{}}}}"#),
         (r#"{"probes":{"x":{"httpGet":null}}}"#, r#"{"probes":{"x":{"httpGet":{}}}}"#),
         (r#"{"probes":{"x":{"HTTPGet":{"URL":"u"}}}}"#, r#"{"probes":{"x":{"httpGet":{"url":"u"}}}}"#),
-        // Names of probes are the plan's own.
+        // Names of probes are case-sensitive.
         (r#"{"probes":{"X":null,"x":null}}"#, r#"{"probes":{"X":{"httpGet":{}},"x":{"httpGet":{}}}}"#),
         (r#"{"instructions":[null]}"#, r#"{"instructions":[{}]}"#),
         (r#"{"instructions":[{"env":["A=b",null]}]}"#, r#"{"instructions":[{"env":["A=b",""]}]}"#),
@@ -49,7 +49,7 @@ fn what_go_reads_is_read() {
 }
 
 #[test]
-fn what_go_refuses_is_refused_and_the_field_is_named_without_its_value() {
+fn plans_that_go_rejects_are_rejected_without_revealing_a_value() {
     let refused: &[(&str, &str)] = &[
         ("[]", "a list where an object is expected"),
         (r#""hunter2""#, "a text where an object is expected"),
@@ -83,7 +83,7 @@ fn what_go_refuses_is_refused_and_the_field_is_named_without_its_value() {
 }
 
 #[test]
-fn base64_is_read_as_go_reads_it() {
+fn base64_is_decoded_as_in_go() {
     for (text, bytes) in [
         ("", &b""[..]),
         ("YQ==", b"a"),

@@ -1,4 +1,4 @@
-//! The dialing end: opens the WebSocket on a byte stream and serves what the server asks for.
+//! The dialing end: opens the WebSocket on a byte stream and serves the server's dial requests.
 
 use std::sync::Arc;
 
@@ -10,9 +10,9 @@ use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use crate::Error;
 use crate::session::{self, Dial, Role, Session};
 
-/// Opens a tunnel on `io`, which is already connected (and encrypted): a handle, and the future that runs it.
+/// Opens a tunnel on `io`, which is already connected (and encrypted). Returns a handle and the future that runs it.
 ///
-/// `headers` carry the credentials. A refusal comes with the server's text.
+/// `headers` contain the credentials. If the server rejects the tunnel, the error contains its message.
 pub async fn connect<S>(
     io: S,
     uri: &Uri,

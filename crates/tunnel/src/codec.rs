@@ -1,28 +1,28 @@
 //! The frames: `varint(id) varint(connID) varint(type) [varint(deadline)] payload`, one per binary message.
 //!
-//! Numbers are zig-zag LEB128 as Go's `binary.PutVarint` writes them. `deadline` stands only in Data and
-//! Connect; it is always 15000 and nobody reads it, but leaving it out would corrupt the payload for old peers.
+//! Numbers are zig-zag LEB128 as Go's `binary.PutVarint` writes them. Only Data and Connect have a `deadline`; it
+//! is always 15000 and never used, but without it old peers would misread the payload.
 
 use bytes::{Buf, Bytes};
 
-/// The deadline that every Data and Connect frame carries, in milliseconds.
+/// The deadline in every Data and Connect frame, in milliseconds.
 const DEADLINE_MS: i64 = 15_000;
 const MAX_CONNECT: usize = 266;
 const MAX_ERROR: usize = 100;
-/// The error text of an orderly end.
+/// The error text of a regular end.
 pub const EOF: &str = "EOF";
 
 /// One frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// A running number that nobody reads.
+    /// A sequence number, which is not used.
     pub id: i64,
     /// The connection within the session; 0 in frames about the session itself.
     pub conn: i64,
     pub body: Body,
 }
 
-/// What a frame says.
+/// The type and payload of a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {
     Data(Bytes),
@@ -30,21 +30,21 @@ pub enum Body {
         proto: String,
         address: String,
     },
-    /// The connection ended; [`EOF`] means in order.
+    /// The connection ended; [`EOF`] means regularly.
     Error(String),
-    /// A replica of the server reaches this client too.
+    /// Another replica of the server can reach this client too.
     AddClient(String),
     RemoveClient(String),
     /// The receiver's buffer is full.
     Pause,
     Resume,
-    /// All connections that the client still knows, ascending.
+    /// All connections that the client knows, ascending.
     Sync(Vec<u64>),
-    /// A type from the future: to be ignored.
+    /// An unknown type, which must be ignored.
     Unknown(i64),
 }
 
-/// Bytes that are no frame.
+/// Why bytes are not a valid frame.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     #[error("the frame ends within a number")]
@@ -89,7 +89,7 @@ impl Frame {
         out
     }
 
-    /// Reads one message. The payload of Data is a slice of `message`, not a copy.
+    /// Decodes one message. The payload of Data is a slice of `message`, not a copy.
     pub fn decode(mut message: Bytes) -> Result<Self, FrameError> {
         let id = get_varint(&mut message)?;
         let conn = get_varint(&mut message)?;
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn varints_are_those_of_go() {
+    fn varints_are_encoded_as_in_go() {
         for (value, bytes) in [(1, &[2][..]), (-1, &[1]), (64, &[0x80, 1]), (0, &[0])] {
             let mut out = vec![];
             put_varint(&mut out, value);
@@ -199,7 +199,7 @@ mod tests {
 
     /// access#4 and access#5, the parts that concern bytes.
     #[test]
-    fn access_checks_4_and_5_unknown_types_pass_and_a_crooked_sync_does_not() {
+    fn access_checks_4_and_5_unknown_types_are_decoded_and_an_invalid_sync_is_rejected() {
         let mut bytes = frame(1, 2, Body::Unknown(99)).encode();
         bytes.extend_from_slice(b"whatever");
         assert_eq!(Frame::decode(bytes.into()).unwrap().body, Body::Unknown(99));
@@ -213,7 +213,7 @@ mod tests {
         fn any_bytes_decode_or_fail_without_panic(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
             if let Ok(frame) = Frame::decode(bytes.into()) {
                 let again = Frame::decode(frame.encode().into()).unwrap();
-                // Texts are cut and made valid UTF-8 on the way in, which can lengthen them: compare the rest.
+                // Texts are truncated and made valid UTF-8, which can lengthen them, so compare the rest.
                 prop_assert_eq!((again.id, again.conn), (frame.id, frame.conn));
             }
         }

@@ -1,15 +1,15 @@
 //! The reverse tunnel, wire-compatible with rancher/remotedialer.
 //!
-//! A client behind any firewall opens one WebSocket to the server; from then on the server can open any number
-//! of connections *through* it to addresses that the client can reach and is willing to dial.
+//! A client behind a firewall opens one WebSocket to the server. The server can then open any number of connections
+//! *through* it, to addresses that the client can reach and allows.
 //!
 //! * [`codec`]: the frames, pure.
 //! * [`session`]: one WebSocket and the connections inside it; both ends use it.
 //! * `server` (a feature, on by default): the upgrade and the registry of sessions by client key.
 //! * [`client`]: the dialing end of the WebSocket.
 //!
-//! This crate knows nothing of Kubernetes, of tokens or of TLS: whoever accepts or opens the byte stream has
-//! dealt with those. Start reading at [`session`].
+//! This crate must not know Kubernetes, tokens or TLS: its callers authenticate and encrypt the byte stream. Start
+//! reading at [`session`].
 
 pub mod client;
 pub mod codec;
@@ -23,23 +23,23 @@ pub use server::Registry;
 pub use session::{Dial, Session};
 pub use stream::TunnelStream;
 
-/// What ends a session or a connection.
+/// Why a session or a connection ended.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("the WebSocket failed")]
     WebSocket(#[source] Box<tokio_tungstenite::tungstenite::Error>),
-    #[error("a frame could not be read")]
+    #[error("invalid frame")]
     Frame(#[from] codec::FrameError),
-    #[error("the peer sent a text message; only binary ones are legal")]
+    #[error("the peer sent a text message; only binary messages are allowed")]
     TextMessage,
-    #[error("nothing was heard from the peer for {} s", session::READ_DEADLINE.as_secs())]
+    #[error("timed out: no message from the peer for {} s", session::READ_DEADLINE.as_secs())]
     Silent,
     #[error("the peer closed the tunnel")]
     Closed,
-    /// The text is part of the protocol: callers of the original match it.
+    /// The text is part of the protocol, because callers of the original match it.
     #[error("failed to find Session for client {0}")]
     NoSession(String),
-    #[error("the server refused the tunnel with {status}: {body}")]
+    #[error("the server rejected the tunnel with {status}: {body}")]
     Refused { status: u16, body: String },
 }
 

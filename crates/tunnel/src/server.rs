@@ -1,4 +1,4 @@
-//! The accepting end: the WebSocket upgrade, and who is connected.
+//! The accepting end: the WebSocket upgrade, and the registry of connected clients.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -30,18 +30,18 @@ struct Inner {
 struct Sessions {
     next: u64,
     by_client: HashMap<String, Vec<(u64, Session)>>,
-    /// Bytes of the sessions that have left, received and sent.
+    /// Bytes received and sent in the sessions that ended.
     ended: (u64, u64),
 }
 
-/// What goes on in all sessions together.
+/// The total usage of all sessions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Sessions that are registered now.
+    /// The number of registered sessions.
     pub sessions: usize,
-    /// Connections that are open in them now.
+    /// The number of open connections in them.
     pub connections: usize,
-    /// Bytes of frames since the start, of sessions that have ended, too.
+    /// Bytes of frames since the start, including ended sessions.
     pub received: u64,
     pub sent: u64,
 }
@@ -70,19 +70,19 @@ impl Registry {
         error
     }
 
-    /// Makes a running session the newest one of `client`, until the entry is dropped: before that, nobody dials it.
+    /// Registers a running session as the newest one of `client` until the entry is dropped. Before, it is not dialed.
     pub fn enter(&self, client: &str, session: Session) -> Entry {
         Entry::new(self, client, session)
     }
 
-    /// A connection to `address` as `client` sees it, through its newest session that is alive: of two, the older
+    /// Opens a connection to `address` through the newest session of `client` that is alive; of two sessions, the older
     /// one may be half dead.
     pub async fn dial(&self, client: &str, proto: &str, address: &str) -> Result<TunnelStream, Error> {
         let session = self.newest(client).ok_or_else(|| Error::NoSession(client.to_owned()))?;
         session.dial(proto, address).await
     }
 
-    /// What goes on now, and went on before.
+    /// The current and total usage.
     pub fn usage(&self) -> Usage {
         let sessions = self.inner.sessions.lock();
         let (received, sent) = sessions.ended;
@@ -101,12 +101,12 @@ impl Registry {
         self.newest(client).is_some()
     }
 
-    /// The client keys whose sessions came or went, from now on. A receiver that lags must look at all it knows.
+    /// Reports the client keys whose sessions start or end. A receiver that lags must check all known clients.
     pub fn changes(&self) -> broadcast::Receiver<String> {
         self.inner.changes.subscribe()
     }
 
-    /// Ends all sessions of a client, for instance because its cluster is gone.
+    /// Ends all sessions of a client, for example because its cluster was deleted.
     pub fn disconnect(&self, client: &str) {
         let sessions = self.inner.sessions.lock();
         sessions.by_client.get(client).into_iter().flatten().for_each(|(_, session)| session.end());
@@ -119,8 +119,8 @@ impl Registry {
     }
 }
 
-/// Starts a session on any byte stream after its WebSocket handshake: a handle to dial with, and the future that runs it.
-/// It is in no [`Registry`] yet, so that its peer can be examined first.
+/// Starts a session on any byte stream after its WebSocket handshake. Returns a handle and the future that runs it. It
+/// is not in a [`Registry`] yet, so that its peer can be checked first.
 pub async fn open<S>(io: S) -> (Session, impl Future<Output = Error> + Send + use<S>)
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -130,14 +130,14 @@ where
     session::start(socket, Role::Server, Arc::new(RefuseAll))
 }
 
-/// The same on an upgraded connection.
+/// The same for an upgraded connection.
 pub async fn open_upgraded(
     upgraded: hyper::upgrade::Upgraded,
 ) -> (Session, impl Future<Output = Error> + Send) {
     open(TokioIo::new(upgraded)).await
 }
 
-/// A session's place in the registry. Dropping it ends the session.
+/// The entry of a session in the registry. Dropping it ends the session.
 pub struct Entry {
     registry: Registry,
     client: String,
@@ -154,7 +154,7 @@ impl Entry {
             sessions.by_client.entry(client.to_owned()).or_default().push((number, session.clone()));
             number
         };
-        // Nobody listening is fine.
+        // Fails only if there are no receivers, which is fine.
         let _ = registry.inner.changes.send(client.to_owned());
         Self { registry: registry.clone(), client: client.to_owned(), number, session }
     }
@@ -184,9 +184,9 @@ pub fn is_upgrade(headers: &HeaderMap) -> bool {
     headers.contains_key(header::SEC_WEBSOCKET_KEY) && names_token(headers, header::UPGRADE, "websocket")
 }
 
-/// The answer to a WebSocket upgrade request, and the byte stream that follows it.
+/// The response to a WebSocket upgrade request, and the byte stream that follows it.
 ///
-/// `None` when the request is no upgrade; the caller answers 400 then.
+/// `None` if the request is not an upgrade; then the caller must respond with 400.
 pub fn upgrade<B>(request: &mut Request<B>) -> Option<(Response<()>, hyper::upgrade::OnUpgrade)> {
     if !is_upgrade(request.headers()) {
         return None;

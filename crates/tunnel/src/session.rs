@@ -1,8 +1,8 @@
 //! One WebSocket and the connections inside it.
 //!
-//! Both ends run the same [`Session`]; the client's additionally pings and dials what the server asks for.
-//! Reading never blocks on a slow connection: each has its own queue, asks its peer to pause when that grows,
-//! and is cut off when the peer does not listen.
+//! Both ends run the same [`Session`]; the client also sends pings and dials what the server requests.
+//! Reading never waits for a slow connection: each has its own queue, asks its peer to pause when the queue grows,
+//! and is closed if the peer does not pause.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -27,40 +27,40 @@ use crate::Error;
 use crate::codec::{Body, Frame};
 use crate::stream::{self, Handle, Received, TunnelStream};
 
-/// A peer that says nothing for this long is gone.
+/// A peer that sends nothing for this long is considered dead.
 pub const READ_DEADLINE: Duration = Duration::from_secs(60);
-/// A server that does not answer the upgrade within this is no server.
+/// The time limit for the response to the upgrade request.
 pub const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
-/// A WebSocket allocates its read buffer at once and clears it before every read. The default of 128 KiB would be most of
-/// what an idle tunnel costs; larger frames are read as well.
+/// A WebSocket allocates its read buffer at once and clears it before every read. The default of 128 KiB would be most
+/// of the memory of an idle tunnel. Larger frames work too.
 const SOCKET_BUFFER: usize = 8 << 10;
 const PING_PERIOD: Duration = Duration::from_secs(5);
 const DIAL_LIMIT: Duration = Duration::from_secs(60);
-/// Frames waiting for the socket. Small, so that a ping or a short answer is never far behind.
+/// Frames waiting to be sent. Small, so that pings and control frames are sent soon.
 const QUEUE: usize = 16;
-/// Short answers waiting for the socket. Far more than all connections of a busy tunnel can owe at once: a peer that
-/// asks for so many and reads none of them is ended, before it costs the others their memory.
+/// Control frames waiting to be sent. The limit is far above what all connections of a busy tunnel need: a session
+/// whose peer causes that many and reads none of them is ended, before it uses the memory of the others.
 const CONTROL_QUEUE: usize = 65_536;
 
-/// How both ends read and write their WebSocket.
+/// The WebSocket options of both ends.
 pub(crate) fn socket_config() -> WebSocketConfig {
     WebSocketConfig::default().read_buffer_size(SOCKET_BUFFER).write_buffer_size(SOCKET_BUFFER)
 }
 
-/// A byte stream that a dial opened.
+/// A byte stream to the dialed address.
 pub trait Io: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Io for T {}
 
-/// A dial under way.
+/// A running dial.
 pub type Dialing = Pin<Box<dyn Future<Output = io::Result<Box<dyn Io>>> + Send>>;
 
-/// How one end opens the connections that the other end asks for.
+/// How one end opens the connections that the other end requests.
 pub trait Dial: Send + Sync + 'static {
-    /// Opens `proto`/`address`, or says why not: the text reaches the asking side as its read error.
+    /// Opens `proto`/`address`. The text of an error becomes the read error of the requesting side.
     fn dial(&self, proto: String, address: String) -> Dialing;
 }
 
-/// Refuses everything: the server's end.
+/// Rejects all requests: used by the server.
 pub struct RefuseAll;
 
 impl Dial for RefuseAll {
@@ -69,12 +69,12 @@ impl Dial for RefuseAll {
     }
 }
 
-/// Which end of the WebSocket this is.
+/// The end of the WebSocket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Opened the WebSocket; pings.
+    /// Opened the WebSocket; sends pings.
     Client,
-    /// Accepted it.
+    /// Accepted the WebSocket.
     Server,
 }
 
@@ -93,7 +93,7 @@ struct Traffic {
     sent: AtomicU64,
 }
 
-/// Where frames to the peer go.
+/// Sends frames to the peer.
 #[derive(Clone)]
 pub(crate) struct Outbox {
     data: mpsc::Sender<Vec<u8>>,
@@ -112,19 +112,19 @@ impl Outbox {
         Frame { id: self.next_id.fetch_add(1, Ordering::Relaxed) & i64::MAX, conn, body }.encode()
     }
 
-    /// Frames that may overtake data: Pause, Resume, and answers about connections that have none.
+    /// Sends a frame that may overtake data: Pause, Resume, and errors for unknown connections.
     pub(crate) fn control(&self, conn: i64, body: Body) {
         let frame = self.encode(conn, body);
-        // Closed only when the session is over, and then nothing is owed.
+        // Closed only after the session ended, when the frame is no longer needed.
         if let Err(mpsc::error::TrySendError::Full(_)) = self.control.try_send(frame)
             && !self.ended.is_cancelled()
         {
-            tracing::warn!("a tunnel is ended: its other end reads no answers");
+            tracing::warn!("ending a tunnel: the peer does not read its control frames");
             self.ended.cancel();
         }
     }
 
-    /// A stream was dropped. `tell` when the peer does not know yet; behind its data, so it may have to wait.
+    /// A stream was dropped. With `tell`, the peer is notified after the remaining data, which can wait.
     pub(crate) fn forget(&self, conn: i64, tell: bool) {
         let open = self.connections.lock().remove(&conn).is_some();
         if !tell || !open || self.ended.is_cancelled() {
@@ -147,8 +147,8 @@ impl Outbox {
 }
 
 impl Session {
-    /// A connection to `address` as the other end sees it. Returns at once: the protocol has no answer to a
-    /// Connect, so a refused dial shows as the first read's error.
+    /// Opens a connection to `address` from the other end. Returns at once: the protocol has no response to Connect, so
+    /// a failed dial becomes the error of the first read.
     pub async fn dial(&self, proto: &str, address: &str) -> Result<TunnelStream, Error> {
         let conn = self.next_conn.fetch_add(1, Ordering::Relaxed);
         let stream = self.outbox.open(conn);
@@ -178,9 +178,9 @@ impl Session {
     }
 }
 
-/// Starts a session on an open WebSocket: a handle to dial with, and the future that runs it to its end.
+/// Starts a session on an open WebSocket. Returns a handle and the future that runs it until it ends.
 ///
-/// Whatever ends it, open connections fail with `tunnel disconnect`, and all dialed ones are closed.
+/// At the end, open connections fail with `tunnel disconnect`, and all dialed ones are closed.
 pub fn start<S>(
     socket: WebSocketStream<S>,
     role: Role,
@@ -198,7 +198,7 @@ where
         connections: Arc::default(),
         ended: CancellationToken::new(),
     };
-    // The original's server begins at 2; the numbers of the two ends never mix, since only one end dials.
+    // The original's server starts at 2. The numbers of the two ends do not conflict, because only one end dials.
     let traffic = Arc::new(Traffic::default());
     let next_conn = Arc::new(AtomicI64::new(2));
     let session = Session { outbox: outbox.clone(), next_conn, traffic: traffic.clone() };
@@ -266,7 +266,7 @@ fn on_frame(frame: Frame, outbox: &Outbox, dial: &Arc<dyn Dial>, dialed: &TaskTr
             });
         }
         Body::Error(why) => {
-            // An end is answered with an end, once; for a connection that is not there it is dropped.
+            // Respond to the end of a connection once; for an unknown connection, ignore it.
             if let Some(handle) = outbox.connections.lock().remove(&conn) {
                 handle.close(&why);
                 outbox.control(conn, Body::Error(why));
@@ -277,7 +277,7 @@ fn on_frame(frame: Frame, outbox: &Outbox, dial: &Arc<dyn Dial>, dialed: &TaskTr
                 handle.pause(frame.body == Body::Pause);
             }
         }
-        // Peering and the reaping of lost connections belong to servers with replicas.
+        // Peering and the cleanup of lost connections are only for servers with replicas.
         Body::AddClient(_) | Body::RemoveClient(_) | Body::Sync(_) | Body::Unknown(_) => {}
     }
 }
@@ -298,7 +298,7 @@ fn on_data(conn: i64, bytes: Bytes, outbox: &Outbox) {
     }
 }
 
-/// Opens what the peer asked for and moves bytes both ways; either direction's end ends both.
+/// Dials for the peer and copies bytes in both directions; the end of either direction ends both.
 async fn serve(conn: i64, mut stream: TunnelStream, opening: Dialing, outbox: Outbox) {
     let opened = match tokio::time::timeout(DIAL_LIMIT, opening).await {
         Ok(Ok(opened)) => opened,
@@ -312,7 +312,7 @@ async fn serve(conn: i64, mut stream: TunnelStream, opening: Dialing, outbox: Ou
         received = tokio::io::copy(&mut tunnel_read, &mut local_write) => received.err(),
     };
     if let Some(error) = failed {
-        tracing::debug!(conn, %error, "tunnelled connection ended");
+        tracing::debug!(conn, %error, "tunneled connection ended");
     }
     let _ = local_write.shutdown().await;
     drop((tunnel_read, tunnel_write));

@@ -15,21 +15,21 @@ use tokio_util::sync::PollSender;
 use crate::codec::{Body, EOF};
 use crate::session::Outbox;
 
-/// Received and not yet read beyond this: ask the peer to pause.
+/// If more unread bytes are buffered, ask the peer to pause.
 const PAUSE_ABOVE: usize = 1 << 21;
-/// Read down to this: let it go on.
+/// If fewer unread bytes are buffered, ask the peer to resume.
 const RESUME_BELOW: usize = 256 << 10;
-/// A peer that does not pause is cut off here; memory is not its to take.
+/// A connection whose peer does not pause is closed at this size, to limit its memory.
 const HARD_CAP: usize = 16 << 20;
 const MAX_DATA: usize = 32 << 10;
 
-/// What the session hands to a connection.
+/// A message from the session to a connection.
 pub(crate) enum Inbound {
     Data(Bytes),
     Closed(String),
 }
 
-/// The session's end of a connection.
+/// The session's handle of a connection.
 pub(crate) struct Handle {
     inbox: mpsc::UnboundedSender<Inbound>,
     shared: Arc<Shared>,
@@ -37,19 +37,19 @@ pub(crate) struct Handle {
 
 #[derive(Default)]
 struct Shared {
-    /// Bytes received and not yet read.
+    /// The number of buffered unread bytes.
     buffered: AtomicUsize,
-    /// We asked the peer to pause.
+    /// This end asked the peer to pause.
     rx_paused: AtomicBool,
-    /// The peer asked us to pause. Kept apart from `rx_paused`: the two directions are independent.
+    /// The peer asked this end to pause. Separate from `rx_paused`, because the directions are independent.
     tx_paused: AtomicBool,
     /// The peer has ended the connection.
     closed: AtomicBool,
     writer: AtomicWaker,
 }
 
-/// A connection through the tunnel. Reads give every byte that arrived before the end, then the end: a clean one
-/// as end of file, any other as an error with the peer's text.
+/// A connection through the tunnel. All bytes that arrived before the end can be read, then the end: a regular end is
+/// an end of file, any other an error with the peer's text.
 pub struct TunnelStream {
     conn: i64,
     inbox: mpsc::UnboundedReceiver<Inbound>,
@@ -71,7 +71,7 @@ pub(crate) fn connection(conn: i64, outbox: Outbox) -> (Handle, TunnelStream) {
     (handle, stream)
 }
 
-/// What the session must do after it handed over data.
+/// What the session must do after it delivered data.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Received {
     Fine,
@@ -92,7 +92,7 @@ impl Handle {
 
     pub(crate) fn close(&self, why: &str) {
         self.shared.closed.store(true, Ordering::Release);
-        // The reader may be gone already, which is as good.
+        // Fails only if the reader is gone, which is fine.
         let _ = self.inbox.send(Inbound::Closed(why.to_owned()));
         self.shared.writer.wake();
     }
@@ -104,7 +104,7 @@ impl Handle {
 }
 
 impl TunnelStream {
-    fn took(&self, count: usize) {
+    fn consumed(&self, count: usize) {
         let left = self.shared.buffered.fetch_sub(count, Ordering::AcqRel) - count;
         if left < RESUME_BELOW && self.shared.rx_paused.swap(false, Ordering::AcqRel) {
             self.outbox.control(self.conn, Body::Resume);
@@ -122,7 +122,7 @@ impl AsyncRead for TunnelStream {
             if self.current.has_remaining() {
                 let count = self.current.len().min(buf.remaining());
                 buf.put_slice(&self.current.split_to(count));
-                self.took(count);
+                self.consumed(count);
                 return Poll::Ready(Ok(()));
             }
             if let Some(why) = &self.ended {
@@ -155,14 +155,14 @@ impl AsyncWrite for TunnelStream {
     }
 
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // Every write is a frame in the session's queue already.
+        // Every write is already a frame in the session's queue.
         Poll::Ready(Ok(()))
     }
 
-    /// Ends the connection: the protocol knows no half-close.
+    /// Ends the connection, because the protocol does not support half-close.
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.shut {
-            // Through the same queue as the data, so that the end never overtakes it.
+            // Through the same queue as the data, so that it does not overtake them.
             if ready!(self.out.poll_reserve(cx)).is_ok() {
                 let frame = self.outbox.encode(self.conn, Body::Error(EOF.into()));
                 let _ = self.out.send_item(frame);

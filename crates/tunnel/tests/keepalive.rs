@@ -1,4 +1,4 @@
-//! Who is silent is gone; time is played.
+//! Silent peers are considered dead; time is simulated.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -16,12 +16,12 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::Role;
 
-/// More than any step takes when nobody waits for the clock.
+/// Longer than any step takes that does not wait for the clock.
 const MOMENT: Duration = Duration::from_secs(1);
-/// A client says something this often.
+/// The interval at which a client sends something.
 const PING_PERIOD: Duration = Duration::from_secs(5);
 
-/// A peer that says only what the test says, and what became of its session.
+/// A peer that sends only what the test sends, and the end of its session.
 async fn peer(
     registry: &Registry,
 ) -> (WebSocketStream<DuplexStream>, tokio::task::JoinHandle<drover_tunnel::Error>) {
@@ -35,16 +35,16 @@ async fn peer(
 }
 
 #[tokio::test(start_paused = true)]
-async fn access_check_11_a_silent_peer_is_ended_at_the_read_deadline_and_its_connections_with_it() {
+async fn access_check_11_the_session_and_connections_of_a_silent_peer_end_at_the_read_deadline() {
     let registry = Registry::default();
     let (mut socket, session) = peer(&registry).await;
     let mut stream = registry.dial("raw", "tcp", "somewhere:1").await.unwrap();
-    // A ping counts as a word, shortly before it is too late.
+    // A ping shortly before the deadline extends it.
     tokio::time::sleep(READ_DEADLINE - MOMENT).await;
     assert!(!session.is_finished());
     socket.send(Message::Ping(vec![].into())).await.unwrap();
     let last = Instant::now();
-    // The socket stays open, but nothing comes any more.
+    // The socket stays open, but nothing more is received.
     let error = tokio::time::timeout(READ_DEADLINE * 2, stream.read_u8()).await.unwrap().unwrap_err();
     assert_eq!(error.to_string(), "tunnel disconnect");
     let silent = last.elapsed();
@@ -55,7 +55,7 @@ async fn access_check_11_a_silent_peer_is_ended_at_the_read_deadline_and_its_con
 }
 
 #[tokio::test(start_paused = true)]
-async fn access_check_11_our_client_pings_within_its_period_and_gives_up_a_silent_server() {
+async fn access_check_11_our_client_pings_within_its_period_and_ends_the_session_of_a_silent_server() {
     let (ours, theirs) = tokio::io::duplex(1 << 16);
     let uri: Uri = "ws://manager.example/v3/connect".parse().unwrap();
     let (accepted, connected) = tokio::join!(
@@ -64,7 +64,7 @@ async fn access_check_11_our_client_pings_within_its_period_and_gives_up_a_silen
     );
     let (mut socket, (_session, run)) = (accepted.unwrap(), connected.unwrap());
     let mut running = tokio::spawn(run);
-    // Reading answers each ping, so that the client has no reason to go for a long time.
+    // Reading responds to each ping, so the client has no reason to end the session.
     let start = Instant::now();
     while start.elapsed() < READ_DEADLINE * 3 {
         let asked = Instant::now();
@@ -73,7 +73,7 @@ async fn access_check_11_our_client_pings_within_its_period_and_gives_up_a_silen
         assert!(asked.elapsed() <= PING_PERIOD + MOMENT, "{:?}", asked.elapsed());
     }
     assert!(!running.is_finished());
-    // Now nobody reads, and nobody answers.
+    // From now on nothing is read or sent.
     let silent = Instant::now();
     tokio::time::timeout(READ_DEADLINE * 2, &mut running).await.unwrap().unwrap();
     assert!(silent.elapsed() + PING_PERIOD >= READ_DEADLINE, "{:?}", silent.elapsed());

@@ -1,4 +1,4 @@
-//! The original at the other end (access#2): its client on our server, and our client on its server.
+//! The original at the other end (access#2): its client with our server, and our client with its server.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -24,7 +24,7 @@ async fn access_check_2_the_original_client_serves_our_dials() {
 
     let stream = registry.dial("go", "tcp", &echo().await.to_string()).await.unwrap();
     let (mut read, mut write) = tokio::io::split(stream);
-    // access#3: the Go client answers in continuation frames of 4 KiB.
+    // access#3: the Go client sends continuation frames of 4 KiB.
     let sent: Vec<u8> = (0..1 << 20).map(|n: u32| n.to_le_bytes()[1]).collect();
     let copy = sent.clone();
     let writing = tokio::spawn(async move { write.write_all(&copy).await.map(|()| write) });

@@ -42,7 +42,7 @@ async fn wait_until(mut condition: impl FnMut() -> bool) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_connections_share_one_tunnel_and_keep_their_bytes_apart() {
+async fn many_connections_share_one_tunnel_without_mixing_their_bytes() {
     let registry = Registry::default();
     let _running = connected(&registry, "c").await;
     let target = echo().await.to_string();
@@ -60,7 +60,7 @@ async fn many_connections_share_one_tunnel_and_keep_their_bytes_apart() {
             });
             let mut received = vec![0; sent.len()];
             read.read_exact(&mut received).await.unwrap();
-            assert!(received == sent, "stream {n} was mixed up");
+            assert!(received == sent, "stream {n} received other bytes");
             writer.await.unwrap();
         }));
     }
@@ -71,7 +71,7 @@ async fn many_connections_share_one_tunnel_and_keep_their_bytes_apart() {
 
 /// access#9.
 #[tokio::test]
-async fn access_check_9_a_refused_dial_fails_the_read_with_its_text() {
+async fn access_check_9_a_rejected_dial_fails_the_read_with_its_text() {
     let registry = Registry::default();
     let _running = connected(&registry, "c").await;
     let mut stream = registry.dial("c", "udp", "127.0.0.1:1").await.unwrap();
@@ -80,13 +80,13 @@ async fn access_check_9_a_refused_dial_fails_the_read_with_its_text() {
 }
 
 #[tokio::test]
-async fn a_wrong_token_is_refused_with_the_servers_text_and_no_session() {
+async fn a_wrong_token_is_rejected_with_the_servers_message() {
     let registry = Registry::default();
     let address = tunnel_server(registry.clone()).await;
     let uri: Uri = format!("ws://{address}/v3/connect").parse().unwrap();
     let io = TcpStream::connect(address).await.unwrap();
     let Err(error) = client::connect(io, &uri, headers("c", "wrong"), loopback()).await else {
-        panic!("must be refused")
+        panic!("must be rejected")
     };
     assert!(
         matches!(&error, Error::Refused { status: 401, body } if body == "failed authentication"),
@@ -95,9 +95,9 @@ async fn a_wrong_token_is_refused_with_the_servers_text_and_no_session() {
     assert!(matches!(registry.dial("c", "tcp", "x:1").await, Err(Error::NoSession(_))));
 }
 
-/// access#11, the part about connections; and a server that goes away ends the client's run.
+/// access#11, the part about connections; and the client's run ends when the server ends the session.
 #[tokio::test]
-async fn the_end_of_a_session_ends_its_connections_and_leaves_the_registry() {
+async fn the_end_of_a_session_ends_its_connections_and_its_registration() {
     let registry = Registry::default();
     let running = connected(&registry, "c").await;
     let target = echo().await.to_string();
@@ -113,7 +113,7 @@ async fn the_end_of_a_session_ends_its_connections_and_leaves_the_registry() {
     assert!(!registry.is_connected("c"));
 }
 
-/// A raw client: what a peer with its own ideas may send.
+/// A raw client, for messages that our client never sends.
 async fn raw(registry: &Registry) -> tokio_tungstenite::WebSocketStream<TcpStream> {
     let address = tunnel_server(registry.clone()).await;
     let uri: Uri = format!("ws://{address}/v3/connect").parse().unwrap();
@@ -126,12 +126,12 @@ async fn raw(registry: &Registry) -> tokio_tungstenite::WebSocketStream<TcpStrea
     socket
 }
 
-/// A peer that makes us answer and never listens is ended, instead of filling our memory with answers.
+/// A session whose peer causes control frames and never reads is ended, so that they do not fill the memory.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_peer_that_reads_no_answers_is_ended() {
+async fn the_session_of_a_peer_that_reads_nothing_is_ended() {
     let registry = Registry::default();
     let mut socket = raw(&registry).await;
-    // The sockets' own buffers hold some hundred thousand short answers.
+    // The sockets' own buffers can hold some hundred thousand short frames.
     for id in 0..4_000_000 {
         let nobodys = Frame { id, conn: 999, body: Body::Data(Default::default()) }.encode();
         if socket.send(Message::Binary(nobodys.into())).await.is_err() {
@@ -190,7 +190,7 @@ async fn a_paused_writer_waits_until_it_may_go_on() {
     let conn = Frame::decode(next_binary(&mut socket).await).unwrap().conn;
     let pause = Frame { id: 1, conn, body: Body::Pause }.encode();
     socket.send(Message::Binary(pause.into())).await.unwrap();
-    // The pause is on its way; from the moment it arrives no write completes.
+    // The pause is sent; after it arrives, no write completes.
     let paused = async {
         while tokio::time::timeout(Duration::from_millis(200), stream.write_all(b"x")).await.is_ok() {}
     };

@@ -1,4 +1,4 @@
-//! A tunnel server on a port of its own, an echo service, and a dialer that a test can steer.
+//! A tunnel server on its own port, an echo service, and a dialer for tests.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
 use std::io;
@@ -48,7 +48,7 @@ async fn answer(
     Ok(response.map(|()| Full::default()))
 }
 
-/// Echoes what it gets, and counts nothing.
+/// Echoes everything that it receives.
 pub async fn echo() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -64,7 +64,7 @@ pub async fn echo() -> SocketAddr {
     address
 }
 
-/// Dials TCP on loopback, like the agent does.
+/// Dials TCP on loopback, like the agent.
 pub struct Loopback;
 
 impl Dial for Loopback {
