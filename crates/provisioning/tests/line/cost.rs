@@ -254,9 +254,9 @@ async fn an_event_costs_only_its_own_objects_however_many_clusters_there_are() {
             let wrong = match *event {
                 "a Node's heartbeat" => excess(cost, &[("machine", 1), ("machinenodelookup", 1)], 1),
                 "an agent's report" => excess(cost, &[("planner", 2)], 1),
-                // The management Cluster and its status are applied in every pass of its Cluster.
+                // The management Cluster is applied in every pass of its Cluster.
                 "a change of a Machine" => excess(cost, &of_machine, 2),
-                _ => excess(cost, &[("init", 2)], 4),
+                _ => excess(cost, &[("init", 2)], 2),
             };
             wrong.map(|wrong| format!("{event}: {wrong}\n"))
         })

@@ -87,3 +87,36 @@ async fn a_cluster_of_two_pools_costs_few_writes_of_its_controller() {
     let sum: usize = counts.values().sum();
     eprintln!("{sum} writes of init: {counts:#?}");
 }
+
+/// Writes of the provider of machines: infra machines, and the Jobs with what they need.
+fn of_machine(path: &str, manager: &str) -> bool {
+    let own = ["/localmachines/", "-machine-provision", "-machine-driver-secret", "-machine-state"];
+    let jobs = path.ends_with("/namespaces/default/jobs");
+    let managers = ["drover/machineprovision/", "drover/machinenodelookup/"];
+    let ours = manager.is_empty() || managers.iter().any(|own| manager.starts_with(own));
+    ours && (jobs || own.iter().any(|own| path.contains(own)))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_machine_costs_few_writes_of_its_provider() {
+    let world = Arc::new(World::start().await);
+    let (client, writes) = counting(&world);
+    let _manager = world.manager_with(client);
+    let _players = play_with(&world, Agents::StepByStep);
+    demo::make(&world.objects).await;
+    demo::ready(&world.objects, "provisioned").await;
+    let writes = writes.lock().clone();
+    let mut counts = BTreeMap::<String, usize>::new();
+    for (path, list) in &writes {
+        for (method, manager) in list.iter().filter(|(_, manager)| of_machine(path, manager)) {
+            *counts.entry(format!("{method} {path} {manager}")).or_default() += 1;
+        }
+    }
+    // Per machine: the Machine as its owner; finalizer and label; attempt, created, provisioned; addresses and provider id;
+    // four support objects and the state secret; a Job; five deletions. A wait that lasts is one write more.
+    let sum: usize = counts.values().sum();
+    assert!(sum <= 3 * 20, "{sum} writes: {counts:#?}");
+    if std::env::var_os("SHOW_COSTS").is_some() {
+        eprintln!("{sum} writes: {counts:#?}");
+    }
+}
