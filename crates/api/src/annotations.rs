@@ -6,8 +6,6 @@ pub mod capi {
     pub const PAUSED: &str = "cluster.x-k8s.io/paused";
     /// Marks a Machine to be removed first when its set shrinks.
     pub const DELETE_MACHINE: &str = "cluster.x-k8s.io/delete-machine";
-    /// Keeps a Machine from being remediated.
-    pub const SKIP_REMEDIATION: &str = "cluster.x-k8s.io/skip-remediation";
     /// Asks for a Machine to be remediated.
     pub const REMEDIATE_MACHINE: &str = "cluster.x-k8s.io/remediate-machine";
     /// `true` on a MachineSet stops it from creating Machines.
@@ -16,10 +14,6 @@ pub mod capi {
     pub const CLONED_FROM_NAME: &str = "cluster.x-k8s.io/cloned-from-name";
     /// `Kind.group` of that template.
     pub const CLONED_FROM_GROUP_KIND: &str = "cluster.x-k8s.io/cloned-from-groupkind";
-    /// Infrastructure managed by someone else.
-    pub const MANAGED_BY: &str = "cluster.x-k8s.io/managed-by";
-    /// Replicas managed by someone else.
-    pub const REPLICAS_MANAGED_BY: &str = "cluster.x-k8s.io/replicas-managed-by";
     /// Smallest size that the autoscaler may choose.
     pub const AUTOSCALER_MIN_SIZE: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size";
     /// Largest size that the autoscaler may choose.
@@ -39,8 +33,6 @@ pub mod capi {
     /// Skips waiting for volumes when a Machine is deleted.
     pub const EXCLUDE_WAIT_FOR_NODE_VOLUME_DETACH: &str =
         "machine.cluster.x-k8s.io/exclude-wait-for-node-volume-detach";
-    /// When a machine's certificates expire (RFC 3339).
-    pub const CERTIFICATES_EXPIRY: &str = "machine.cluster.x-k8s.io/certificates-expiry";
     /// Preflight checks that a MachineSet skips.
     pub const SKIP_PREFLIGHT_CHECKS: &str = "machineset.cluster.x-k8s.io/skip-preflight-checks";
     /// Any key with this prefix holds a deleting Machine before its Node is drained.
@@ -64,16 +56,12 @@ pub mod capi {
     pub const NODE_LABELS_FROM_MACHINE: &str = "cluster.x-k8s.io/labels-from-machine";
     /// On Nodes: annotation keys that came from the Machine.
     pub const NODE_ANNOTATIONS_FROM_MACHINE: &str = "cluster.x-k8s.io/annotations-from-machine";
-    /// On Nodes: taints that came from the Machine.
-    pub const NODE_TAINTS_FROM_MACHINE: &str = "cluster.x-k8s.io/taints-from-machine";
 }
 
 /// Taint keys that Cluster API sets on Nodes.
 pub mod taints {
     /// Removed when a Node is first synchronised.
     pub const UNINITIALIZED: &str = "node.cluster.x-k8s.io/uninitialized";
-    /// On Nodes of Machines of an old revision.
-    pub const OUTDATED_REVISION: &str = "node.cluster.x-k8s.io/outdated-revision";
 }
 
 /// Rancher's providers (rancher/rancher `pkg/capr/common.go`).
@@ -168,8 +156,6 @@ pub mod cattle {
     pub const OBJECTSET_OWNER_NAME: &str = "objectset.rio.cattle.io/owner-name";
     /// Owner of that set: namespace.
     pub const OBJECTSET_OWNER_NAMESPACE: &str = "objectset.rio.cattle.io/owner-namespace";
-    /// What was last applied.
-    pub const OBJECTSET_APPLIED: &str = "objectset.rio.cattle.io/applied";
     /// NodeDriver: credential fields that are not secret.
     pub const PUBLIC_CREDENTIAL_FIELDS: &str = "publicCredentialFields";
     /// NodeDriver: credential fields that are secret.

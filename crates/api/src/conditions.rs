@@ -29,8 +29,6 @@ pub mod types {
     pub const CONTROL_PLANE_MACHINES_UP_TO_DATE: &str = "ControlPlaneMachinesUpToDate";
     /// `Deleting`.
     pub const DELETING: &str = "Deleting";
-    /// `ExternallyRemediated`.
-    pub const EXTERNALLY_REMEDIATED: &str = "ExternallyRemediated";
     /// `HealthCheckSucceeded`.
     pub const HEALTH_CHECK_SUCCEEDED: &str = "HealthCheckSucceeded";
     /// `InfrastructureReady`.
@@ -39,8 +37,6 @@ pub mod types {
     pub const MACHINES_READY: &str = "MachinesReady";
     /// `MachinesUpToDate`.
     pub const MACHINES_UP_TO_DATE: &str = "MachinesUpToDate";
-    /// `Negative`.
-    pub const NEGATIVE: &str = "Negative";
     /// `NodeHealthy`.
     pub const NODE_HEALTHY: &str = "NodeHealthy";
     /// `NodeReady`.
@@ -49,8 +45,6 @@ pub mod types {
     pub const OWNER_REMEDIATED: &str = "OwnerRemediated";
     /// `Paused`.
     pub const PAUSED: &str = "Paused";
-    /// `Positive`.
-    pub const POSITIVE: &str = "Positive";
     /// `Ready`.
     pub const READY: &str = "Ready";
     /// `Remediating`.
@@ -83,8 +77,6 @@ pub mod reasons {
     pub const AVAILABLE: &str = "Available";
     /// `AvailableUnknown`.
     pub const AVAILABLE_UNKNOWN: &str = "AvailableUnknown";
-    /// `CannotBeRemediated`.
-    pub const CANNOT_BE_REMEDIATED: &str = "CannotBeRemediated";
     /// `ConnectionDown`.
     pub const CONNECTION_DOWN: &str = "ConnectionDown";
     /// `DataSecretProvided`.
@@ -97,14 +89,8 @@ pub mod reasons {
     pub const DELETION_COMPLETED: &str = "DeletionCompleted";
     /// `DrainingNode`.
     pub const DRAINING_NODE: &str = "DrainingNode";
-    /// `HasRemediateAnnotation`.
-    pub const HAS_REMEDIATE_ANNOTATION: &str = "HasRemediateAnnotation";
     /// `HealthCheckSucceeded`.
     pub const HEALTH_CHECK_SUCCEEDED: &str = "HealthCheckSucceeded";
-    /// `InPlaceUpdateFailed`.
-    pub const IN_PLACE_UPDATE_FAILED: &str = "InPlaceUpdateFailed";
-    /// `InPlaceUpdating`.
-    pub const IN_PLACE_UPDATING: &str = "InPlaceUpdating";
     /// `Initialized`.
     pub const INITIALIZED: &str = "Initialized";
     /// `InspectionFailed`.
@@ -113,8 +99,6 @@ pub mod reasons {
     pub const INTERNAL_ERROR: &str = "InternalError";
     /// `InvalidConditionReported`.
     pub const INVALID_CONDITION_REPORTED: &str = "InvalidConditionReported";
-    /// `MachineDeleting`.
-    pub const MACHINE_DELETING: &str = "MachineDeleting";
     /// `NoReplicas`.
     pub const NO_REPLICAS: &str = "NoReplicas";
     /// `NoWorkers`.
@@ -145,8 +129,6 @@ pub mod reasons {
     pub const NOT_INITIALIZED: &str = "NotInitialized";
     /// `NotPaused`.
     pub const NOT_PAUSED: &str = "NotPaused";
-    /// `NotProvisioned`.
-    pub const NOT_PROVISIONED: &str = "NotProvisioned";
     /// `NotReady`.
     pub const NOT_READY: &str = "NotReady";
     /// `NotRemediating`.
@@ -181,50 +163,22 @@ pub mod reasons {
     pub const REMEDIATING: &str = "Remediating";
     /// `RemediationAllowed`.
     pub const REMEDIATION_ALLOWED: &str = "RemediationAllowed";
-    /// `RemediationDeferred`.
-    pub const REMEDIATION_DEFERRED: &str = "RemediationDeferred";
-    /// `RemediationRequestCreationFailed`.
-    pub const REMEDIATION_REQUEST_CREATION_FAILED: &str = "RemediationRequestCreationFailed";
-    /// `RemediationTemplateNotFound`.
-    pub const REMEDIATION_TEMPLATE_NOT_FOUND: &str = "RemediationTemplateNotFound";
     /// `RollingOut`.
     pub const ROLLING_OUT: &str = "RollingOut";
-    /// `RollingOutUnknown`.
-    pub const ROLLING_OUT_UNKNOWN: &str = "RollingOutUnknown";
     /// `ScalingDown`.
     pub const SCALING_DOWN: &str = "ScalingDown";
-    /// `ScalingDownUnknown`.
-    pub const SCALING_DOWN_UNKNOWN: &str = "ScalingDownUnknown";
     /// `ScalingUp`.
     pub const SCALING_UP: &str = "ScalingUp";
-    /// `ScalingUpUnknown`.
-    pub const SCALING_UP_UNKNOWN: &str = "ScalingUpUnknown";
-    /// `TooManyUnhealthy`.
-    pub const TOO_MANY_UNHEALTHY: &str = "TooManyUnhealthy";
-    /// `UnhealthyMachine`.
-    pub const UNHEALTHY_MACHINE: &str = "UnhealthyMachine";
-    /// `UnhealthyNode`.
-    pub const UNHEALTHY_NODE: &str = "UnhealthyNode";
     /// `UpToDate`.
     pub const UP_TO_DATE: &str = "UpToDate";
     /// `UpToDateUnknown`.
     pub const UP_TO_DATE_UNKNOWN: &str = "UpToDateUnknown";
     /// `Updating`.
     pub const UPDATING: &str = "Updating";
-    /// `WaitingForAvailableReplicasSet`.
-    pub const WAITING_FOR_AVAILABLE_REPLICAS_SET: &str = "WaitingForAvailableReplicasSet";
-    /// `WaitingForBeforeDeleteHook`.
-    pub const WAITING_FOR_BEFORE_DELETE_HOOK: &str = "WaitingForBeforeDeleteHook";
-    /// `WaitingForBootstrapData`.
-    pub const WAITING_FOR_BOOTSTRAP_DATA: &str = "WaitingForBootstrapData";
     /// `WaitingForBootstrapDeletion`.
     pub const WAITING_FOR_BOOTSTRAP_DELETION: &str = "WaitingForBootstrapDeletion";
-    /// `WaitingForClusterInfrastructureReady`.
-    pub const WAITING_FOR_CLUSTER_INFRASTRUCTURE_READY: &str = "WaitingForClusterInfrastructureReady";
     /// `WaitingForControlPlaneDeletion`.
     pub const WAITING_FOR_CONTROL_PLANE_DELETION: &str = "WaitingForControlPlaneDeletion";
-    /// `WaitingForControlPlaneInitialized`.
-    pub const WAITING_FOR_CONTROL_PLANE_INITIALIZED: &str = "WaitingForControlPlaneInitialized";
     /// `WaitingForInfrastructureDeletion`.
     pub const WAITING_FOR_INFRASTRUCTURE_DELETION: &str = "WaitingForInfrastructureDeletion";
     /// `WaitingForMinReadySeconds`.
@@ -233,8 +187,6 @@ pub mod reasons {
     pub const WAITING_FOR_PRE_DRAIN_HOOK: &str = "WaitingForPreDrainHook";
     /// `WaitingForPreTerminateHook`.
     pub const WAITING_FOR_PRE_TERMINATE_HOOK: &str = "WaitingForPreTerminateHook";
-    /// `WaitingForRemediation`.
-    pub const WAITING_FOR_REMEDIATION: &str = "WaitingForRemediation";
     /// `WaitingForReplicasSet`.
     pub const WAITING_FOR_REPLICAS_SET: &str = "WaitingForReplicasSet";
     /// `WaitingForVolumeDetach`.
@@ -255,10 +207,6 @@ pub mod v1beta1_types {
     pub const CONTROL_PLANE_READY: &str = "ControlPlaneReady";
     /// `DrainingSucceeded`.
     pub const DRAINING_SUCCEEDED: &str = "DrainingSucceeded";
-    /// `ExternalRemediationRequestAvailable`.
-    pub const EXTERNAL_REMEDIATION_REQUEST_AVAILABLE: &str = "ExternalRemediationRequestAvailable";
-    /// `ExternalRemediationTemplateAvailable`.
-    pub const EXTERNAL_REMEDIATION_TEMPLATE_AVAILABLE: &str = "ExternalRemediationTemplateAvailable";
     /// `HealthCheckSucceeded`.
     pub const HEALTH_CHECK_SUCCEEDED: &str = "HealthCheckSucceeded";
     /// `InfrastructureReady`.
@@ -281,8 +229,6 @@ pub mod v1beta1_types {
     pub const READY: &str = "Ready";
     /// `RemediationAllowed`.
     pub const REMEDIATION_ALLOWED: &str = "RemediationAllowed";
-    /// `ReplicasReady`.
-    pub const REPLICAS_READY: &str = "ReplicasReady";
     /// `Resized`.
     pub const RESIZED: &str = "Resized";
     /// `VolumeDetachSucceeded`.
@@ -291,34 +237,14 @@ pub mod v1beta1_types {
 
 /// Reasons of the older condition family (same file).
 pub mod v1beta1_reasons {
-    /// `BootstrapTemplateCloningFailed`.
-    pub const BOOTSTRAP_TEMPLATE_CLONING_FAILED: &str = "BootstrapTemplateCloningFailed";
     /// `Deleted`.
     pub const DELETED: &str = "Deleted";
     /// `Deleting`.
     pub const DELETING: &str = "Deleting";
-    /// `DeletionFailed`.
-    pub const DELETION_FAILED: &str = "DeletionFailed";
     /// `Draining`.
     pub const DRAINING: &str = "Draining";
-    /// `DrainingFailed`.
-    pub const DRAINING_FAILED: &str = "DrainingFailed";
-    /// `ExternalRemediationRequestCreationFailed`.
-    pub const EXTERNAL_REMEDIATION_REQUEST_CREATION_FAILED: &str = "ExternalRemediationRequestCreationFailed";
-    /// `ExternalRemediationTemplateNotFound`.
-    pub const EXTERNAL_REMEDIATION_TEMPLATE_NOT_FOUND: &str = "ExternalRemediationTemplateNotFound";
-    /// `HasRemediateMachineAnnotation`.
-    pub const HAS_REMEDIATE_MACHINE_ANNOTATION: &str = "HasRemediateMachineAnnotation";
-    /// `IncorrectExternalRef`.
-    pub const INCORRECT_EXTERNAL_REF: &str = "IncorrectExternalRef";
-    /// `InfrastructureTemplateCloningFailed`.
-    pub const INFRASTRUCTURE_TEMPLATE_CLONING_FAILED: &str = "InfrastructureTemplateCloningFailed";
     /// `MachineCreationFailed`.
     pub const MACHINE_CREATION_FAILED: &str = "MachineCreationFailed";
-    /// `MachineHasFailure`.
-    pub const MACHINE_HAS_FAILURE: &str = "MachineHasFailure";
-    /// `MissingNodeRef`.
-    pub const MISSING_NODE_REF: &str = "MissingNodeRef";
     /// `NodeConditionsFailed`.
     pub const NODE_CONDITIONS_FAILED: &str = "NodeConditionsFailed";
     /// `NodeInspectionFailed`.
@@ -331,28 +257,16 @@ pub mod v1beta1_reasons {
     pub const NODE_STARTUP_TIMEOUT: &str = "NodeStartupTimeout";
     /// `PreflightCheckFailed`.
     pub const PREFLIGHT_CHECK_FAILED: &str = "PreflightCheckFailed";
-    /// `RemediationFailed`.
-    pub const REMEDIATION_FAILED: &str = "RemediationFailed";
-    /// `RemediationInProgress`.
-    pub const REMEDIATION_IN_PROGRESS: &str = "RemediationInProgress";
     /// `ScalingDown`.
     pub const SCALING_DOWN: &str = "ScalingDown";
     /// `ScalingUp`.
     pub const SCALING_UP: &str = "ScalingUp";
-    /// `TooManyUnhealthy`.
-    pub const TOO_MANY_UNHEALTHY: &str = "TooManyUnhealthy";
-    /// `UnhealthyMachine`.
-    pub const UNHEALTHY_MACHINE: &str = "UnhealthyMachine";
-    /// `UnhealthyNode`.
-    pub const UNHEALTHY_NODE: &str = "UnhealthyNode";
     /// `WaitingExternalHook`.
     pub const WAITING_EXTERNAL_HOOK: &str = "WaitingExternalHook";
     /// `WaitingForAvailableMachines`.
     pub const WAITING_FOR_AVAILABLE_MACHINES: &str = "WaitingForAvailableMachines";
     /// `WaitingForControlPlane`.
     pub const WAITING_FOR_CONTROL_PLANE: &str = "WaitingForControlPlane";
-    /// `WaitingForControlPlaneAvailable`.
-    pub const WAITING_FOR_CONTROL_PLANE_AVAILABLE: &str = "WaitingForControlPlaneAvailable";
     /// `WaitingForControlPlaneProviderInitialized`.
     pub const WAITING_FOR_CONTROL_PLANE_PROVIDER_INITIALIZED: &str =
         "WaitingForControlPlaneProviderInitialized";
@@ -364,10 +278,6 @@ pub mod v1beta1_reasons {
     pub const WAITING_FOR_MACHINE_SET: &str = "WaitingForMachineSet";
     /// `WaitingForNodeRef`.
     pub const WAITING_FOR_NODE_REF: &str = "WaitingForNodeRef";
-    /// `WaitingForRemediation`.
-    pub const WAITING_FOR_REMEDIATION: &str = "WaitingForRemediation";
-    /// `WaitingForReplicasReady`.
-    pub const WAITING_FOR_REPLICAS_READY: &str = "WaitingForReplicasReady";
     /// `WaitingForVolumeDetach`.
     pub const WAITING_FOR_VOLUME_DETACH: &str = "WaitingForVolumeDetach";
 }
@@ -376,22 +286,16 @@ pub mod v1beta1_reasons {
 pub mod cattle {
     /// `Active`.
     pub const ACTIVE: &str = "Active";
-    /// `AgentDeployed`.
-    pub const AGENT_DEPLOYED: &str = "AgentDeployed";
     /// `BootstrapReady`.
     pub const BOOTSTRAP_READY: &str = "BootstrapReady";
     /// `Bootstrapped`.
     pub const BOOTSTRAPPED: &str = "Bootstrapped";
-    /// `ClusterAutoscalerDeploymentReady`.
-    pub const CLUSTER_AUTOSCALER_DEPLOYMENT_READY: &str = "ClusterAutoscalerDeploymentReady";
     /// `Connected`.
     pub const CONNECTED: &str = "Connected";
     /// `CreateJob`.
     pub const CREATE_JOB: &str = "CreateJob";
     /// `Created`.
     pub const CREATED: &str = "Created";
-    /// `DefaultProjectCreated`.
-    pub const DEFAULT_PROJECT_CREATED: &str = "DefaultProjectCreated";
     /// `DeleteJob`.
     pub const DELETE_JOB: &str = "DeleteJob";
     /// `Downloaded`.
@@ -426,16 +330,10 @@ pub mod cattle {
     pub const SCALING_DOWN: &str = "ScalingDown";
     /// `ScalingUp`.
     pub const SCALING_UP: &str = "ScalingUp";
-    /// `ServiceAccountSecretsMigrated`.
-    pub const SERVICE_ACCOUNT_SECRETS_MIGRATED: &str = "ServiceAccountSecretsMigrated";
     /// `Stable`.
     pub const STABLE: &str = "Stable";
     /// `Stalled`.
     pub const STALLED: &str = "Stalled";
-    /// `SystemProjectCreated`.
-    pub const SYSTEM_PROJECT_CREATED: &str = "SystemProjectCreated";
-    /// `SystemUpgradeControllerReady`.
-    pub const SYSTEM_UPGRADE_CONTROLLER_READY: &str = "SystemUpgradeControllerReady";
     /// `Updated`.
     pub const UPDATED: &str = "Updated";
     /// `Waiting`.

@@ -18,16 +18,8 @@ pub mod cattle {
     pub const PROVISIONING_CLUSTER: &str = "wrangler.cattle.io/provisioning-cluster-remove";
     /// On provisioning Clusters: removal of the CAPI objects.
     pub const RKE_CLUSTER: &str = "wrangler.cattle.io/rke-cluster-remove";
-    /// On provisioning Clusters: removal of access to CAPI objects.
-    pub const CAPI_RESOURCES_CLEANUP: &str = "auth.cattle.io/capi-resources-cleanup";
-    /// On management Clusters.
-    pub const MANAGEMENT_CLUSTER: &str = "wrangler.cattle.io/mgmt-cluster-remove";
     /// On RKEControlPlanes.
     pub const RKE_CONTROL_PLANE: &str = "wrangler.cattle.io/rke-control-plane-remove";
-    /// On RKEBootstraps of etcd machines.
-    pub const RKE_BOOTSTRAP_ETCD: &str = "wrangler.cattle.io/rke-bootstrap-etcd-removal";
     /// On infra machines.
     pub const MACHINE_PROVISION: &str = "wrangler.cattle.io/machine-provision-remove";
-    /// On CustomMachines.
-    pub const UNMANAGED_MACHINE: &str = "wrangler.cattle.io/unmanaged-machine";
 }

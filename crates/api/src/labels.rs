@@ -14,20 +14,12 @@ pub mod capi {
     pub const DEPLOYMENT_NAME: &str = "cluster.x-k8s.io/deployment-name";
     /// MachinePool that owns a Machine.
     pub const POOL_NAME: &str = "cluster.x-k8s.io/pool-name";
-    /// Provider that an installed component belongs to.
-    pub const PROVIDER: &str = "cluster.x-k8s.io/provider";
-    /// Restricts which manager reconciles an object.
-    pub const WATCH_FILTER: &str = "cluster.x-k8s.io/watch-filter";
     /// On pods: how a drain treats them (`skip` or `wait-completed`).
     pub const DRAIN: &str = "cluster.x-k8s.io/drain";
-    /// On Nodes of interruptible machines.
-    pub const INTERRUPTIBLE: &str = "cluster.x-k8s.io/interruptible";
     /// Tells the Machines of one MachineSet of a deployment from those of the others.
     pub const MACHINE_TEMPLATE_HASH: &str = "machine-template-hash";
     /// Prefix of the labels on a provider's CRD that name its versions per contract.
     pub const CONTRACT_PREFIX: &str = "cluster.x-k8s.io/";
-    /// Objects generated from a ClusterClass.
-    pub const TOPOLOGY_OWNED: &str = "topology.cluster.x-k8s.io/owned";
     /// Label domains that are carried from a Machine to its Node.
     pub const NODE_ROLE_PREFIX: &str = "node-role.kubernetes.io";
     /// Label domain that a kubelet may not set itself.
@@ -108,8 +100,4 @@ pub mod cattle {
     pub const OBJECTSET_HASH: &str = "objectset.rio.cattle.io/hash";
     /// `false` keeps an object that has left its set.
     pub const OBJECTSET_PRUNE: &str = "objectset.rio.cattle.io/prune";
-    /// Name of the CAPI Cluster that an imported management Cluster stands for (rancher-turtles).
-    pub const CAPI_CLUSTER_OWNER: &str = "cluster-api.cattle.io/capi-cluster-owner";
-    /// Namespace of that CAPI Cluster.
-    pub const CAPI_CLUSTER_OWNER_NS: &str = "cluster-api.cattle.io/capi-cluster-owner-ns";
 }

@@ -8,7 +8,8 @@ use sha2::{Digest, Sha256};
 /// `spec.managedBy` of the Jobs that Drover's own runner runs: every other Job controller leaves them alone.
 pub const JOB_RUNNER: &str = "drover.io/job-runner";
 
-/// Letters and digits that cannot be mistaken or form words (rancher `wrangler/pkg/randomtoken`).
+/// The characters of random names: no vowels and no similar characters (`k8s.io/apimachinery/pkg/util/rand`, rancher
+/// `wrangler/pkg/randomtoken`).
 pub const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
 /// Name (id) of the management Cluster of a provisioning Cluster: `c-m-` and eight characters of the Cluster's UID, so

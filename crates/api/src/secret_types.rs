@@ -1,9 +1,5 @@
 //! Types of Secrets.
 
-/// Every Secret of Cluster API: kubeconfig, CAs, bootstrap data (`api/core/v1beta2/cluster_types.go`).
-pub const CLUSTER_API: &str = "cluster.x-k8s.io/secret";
-/// Content of a ClusterResourceSet.
-pub const CLUSTER_RESOURCE_SET: &str = "addons.cluster.x-k8s.io/resource-set";
 /// A machine's plan (rancher/rancher `pkg/capr/common.go`).
 pub const MACHINE_PLAN: &str = "rke.cattle.io/machine-plan";
 /// A machine's bootstrap script (rancher/rancher `pkg/capr/common.go`).

@@ -55,11 +55,6 @@ impl Flag {
     fn new(name: &str, value: FlagValue, env: &str, usage: &str) -> Flag {
         Flag { name: name.to_owned(), usage: usage.to_owned(), env: env.to_owned(), value }
     }
-
-    /// The name of the field in `<Driver>Config` that corresponds to this option.
-    pub fn field(&self) -> String {
-        camel(self.name.split_once('-').map_or(&self.name, |(_, rest)| rest))
-    }
 }
 
 /// The values of all options in one call.
@@ -181,9 +176,8 @@ fn read(flag: &Flag, text: &str) -> Result<FlagValue, String> {
     })
 }
 
-/// The command line that the fields of an infrastructure object's `spec` stand for, by the rules of the original:
-/// sorted; `providerID`, `common`, empty texts and false switches are left out; true switches are bare; lists are
-/// repeated.
+/// Converts the fields of an infrastructure object's `spec` to a command line, by the rules of Rancher: sorted, without
+/// `providerID`, `common`, empty strings and false; true is a flag without a value, and lists are repeated flags.
 pub fn render(driver: &str, spec: &serde_json::Map<String, Value>, cluster_id: &str) -> Vec<String> {
     let mut args = Vec::new();
     for (field, value) in spec {
@@ -210,7 +204,7 @@ pub fn render(driver: &str, spec: &serde_json::Map<String, Value>, cluster_id: &
     args
 }
 
-/// The cloud controller of a cluster finds its instances by this tag; a security group that we did not make stays as is.
+/// Adds the tag by which the cluster's cloud controller finds its instances, and protects security groups of the user.
 fn amazonec2(spec: &serde_json::Map<String, Value>, cluster_id: &str, args: &mut Vec<String>) {
     let tags = spec.get("tags").and_then(Value::as_str).unwrap_or("");
     if !tags.contains("kubernetes.io/cluster/") {
@@ -244,23 +238,6 @@ pub fn kebab(field: &str) -> String {
         }
         out.push(character.to_ascii_lowercase());
         before = character;
-    }
-    out
-}
-
-/// `ipv6-address-count` → `ipv6AddressCount`.
-pub fn camel(flag: &str) -> String {
-    let mut out = String::new();
-    let mut upper = false;
-    for character in flag.chars() {
-        match character {
-            '-' => upper = true,
-            other if upper => {
-                out.push(other.to_ascii_uppercase());
-                upper = false;
-            }
-            other => out.push(other),
-        }
     }
     out
 }
@@ -317,16 +294,6 @@ mod tests {
         assert_eq!(render("amazonec2", &empty, "c-1"), ["--amazonec2-tags=kubernetes.io/cluster/c-1,owned"]);
         assert_eq!(render("harvester", &empty, "c-1"), ["--harvester-cluster-name=c-1"]);
         assert!(render("local", &empty, "c-1").is_empty());
-    }
-
-    #[test]
-    fn names_convert_both_ways() {
-        for (field, flag) in
-            [("ipv6AddressCount", "ipv6-address-count"), ("vpcId", "vpc-id"), ("userdata", "userdata")]
-        {
-            assert_eq!((kebab(field), camel(flag)), (flag.to_owned(), field.to_owned()));
-        }
-        assert_eq!(Flag::bool("local-read-only", "", "").field(), "readOnly");
     }
 
     #[test]

@@ -33,8 +33,6 @@ pub mod annotations {
     pub const ETCD_HOOK: &str = "pre-terminate.delete.hook.machine.cluster.x-k8s.io/rke-bootstrap-cleanup";
     /// Value of [`ETCD_HOOK`].
     pub const ETCD_HOOK_OWNER: &str = "rke-bootstrap-controller";
-    /// On ServiceAccounts: `namespace/name` of the secret with the token.
-    pub const SERVICE_ACCOUNT_SECRET_REF: &str = "rancher.io/service-account.secret-ref";
     /// On Nodes: keys of labels that came from the pool.
     pub const NODE_LABELS_FROM_POOL: &str = "drover.io/labels-from-pool";
     /// On Nodes: taints that came from the pool.

@@ -1,9 +1,8 @@
 //! Names of Machines.
 
+use drover_api::names::ALPHABET;
 use regex::Regex;
 
-/// The characters of random suffixes: no vowels and no similar characters (`k8s.io/apimachinery/pkg/util/rand`).
-pub const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 /// Length of a random suffix.
 pub const SUFFIX: usize = 5;
 /// The longest name, because it is also a host name.
