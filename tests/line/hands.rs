@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use drover_sim_fleet::Order;
+use drover_sim_fleet::Registration;
 use drover_testkit::{demo, eventually_within};
 use kube::ResourceExt;
 
@@ -42,7 +42,7 @@ async fn provisioning_check_20_a_deleted_machine_is_replaced_and_a_brought_one_j
     demo::ready(objects, "replaced").await;
 
     let command = registration_command(&site).await;
-    site.datacenter.create("mine", "mine", Order::of_command(&command).unwrap()).await.unwrap();
+    site.datacenter.create("mine", "mine", Registration::from_command(&command).unwrap()).await.unwrap();
     let nodes = sized(&site, 4).await;
     assert!(nodes.iter().any(|node| node.name_any() == "mine"));
     let machine = eventually_within(demo::PATIENCE, || async {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use drover_sim_fleet::Order;
+use drover_sim_fleet::Registration;
 use drover_testkit::objects::{Objects, condition};
 use drover_testkit::{demo, eventually_within};
 use k8s_openapi::api::core::v1::Event;
@@ -280,7 +280,7 @@ async fn the_story_of_a_cluster_is_told_once_and_steady_state_writes_nothing() {
     tells(objects, (MACHINE, "LocalMachine"), gone, &wanted).await;
 
     let command = registration_command(&site).await;
-    site.datacenter.create("mine", "mine", Order::of_command(&command).unwrap()).await.unwrap();
+    site.datacenter.create("mine", "mine", Registration::from_command(&command).unwrap()).await.unwrap();
     sized(&site, 3).await;
     let custom = names(objects, RKE, "CustomMachine").await.remove(0);
     tells(objects, (RKE, "CustomMachine"), &custom, &["Registered", "Provisioned"]).await;

@@ -15,26 +15,26 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command;
 use tokio_util::sync::CancellationToken;
 
-/// Kubernetes cuts termination messages here.
+/// Kubernetes truncates termination messages to this length.
 const MESSAGE_LIMIT: usize = 4096;
-/// A child that is told to stop gets this long before it is killed.
+/// Time between SIGTERM and SIGKILL for a child that is stopped.
 const STOP_LIMIT: Duration = Duration::from_secs(10);
 const LOCK_RETRY: Duration = Duration::from_millis(100);
 
-/// Why an attempt could not be made. These are the runner's troubles, not the child's.
+/// Why an attempt could not be started. These are failures of the runner, not of the child.
 #[derive(Debug, thiserror::Error)]
 pub enum AttemptError {
     #[error("the Job has no container")]
     NoContainer,
     #[error("Secret {0} does not exist")]
     NoSecret(String),
-    #[error("{what} could not be written")]
+    #[error("failed to write {what}")]
     Write {
         what: PathBuf,
         #[source]
         source: io::Error,
     },
-    #[error("{program} could not be started")]
+    #[error("failed to start {program}")]
     Spawn {
         program: PathBuf,
         #[source]
@@ -42,13 +42,13 @@ pub enum AttemptError {
     },
 }
 
-/// How an attempt ended.
+/// The result of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
     pub exit_code: i32,
-    /// The end of what the child printed.
+    /// The end of the child's output.
     pub message: String,
-    /// The runner ended it.
+    /// Whether the runner stopped the child.
     pub stopped: bool,
 }
 
@@ -59,7 +59,7 @@ pub struct Invocation {
     pub env: BTreeMap<String, String>,
 }
 
-/// The Secrets that a pod takes its environment and its files from.
+/// The Secrets that a pod uses for environment variables and files.
 pub fn secret_names(pod: &PodSpec) -> BTreeSet<&str> {
     let sources = pod.containers.iter().flat_map(|container| container.env_from.iter().flatten());
     let of_env =
@@ -68,9 +68,9 @@ pub fn secret_names(pod: &PodSpec) -> BTreeSet<&str> {
     of_env.chain(volumes.filter_map(|source| source.secret_name.as_deref())).collect()
 }
 
-/// Writes the Secrets that the pod mounts below `dir` and translates arguments that name a mounted path.
+/// Writes the Secrets that the pod mounts below `dir`, and replaces mounted paths in arguments by paths on this host.
 ///
-/// `dir` must be private to this attempt: it holds secrets in plain text.
+/// `dir` must be private to this attempt: it contains secrets in plain text.
 pub fn prepare(
     pod: &PodSpec,
     secret: &dyn Fn(&str) -> Option<Secret>,
@@ -135,7 +135,7 @@ fn translate(arg: &str, mounts: &[(String, PathBuf)]) -> String {
     arg.to_owned()
 }
 
-/// Writes a file that only this user reads.
+/// Writes a file that only this user can read.
 pub fn write_private(path: &Path, content: &[u8], mode: u32) -> Result<(), AttemptError> {
     let failed = |source| AttemptError::Write { what: path.to_owned(), source };
     if let Some(parent) = path.parent() {
@@ -144,18 +144,18 @@ pub fn write_private(path: &Path, content: &[u8], mode: u32) -> Result<(), Attem
     let mut file =
         OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path).map_err(failed)?;
     file.write_all(content).map_err(failed)?;
-    // Owner bits only: nobody else shares this directory.
+    // Only the bits of the owner: no other user has access to this directory.
     file.set_permissions(std::fs::Permissions::from_mode(mode & 0o700)).map_err(failed)
 }
 
-/// A lock that a child inherits and therefore keeps when the runner dies.
+/// A lock that a child inherits, so that it remains locked if the runner is killed.
 pub struct InheritedLock {
-    // Closing does not unlock what a child has inherited; std's lock never unlocks by itself.
+    // Closing the file does not unlock it if a child has inherited it; std's lock never unlocks by itself.
     file: File,
 }
 
 impl InheritedLock {
-    /// Takes the lock, waiting for an orphan that still holds it. `None` when cancelled first.
+    /// Acquires the lock. Waits while an orphaned child holds it. Returns `None` if cancelled first.
     pub async fn acquire(path: &Path, cancel: &CancellationToken) -> Result<Option<Self>, AttemptError> {
         let failed = |source| AttemptError::Write { what: path.to_owned(), source };
         loop {
@@ -167,7 +167,7 @@ impl InheritedLock {
                 .open(path)
                 .map_err(failed)?;
             match file.try_lock() {
-                // A lock on a file that was meanwhile removed keeps nobody out.
+                // A lock on a file that has been deleted in the meantime is useless.
                 Ok(()) if is_at(&file, path) => return Ok(Some(Self { file })),
                 Ok(()) => continue,
                 Err(TryLockError::WouldBlock) => {}
@@ -180,16 +180,16 @@ impl InheritedLock {
         }
     }
 
-    /// Removes the lock file of a Job that is gone, unless someone holds it.
+    /// Deletes the lock file of a deleted Job, unless the lock is held.
     pub fn discard(path: &Path) {
         let Ok(file) = OpenOptions::new().read(true).write(true).open(path) else { return };
         if file.try_lock().is_ok() && is_at(&file, path) {
-            // What cannot be removed is only an empty file.
+            // If it cannot be deleted, only an empty file remains.
             let _ = std::fs::remove_file(path);
         }
     }
 
-    /// The lock as a child's standard input: that child alone inherits it, and reads nothing from it.
+    /// Passes the lock to a child as its standard input: only this child inherits it, and it reads nothing from it.
     fn into_stdin(self) -> Stdio {
         Stdio::from(self.file)
     }
@@ -201,7 +201,7 @@ fn is_at(file: &File, path: &Path) -> bool {
     matches!((open, named), (Ok(open), Ok(named)) if open == named)
 }
 
-/// Runs the child to its end, or until `stop`. `log` keeps everything it prints.
+/// Runs the child until it exits or `stop` is cancelled. All its output is written to `log`.
 pub async fn run(
     program: &Path,
     invocation: &Invocation,
@@ -215,11 +215,12 @@ pub async fn run(
     let mut child = Command::new(program)
         .args(&invocation.args)
         .envs(&invocation.env)
-        // From here the child alone holds the lock, so that it is free when the child is gone.
+        // From here on only the child holds the lock, so that it is released when the child exits.
         .stdin(lock.into_stdin())
         .stdout(Stdio::from(writer))
         .stderr(Stdio::from(stderr))
-        // Its own group: a signal to the runner's terminal does not end what it started, and a stop ends all of it.
+        // A process group of its own: a signal to the runner's terminal does not end the child, and a stop ends all its
+        // processes.
         .process_group(0)
         .spawn()
         .map_err(|source| AttemptError::Spawn { program: program.to_owned(), source })?;
@@ -237,7 +238,7 @@ pub async fn run(
     let message =
         tokio::time::timeout(STOP_LIMIT, output).await.ok().and_then(Result::ok).unwrap_or_default();
     if let (true, Some(group)) = (stopped, group) {
-        // Whoever outlived the child, and perhaps holds the end of its output open, has had the same time to end.
+        // Processes of the group that are still running, and perhaps keep the output open, had the same time to exit.
         let _ = killpg(group, Signal::SIGKILL);
     }
     let exit_code = match status {
@@ -252,7 +253,7 @@ async fn end(
     child: &mut tokio::process::Child,
 ) -> io::Result<std::process::ExitStatus> {
     if let Some(group) = group {
-        // ESRCH only means that it is over.
+        // ESRCH only means that the group has ended already.
         let _ = killpg(group, Signal::SIGTERM);
         if let Ok(status) = tokio::time::timeout(STOP_LIMIT, child.wait()).await {
             return status;
@@ -262,7 +263,7 @@ async fn end(
     child.wait().await
 }
 
-/// Copies the child's output to the log and returns its end.
+/// Copies the child's output to the log. Returns the end of it.
 async fn tail(reader: io::PipeReader, log: PathBuf) -> String {
     let Ok(pipe) = tokio::net::unix::pipe::Receiver::from_owned_fd(reader.into()) else {
         return String::new();
@@ -324,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_become_files_and_arguments_follow_them() {
+    fn secrets_are_written_to_files_and_arguments_contain_their_paths() {
         let dir = tempfile::tempdir().unwrap();
         let invocation = prepare(&pod(), &secret, dir.path()).unwrap();
         let script = dir.path().join("run/secrets/machine/value");
@@ -337,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_secret_is_named() {
+    fn error_names_the_missing_secret() {
         let dir = tempfile::tempdir().unwrap();
         let error =
             prepare(&pod(), &|name| secret(name).filter(|_| name != "bootstrap"), dir.path()).unwrap_err();
@@ -351,7 +352,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn exit_code_and_last_words_are_kept() {
+    async fn exit_code_and_end_of_output_are_kept() {
         let dir = tempfile::tempdir().unwrap();
         let outcome = sh("echo one; echo two >&2; exit 3", dir.path(), CancellationToken::new()).await;
         assert_eq!(outcome, Outcome { exit_code: 3, message: "one\ntwo".into(), stopped: false });
@@ -365,7 +366,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let stop = CancellationToken::new();
         let started = dir.path().join("started");
-        // The grandchild does not hear the stop, and does not hold the output: only the group leads to it.
+        // The grandchild ignores SIGTERM and does not hold the output: only the process group identifies it.
         let script = format!(
             "sh -c 'trap \"\" TERM; echo $$ > {0}.new; mv {0}.new {0}; exec sleep 600' >/dev/null 2>&1 & wait",
             started.display()
@@ -376,7 +377,7 @@ mod tests {
         let pid: i32 = std::fs::read_to_string(&started).unwrap().trim().parse().unwrap();
         stop.cancel();
         assert!(attempt.await.unwrap().stopped);
-        // A killed process is gone a little later, or only waits to be reaped by whoever adopted it.
+        // A killed process disappears a little later, or is a zombie until its new parent reaps it.
         let state = || std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         until(|| state().is_empty() || state().contains(") Z ")).await;
     }
@@ -388,7 +389,7 @@ mod tests {
             }
         })
         .await
-        .expect("the condition holds in time");
+        .expect("timed out waiting for the condition");
     }
 
     #[tokio::test]
@@ -404,9 +405,9 @@ mod tests {
             .stdout(gate)
             .spawn()
             .unwrap();
-        let impatient =
+        let waiting =
             tokio::time::timeout(Duration::from_millis(300), InheritedLock::acquire(&path, &never)).await;
-        assert!(impatient.is_err(), "the orphan holds the lock");
+        assert!(waiting.is_err(), "the orphan still holds the lock");
         drop(release);
         let waiting =
             tokio::time::timeout(Duration::from_secs(20), InheritedLock::acquire(&path, &never)).await;

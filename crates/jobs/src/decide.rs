@@ -1,48 +1,49 @@
-//! What a Job needs next. Pure: time comes in, nothing goes out.
+//! Decides the next step for a Job. Pure functions; the time is an argument.
 
 use std::fmt;
 use std::time::Duration;
 
+use drover_runtime::conditions::whole_seconds;
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::{Job, JobCondition, JobStatus};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-/// Condition of a Job that waits because as many run as may.
+/// Condition of a Job that waits because the maximum number of Jobs is running.
 pub const QUEUED: &str = "Queued";
 const LIMIT_REACHED: &str = "LimitReached";
 
-/// An exit that says nothing of the Job: the runner was interrupted.
+/// Reason of an attempt whose runner was interrupted. It does not count as a failure of the Job.
 pub const REASON_INTERRUPTED: &str = "Interrupted";
 
-/// What to do with a Job.
+/// The next step for a Job.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// Nothing, or nothing yet.
+    /// Do nothing for now.
     None,
-    /// Start a child, as this attempt.
+    /// Start a child as a new attempt.
     Start,
-    /// Its child must not go on: the Job is deleted, suspended or out of time.
+    /// Stop the child: the Job is deleted, suspended or has exceeded its deadline.
     Stop,
-    /// The Job is over: write this.
+    /// Write this final status.
     Finish(Box<JobStatus>),
-    /// Write this: the Job goes on.
+    /// Write this status of a Job that is not finished.
     Status(Box<JobStatus>),
 }
 
-/// What is known of a Job's attempts.
+/// The attempts of a Job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Attempts {
     pub succeeded: i32,
-    /// Failed by themselves; interrupted ones do not count.
+    /// Failed attempts, without interrupted ones.
     pub failed: i32,
-    /// A child of this runner is under way.
+    /// Whether a child of this runner is running.
     pub running: bool,
 }
 
 impl Attempts {
-    /// Counts the Pod records of a Job. A record that says `Running` without a child of ours is an orphan's, or its
-    /// runner died: it counts as interrupted.
+    /// Counts the Pod records of a Job. A record with the phase `Running` but without a child of this runner belongs to
+    /// an orphan or to a runner that died. It counts as interrupted.
     pub fn of(pods: &[impl AsRef<Pod>], running: bool) -> Self {
         let mut attempts = Self { running, ..Self::default() };
         for pod in pods {
@@ -58,13 +59,13 @@ impl Attempts {
     }
 }
 
-/// Whether a Job has its final condition.
+/// Whether a Job has a final condition.
 pub fn is_finished(job: &Job) -> bool {
     let conditions = job.status.iter().flat_map(|status| status.conditions.iter().flatten());
     conditions.into_iter().any(|c| matches!(c.type_.as_str(), "Complete" | "Failed") && c.status == "True")
 }
 
-/// How long a Job may still run, if it has a deadline.
+/// The time until the Job's deadline, if it has one.
 pub fn time_left(job: &Job, now: Timestamp) -> Option<Duration> {
     let limit = job.spec.as_ref()?.active_deadline_seconds?;
     let started = job.status.as_ref()?.start_time.as_ref()?.0;
@@ -72,13 +73,13 @@ pub fn time_left(job: &Job, now: Timestamp) -> Option<Duration> {
     Some(Duration::from_secs(u64::try_from(left).unwrap_or(0)))
 }
 
-/// How a Job ended, with the Job controller's reasons and messages.
+/// The result of a Job, with the reasons and messages of the Job controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending<'a> {
     Completed,
     DeadlineExceeded,
     BackoffLimitExceeded {
-        /// The end of what the last attempt printed; it says more than the controller's sentence.
+        /// The end of the last attempt's output, which is more helpful than the message of the Job controller.
         output: &'a str,
     },
 }
@@ -104,7 +105,7 @@ impl fmt::Display for Ending<'_> {
     }
 }
 
-/// The next step for `job`. `message` is the end of the last failed attempt's output.
+/// Returns the next step for `job`. `message` is the end of the last failed attempt's output.
 pub fn decide(job: &Job, attempts: Attempts, message: &str, now: Timestamp) -> Action {
     if is_finished(job) {
         return Action::None;
@@ -134,11 +135,12 @@ pub fn decide(job: &Job, attempts: Attempts, message: &str, now: Timestamp) -> A
     if job.status.as_ref() == Some(&desired) { Action::None } else { Action::Status(Box::new(desired)) }
 }
 
-/// The status of a Job that may not start yet because others run; `None` if it says so already. Its time does not begin.
+/// The status of a Job that waits because the maximum number of Jobs is running; `None` if the Job has it already. The
+/// start time is not set.
 pub fn queued(job: &Job, attempts: Attempts, now: Timestamp) -> Option<JobStatus> {
     let status = job.status.as_ref();
-    let is_told = |condition: &JobCondition| condition.type_ == QUEUED && condition.status == "True";
-    if status.is_some_and(|status| status.conditions.iter().flatten().any(is_told)) {
+    let is_queued = |condition: &JobCondition| condition.type_ == QUEUED && condition.status == "True";
+    if status.is_some_and(|status| status.conditions.iter().flatten().any(is_queued)) {
         return None;
     }
     let text = "waiting for other Jobs to finish: the maximum number of Jobs is running; \
@@ -149,7 +151,7 @@ pub fn queued(job: &Job, attempts: Attempts, now: Timestamp) -> Option<JobStatus
         reason: Some(LIMIT_REACHED.into()),
         message: Some(text.into()),
         last_probe_time: None,
-        last_transition_time: Some(Time(whole(now))),
+        last_transition_time: Some(Time(whole_seconds(now))),
     };
     Some(JobStatus {
         start_time: status.and_then(|status| status.start_time.clone()),
@@ -161,7 +163,7 @@ pub fn queued(job: &Job, attempts: Attempts, now: Timestamp) -> Option<JobStatus
     })
 }
 
-/// How long to wait before another attempt: 10 s, doubling, as the Job controller does, up to 6 minutes.
+/// The delay before another attempt: 10 s, doubled after each failure, at most 6 minutes, as in the Job controller.
 pub fn backoff(failed: i32) -> Duration {
     match u32::try_from(failed) {
         Ok(failed) if failed > 0 => {
@@ -174,7 +176,7 @@ pub fn backoff(failed: i32) -> Duration {
 fn active(job: &Job, attempts: Attempts, now: Timestamp) -> JobStatus {
     let started = job.status.as_ref().and_then(|status| status.start_time.clone());
     JobStatus {
-        start_time: Some(started.unwrap_or(Time(whole(now)))),
+        start_time: Some(started.unwrap_or(Time(whole_seconds(now)))),
         active: Some(i32::from(attempts.running)),
         ready: Some(i32::from(attempts.running)),
         failed: (attempts.failed > 0).then_some(attempts.failed),
@@ -184,7 +186,7 @@ fn active(job: &Job, attempts: Attempts, now: Timestamp) -> JobStatus {
 }
 
 fn finish(job: &Job, attempts: Attempts, now: Timestamp, ending: &Ending<'_>) -> Action {
-    let now = Time(whole(now));
+    let now = Time(whole_seconds(now));
     let succeeded = *ending == Ending::Completed;
     let condition = |type_: &str| JobCondition {
         type_: type_.into(),
@@ -194,7 +196,7 @@ fn finish(job: &Job, attempts: Attempts, now: Timestamp, ending: &Ending<'_>) ->
         last_probe_time: Some(now.clone()),
         last_transition_time: Some(now.clone()),
     };
-    // kube-apiserver takes the end of a Job only together with the reason for it.
+    // kube-apiserver accepts the final condition only together with the condition for its cause.
     let (cause, end) =
         if succeeded { ("SuccessCriteriaMet", "Complete") } else { ("FailureTarget", "Failed") };
     Action::Finish(Box::new(JobStatus {
@@ -205,10 +207,6 @@ fn finish(job: &Job, attempts: Attempts, now: Timestamp, ending: &Ending<'_>) ->
         conditions: Some(vec![condition(cause), condition(end)]),
         ..active(job, Attempts { running: false, ..attempts }, now.0)
     }))
-}
-
-fn whole(time: Timestamp) -> Timestamp {
-    drover_runtime::conditions::whole_seconds(time)
 }
 
 #[cfg(test)]
@@ -250,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queued_job_says_so_once_and_its_time_begins_when_it_starts() {
+    fn a_queued_job_gets_its_condition_once_and_its_start_time_when_it_starts() {
         let mut job = job(0);
         let status = queued(&job, Attempts::default(), at(5)).unwrap();
         let condition = &status.conditions.as_ref().unwrap()[0];
@@ -287,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deleted_or_suspended_job_is_stopped_and_a_finished_one_left_alone() {
+    fn a_deleted_or_suspended_job_is_stopped_and_a_finished_one_ignored() {
         let mut deleted = job(0);
         deleted.metadata.deletion_timestamp = Some(Time(at(1)));
         assert_eq!(decide(&deleted, running(0), "", at(5)), Action::Stop);

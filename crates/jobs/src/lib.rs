@@ -1,18 +1,20 @@
-//! Runs batch/v1 Jobs as child processes of this host, on the embedded API and on others.
+//! Runs batch/v1 Jobs as child processes of this host, with the embedded API or an external one.
 //!
-//! A Job that carries the chosen label and names us in `managedBy` is run: its Secrets become files, its ServiceAccount a kubeconfig, its
-//! container's arguments the child's. Each attempt leaves a Pod record with exit code and termination message, and
-//! the Job gets the status that the Job controller would give it, so that whoever made the Job cannot tell.
+//! The runner runs Jobs that have the configured label and `managedBy`. It writes their Secrets to files, creates a
+//! kubeconfig for their ServiceAccount, and passes the container's arguments to the child. Each attempt leaves a Pod
+//! record with exit code and termination message, and the Job gets the same status as from the Job controller, so that
+//! its creator needs no special handling.
 //!
-//! * [`decide`]: what a Job needs next, pure.
-//! * [`attempt`]: one child process and everything it is given.
-//! * `slots`: how many run at once, and who is next.
-//! * [`runner`]: the controller around all of them.
+//! * [`decide`]: the next step for a Job, as pure functions.
+//! * [`attempt`]: one child process and its inputs.
+//! * `slots`: how many Jobs run at once, and which is next.
+//! * [`runner`]: the controller.
 //!
-//! Children outlive a killed runner. A lock file per Job key, inherited by the child, makes a successor wait until
-//! an orphan is gone: two never act together. The programs run must therefore be repeatable.
+//! A child continues to run if the runner is killed. It inherits a lock file per Job key, and a new runner waits until
+//! an orphaned child has released it: two children of a Job never run at the same time. Programs must therefore be
+//! repeatable.
 //!
-//! This crate knows nothing of machines or drivers; the program to run is a parameter.
+//! This crate does not depend on machines or drivers; the program to run is a parameter.
 
 pub mod attempt;
 pub mod decide;

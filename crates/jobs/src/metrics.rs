@@ -1,4 +1,4 @@
-//! What the runner counts.
+//! Metrics of the runner.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -6,7 +6,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-/// The instruments of a runner. Clones share them.
+/// The metrics of a runner. Clones share the same values.
 #[derive(Clone, Debug, Default)]
 pub struct Metrics {
     processes: Family<State, Gauge>,
@@ -30,10 +30,14 @@ impl Metrics {
         for result in ["succeeded", "failed", "stopped"] {
             self.attempts.get_or_create_owned(&Ended { result });
         }
-        let help = "Jobs whose process runs, and Jobs that wait for their turn";
+        let help = "Jobs whose process is running, and queued Jobs";
         registry.register("drover_job_processes", help, self.processes.clone());
-        registry.register("drover_job_processes_limit", "Processes of Jobs at once", self.limit.clone());
-        let help = "Processes of Jobs that have ended, by result";
+        registry.register(
+            "drover_job_processes_limit",
+            "Maximum number of processes of Jobs",
+            self.limit.clone(),
+        );
+        let help = "Processes of Jobs that have exited, by result";
         registry.register("drover_job_attempts", help, self.attempts.clone());
     }
 

@@ -1,4 +1,4 @@
-//! The controller: keeps one child per unfinished Job, and writes down what became of each.
+//! The controller: keeps one child per unfinished Job, and records the result of each.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,6 +9,7 @@ use drover_runtime::cache::Selector;
 use drover_runtime::error::{is_already_exists, is_not_found};
 use drover_runtime::{Cache, Caches, Clock, Controller, Error, Expectations, Next, ObjectKey, Reconciler};
 use jiff::Timestamp;
+use k8s_openapi::ByteString;
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::batch::v1::{Job, JobStatus};
 use k8s_openapi::api::core::v1::{
@@ -33,24 +34,24 @@ const JOB_NAME: &str = "batch.kubernetes.io/job-name";
 const CONTROLLER_UID: &str = "batch.kubernetes.io/controller-uid";
 const TOKEN_SECONDS: i64 = 24 * 3600;
 
-/// What a runner runs, and with what.
+/// Configuration of a runner.
 #[derive(Clone)]
 pub struct RunnerOptions {
     /// Only Jobs with this label are run.
     pub label: &'static str,
-    /// Only Jobs whose `managedBy` says this are run: where there is a Job controller, it leaves those alone.
+    /// Only Jobs with this `managedBy` are run. The Job controller of a cluster ignores them.
     pub managed_by: &'static str,
-    /// The program, and what comes before a container's arguments.
+    /// The program, and its arguments before those of the container.
     pub program: PathBuf,
     pub leading_args: Vec<String>,
-    /// Further environment of every child.
+    /// Additional environment variables of every child.
     pub env: Vec<(String, String)>,
-    /// For locks, logs and the files of attempts; private to this user.
+    /// The directory for locks, logs and files of attempts. It is private to this user.
     pub dir: PathBuf,
-    /// Where a child reaches the API, and whom it trusts there.
+    /// The address and CA of the API for children.
     pub api_url: String,
     pub ca_pem: String,
-    /// How many children may run at once; it may change at any time.
+    /// The maximum number of children, which can change at any time.
     pub limit: watch::Receiver<usize>,
     pub metrics: Metrics,
 }
@@ -65,7 +66,7 @@ impl RunnerOptions {
     }
 }
 
-/// Runs Jobs until it is stopped; children go on when it is dropped without being stopped.
+/// Runs Jobs until it is stopped. Children continue to run if it is dropped without being stopped.
 pub struct Runner {
     options: RunnerOptions,
     client: Client,
@@ -73,12 +74,12 @@ pub struct Runner {
     pods: Cache<Pod>,
     clock: Arc<dyn Clock>,
     slots: Arc<Mutex<Slots<Child>>>,
-    /// Records that the cache may not show yet: without them an attempt that succeeded would be made again.
+    /// Records that the cache may not contain yet. Without them a successful attempt could be repeated.
     recorded: Arc<Expectations>,
     tasks: TaskTracker,
-    /// The server ends, and with it the API that children need.
+    /// Cancelled when the server, and with it the API for children, is shutting down.
     stopping: CancellationToken,
-    /// Wakes the controller when a child ended, or when a Job may start that had to wait.
+    /// Wakes the controller when a child has exited, or when a queued Job can start.
     wake: mpsc::UnboundedSender<ObjectKey>,
 }
 
@@ -88,7 +89,7 @@ struct Child {
 }
 
 impl Runner {
-    /// Runs until `stop`. Children are left to finish, as pods would be.
+    /// Runs until `stop` is cancelled. Children continue to run, as pods would.
     pub async fn run(
         options: RunnerOptions,
         caches: &Caches,
@@ -134,7 +135,7 @@ impl Runner {
                 metrics.set_counts(slots.count(), slots.limit());
                 slots.due().into_iter().for_each(|key| raised.add(key));
             }
-            // The limit stays as it is.
+            // The sender was dropped, so the limit does not change any more.
             std::future::pending::<()>().await;
         };
         tokio::select! {
@@ -153,7 +154,7 @@ impl Runner {
         self.slots.lock().running(key).is_some()
     }
 
-    /// The Job must not run, or not any more.
+    /// Stops the child of a Job that must not run, and removes the Job from the queue.
     fn stop_child(&self, key: &ObjectKey) {
         self.leave_queue(key);
         let slots = self.slots.lock();
@@ -162,7 +163,7 @@ impl Runner {
         }
     }
 
-    /// `false`: as many run as may, and the Job is woken when its turn comes.
+    /// Starts a child. Returns `false` if the maximum number of Jobs is running; the Job is woken when it can start.
     fn start_child(&self, key: &ObjectKey, job: &Arc<Job>) -> bool {
         let uid = job.uid().unwrap_or_default();
         let stop = CancellationToken::new();
@@ -190,21 +191,21 @@ impl Runner {
         let key = key.clone();
         self.tasks.spawn(async move {
             if let Err(error) = run.run(stop).await {
-                tracing::warn!(job = %key, error = error.chain(), "attempt not made");
-                // Not to spin when, say, the disk is full.
+                tracing::warn!(job = %key, error = error.chain(), "failed to run an attempt");
+                // Limits the rate of retries, for example if the disk is full.
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
             let mut slots = slots.lock();
             slots.end(&key);
             metrics.set_counts(slots.count(), slots.limit());
             wake_due(&slots, &wake);
-            // The controller may be gone already.
+            // The controller may have ended already.
             let _ = wake.send(key);
         });
         true
     }
 
-    /// A Job that is over or suspended waits for nothing.
+    /// Removes a finished or suspended Job from the queue.
     fn leave_queue(&self, key: &ObjectKey) {
         let mut slots = self.slots.lock();
         if slots.leave(key) {
@@ -217,7 +218,7 @@ impl Runner {
         let api: Api<Job> = Api::namespaced(self.client.clone(), &key.namespace);
         let mut patch = json!({"metadata": {"uid": job.uid()}, "status": status});
         if status.active.is_none() {
-            // A merge patch keeps what it does not name.
+            // A merge patch does not change fields that it does not contain.
             patch["status"]["active"] = serde_json::Value::Null;
         }
         if status.conditions.is_none() {
@@ -248,7 +249,7 @@ impl Reconciler for Runner {
         let stale =
             self.slots.lock().running(&key).is_some_and(|child| Some(&child.job_uid) != job.uid().as_ref());
         if stale {
-            // A namesake of the Job we run: its predecessor's child must end first.
+            // Another Job with the same name: the child of the previous one must end first.
             self.stop_child(&key);
             return Ok(Next::EVENT);
         }
@@ -263,7 +264,7 @@ impl Reconciler for Runner {
             .collect();
         let now = self.clock.now();
         let attempts = Attempts::of(&pods, self.running(&key));
-        match decide::decide(&job, attempts, &last_words(&pods), now) {
+        match decide::decide(&job, attempts, &last_message(&pods), now) {
             Action::None => self.leave_queue(&key),
             Action::Start => {
                 let wait = last_failure(&pods)
@@ -288,9 +289,9 @@ impl Reconciler for Runner {
     }
 }
 
-/// Those whose turn has come look again.
+/// Wakes the queued Jobs that can start.
 fn wake_due(slots: &Slots<Child>, wake: &mpsc::UnboundedSender<ObjectKey>) {
-    // The controller may be gone already.
+    // The controller may have ended already.
     slots.due().into_iter().for_each(|key| _ = wake.send(key));
 }
 
@@ -308,7 +309,7 @@ fn last_failed(pods: &[Arc<Pod>]) -> Option<&ContainerStateTerminated> {
     failed.max_by_key(|t| t.finished_at.as_ref().map(|time| time.0))
 }
 
-fn last_words(pods: &[Arc<Pod>]) -> String {
+fn last_message(pods: &[Arc<Pod>]) -> String {
     last_failed(pods).and_then(|t| t.message.clone()).unwrap_or_default()
 }
 
@@ -316,7 +317,7 @@ fn last_failure(pods: &[Arc<Pod>]) -> Option<Timestamp> {
     last_failed(pods)?.finished_at.as_ref().map(|time| time.0)
 }
 
-/// Everything that one attempt needs.
+/// The inputs of one attempt.
 struct AttemptRun {
     options: RunnerOptions,
     client: Client,
@@ -337,7 +338,7 @@ impl AttemptRun {
         else {
             return Ok(());
         };
-        // With the lock in hand, no child of an earlier runner is alive: its records are history.
+        // With this lock, no child of an earlier runner is running, so its open records are interrupted attempts.
         self.close_interrupted().await?;
         let pod = self.record_start().await?;
         let outcome = self.execute(&pod, lock, stop).await;
@@ -345,8 +346,8 @@ impl AttemptRun {
         let _ = std::fs::remove_dir_all(&dir);
         let failed = outcome.as_ref().map_or(true, |outcome| outcome.exit_code != 0);
         if failed && self.stopping.is_cancelled() {
-            // Without the API nothing can succeed: this says nothing of the Job. Its record counts as interrupted, like one
-            // whose end nobody saw.
+            // Without the API no attempt can succeed, so this is not a failure of the Job. Its record counts as
+            // interrupted, like one whose runner was killed.
             return Ok(());
         }
         match outcome {
@@ -377,7 +378,7 @@ impl AttemptRun {
         let dir = self.attempt_dir(pod);
         private_dir(&dir).map_err(Error::other(doing()))?;
         let spec = self.job.spec.as_ref().and_then(|spec| spec.template.spec.clone());
-        let spec = spec.ok_or_else(|| Error::Invalid(format!("Job {} has no pod", self.key)))?;
+        let spec = spec.ok_or_else(|| Error::Invalid(format!("Job {} has no pod template", self.key)))?;
         let secrets = self.secrets(&spec).await?;
         let secret = |name: &str| secrets.get(name).cloned();
         let mut invocation = attempt::prepare(&spec, &secret, &dir).map_err(Error::other(doing()))?;
@@ -425,10 +426,12 @@ impl AttemptRun {
             .await
             .map_err(Error::api(format!("create a token of ServiceAccount {account}")))?;
         let token = token.status.map(|status| status.token).unwrap_or_default();
+        // Serialized in base64.
+        let ca = ByteString(self.options.ca_pem.clone().into_bytes());
         let config = json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "job",
             "clusters": [{"name": "job", "cluster": {
-                "server": self.options.api_url, "certificate-authority-data": base64(&self.options.ca_pem),
+                "server": self.options.api_url, "certificate-authority-data": ca,
             }}],
             "users": [{"name": "job", "user": {"token": token}}],
             "contexts": [{"name": "job", "context": {
@@ -460,39 +463,38 @@ impl AttemptRun {
             controller: Some(true),
             block_owner_deletion: Some(true),
         };
-        // A record, not something to be placed on a node: no scheduler goes by the runner's name.
+        // The Pod is only a record. With the runner's name as scheduler, no scheduler assigns it to a node.
         let spec = template
             .and_then(|t| t.spec.clone())
             .map(|spec| PodSpec { scheduler_name: Some(self.options.managed_by.to_owned()), ..spec });
+        // Together with the suffix that the API appends, this is a valid label value.
         let prefix: String = self.key.name.chars().take(57).collect();
-        loop {
-            let name = format!("{prefix}-{}", suffix());
-            let pod = Pod {
-                metadata: ObjectMeta {
-                    name: Some(name.clone()),
-                    namespace: Some(self.key.namespace.clone()),
-                    labels: Some(labels.clone()),
-                    owner_references: Some(vec![owner.clone()]),
-                    ..ObjectMeta::default()
-                },
-                spec: spec.clone(),
-                ..Pod::default()
-            };
+        let pod = Pod {
+            metadata: ObjectMeta {
+                generate_name: Some(format!("{prefix}-")),
+                namespace: Some(self.key.namespace.clone()),
+                labels: Some(labels),
+                owner_references: Some(vec![owner]),
+                ..ObjectMeta::default()
+            },
+            spec,
+            ..Pod::default()
+        };
+        let created = loop {
             match api.create(&PostParams::default(), &pod).await {
-                Ok(_) => {}
+                Ok(created) => break created,
+                // The generated name is in use: the next one differs.
                 Err(error) if is_already_exists(&error) => continue,
                 Err(error) => {
                     return Err(Error::api(format!("record an attempt of Job {}", self.key))(error));
                 }
             }
-            let status = PodStatus {
-                phase: Some("Running".into()),
-                start_time: Some(self.now()),
-                ..PodStatus::default()
-            };
-            self.write_pod_status(&api, &name, &status).await?;
-            return Ok(name);
-        }
+        };
+        let name = created.name_any();
+        let status =
+            PodStatus { phase: Some("Running".into()), start_time: Some(self.now()), ..PodStatus::default() };
+        self.write_pod_status(&api, &name, &status).await?;
+        Ok(name)
     }
 
     async fn record_end(&self, pod: &str, outcome: &Outcome) -> Result<(), Error> {
@@ -523,7 +525,7 @@ impl AttemptRun {
         self.write_pod_status(&api, pod, &status).await
     }
 
-    /// Marks records that a runner left open when it died.
+    /// Closes records that an earlier runner left open when it was killed.
     async fn close_interrupted(&self) -> Result<(), Error> {
         let api: Api<Pod> = Api::namespaced(self.client.clone(), &self.key.namespace);
         let of_job = kube::api::ListParams::default().labels(&format!("{JOB_NAME}={}", self.key.name));
@@ -537,7 +539,7 @@ impl AttemptRun {
                 let status = PodStatus {
                     phase: Some("Failed".into()),
                     reason: Some(REASON_INTERRUPTED.into()),
-                    message: Some("the manager was restarted; the attempt is made again".into()),
+                    message: Some("the manager was restarted; the attempt will be repeated".into()),
                     ..PodStatus::default()
                 };
                 self.write_pod_status(&api, &pod.name_any(), &status).await?;
@@ -549,7 +551,7 @@ impl AttemptRun {
     async fn write_pod_status(&self, api: &Api<Pod>, name: &str, status: &PodStatus) -> Result<(), Error> {
         let patch = Patch::Merge(json!({"status": status}));
         match api.patch_status(name, &PatchParams::default(), &patch).await {
-            // Deleted with its Job: nothing is left to write to.
+            // Deleted with its Job.
             Err(error) if is_not_found(&error) => Ok(()),
             Err(error) => Err(Error::api(format!("write status of Pod {name}"))(error)),
             Ok(written) => {
@@ -567,15 +569,4 @@ impl AttemptRun {
 fn private_dir(path: &Path) -> std::io::Result<()> {
     use std::os::unix::fs::DirBuilderExt;
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
-}
-
-fn suffix() -> String {
-    const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
-    (0..5).map(|_| char::from(ALPHABET[rand::random_range(0..ALPHABET.len())])).collect()
-}
-
-fn base64(text: &str) -> String {
-    // k8s-openapi's ByteString encodes as base64.
-    let encoded = serde_json::to_value(k8s_openapi::ByteString(text.as_bytes().to_vec())).unwrap_or_default();
-    encoded.as_str().unwrap_or_default().to_owned()
 }

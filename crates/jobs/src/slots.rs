@@ -1,10 +1,10 @@
-//! Which Jobs may run now: at most so many at once, and the others in the order in which they came.
+//! Limits how many Jobs run at once. The others are queued in the order of their arrival.
 
 use std::collections::{HashMap, VecDeque};
 
 use drover_runtime::ObjectKey;
 
-/// Children that run, and Jobs that wait for one of them to end.
+/// The running children, and the queue of Jobs.
 #[derive(Debug)]
 pub(crate) struct Slots<C> {
     limit: usize,
@@ -13,7 +13,7 @@ pub(crate) struct Slots<C> {
 }
 
 impl<C> Slots<C> {
-    /// At least one Job may run.
+    /// The minimum limit is 1.
     pub(crate) fn new(limit: usize) -> Self {
         Self { limit: limit.max(1), running: HashMap::new(), waiting: VecDeque::new() }
     }
@@ -22,7 +22,7 @@ impl<C> Slots<C> {
         self.limit
     }
 
-    /// How many run, and how many wait.
+    /// The number of running and of queued Jobs.
     pub(crate) fn count(&self) -> (usize, usize) {
         (self.running.len(), self.waiting.len())
     }
@@ -31,7 +31,8 @@ impl<C> Slots<C> {
         self.running.get(key)
     }
 
-    /// Takes a place, or one in the queue. `false`: it has to wait, and is [`due`](Self::due) when its turn comes.
+    /// Starts the Job or adds it to the queue. Returns `false` if it is queued; it is [`due`](Self::due) when it can
+    /// start.
     pub(crate) fn start(&mut self, key: &ObjectKey, child: C) -> bool {
         let place = self.waiting.iter().position(|waiting| waiting == key);
         if place.unwrap_or(self.waiting.len()) >= self.free() {
@@ -45,12 +46,12 @@ impl<C> Slots<C> {
         true
     }
 
-    /// The Job's child has ended.
+    /// Removes the Job's child, which has exited.
     pub(crate) fn end(&mut self, key: &ObjectKey) {
         self.running.remove(key);
     }
 
-    /// The Job needs no place any more. `true` if it waited, so that those behind it may be due.
+    /// Removes the Job from the queue. Returns `true` if it was queued, because then Jobs behind it may be due.
     pub(crate) fn leave(&mut self, key: &ObjectKey) -> bool {
         let before = self.waiting.len();
         self.waiting.retain(|waiting| waiting != key);
@@ -61,7 +62,7 @@ impl<C> Slots<C> {
         self.limit = limit.max(1);
     }
 
-    /// The Jobs that wait and may start now.
+    /// The queued Jobs that can start now.
     pub(crate) fn due(&self) -> Vec<ObjectKey> {
         self.waiting.iter().take(self.free()).cloned().collect()
     }
@@ -80,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_start_in_the_order_of_their_coming_and_never_more_than_the_limit() {
+    fn jobs_start_in_order_of_arrival_and_never_exceed_the_limit() {
         let mut slots = Slots::new(2);
         let start = |slots: &mut Slots<()>, name: &str| slots.start(&key(name), ());
         assert!(start(&mut slots, "a") && start(&mut slots, "b"));
@@ -96,6 +97,6 @@ mod tests {
         slots.set_limit(3);
         assert_eq!(slots.due(), [key("e")]);
         slots.set_limit(0);
-        assert_eq!((slots.limit(), slots.due()), (1, vec![]), "those that run are not ended");
+        assert_eq!((slots.limit(), slots.due()), (1, vec![]), "running Jobs are not stopped");
     }
 }

@@ -1,4 +1,4 @@
-//! The runner on a real API server in memory, with real children: shells.
+//! The runner on an in-memory API server, with shells as children.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::convert::Infallible;
@@ -34,7 +34,7 @@ async fn a_job_that_succeeds_is_run_once_and_leaves_one_record() {
     let world = World::start().await;
     let _runner = world.runner();
     let ran = world.dir.path().join("ran");
-    // They end long before the runner's cache hears of their records.
+    // They exit long before the runner's cache has received their records.
     let names: Vec<String> = (0..12).map(|number| format!("job-{number}")).collect();
     for name in &names {
         world.job(name, &format!("echo {name} >> {}; echo done", ran.display()), 3).await;
@@ -52,7 +52,7 @@ async fn a_job_that_succeeds_is_run_once_and_leaves_one_record() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_job_that_fails_is_tried_again_up_to_its_limit_and_its_last_words_are_kept() {
+async fn a_failing_job_is_retried_up_to_its_limit_and_its_output_is_kept() {
     let world = World::start().await;
     let _runner = world.runner();
     world.job("fails", "echo it is broken; exit 7", 1).await;
@@ -65,7 +65,7 @@ async fn a_job_that_fails_is_tried_again_up_to_its_limit_and_its_last_words_are_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_new_runner_waits_for_the_child_of_one_that_died() {
+async fn a_new_runner_waits_for_the_child_of_a_killed_runner() {
     let world = World::start().await;
     let file = |name: &str| world.dir.path().join(name);
     let (begun, go, overlap) = (file("begun"), file("go"), file("overlap"));
@@ -79,26 +79,26 @@ async fn a_new_runner_waits_for_the_child_of_one_that_died() {
     let first = world.runner();
     world.job("long", &script, 3).await;
     eventually("the child runs", async || begun.exists()).await;
-    // Dies as a process does: nothing that it was doing goes on, but its child does.
+    // Killed like a process: its tasks end, but its child continues.
     drop(first);
     let _second = world.runner();
     let lock = file("jobs/locks").join(format!("{NAMESPACE}_long"));
-    eventually("the second one stands at the lock", async || openers(&lock) > 1).await;
+    eventually("the second runner waits for the lock", async || openers(&lock) > 1).await;
     assert_eq!(lines(&begun), 1, "the orphan still holds the lock");
     std::fs::write(&go, "").unwrap();
     world.finished("long", "Complete").await;
-    assert!(!overlap.exists(), "two children never act together");
-    assert_eq!(lines(&begun), 2, "the attempt whose end nobody saw is made again");
+    assert!(!overlap.exists(), "two children never run at the same time");
+    assert_eq!(lines(&begun), 2, "the interrupted attempt is repeated");
     let attempts = world.attempts("long").await;
     assert_eq!(attempts.iter().filter(|(phase, ..)| phase == "Succeeded").count(), 1, "{attempts:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_attempt_that_fails_while_the_server_stops_is_made_again() {
+async fn an_attempt_that_fails_during_shutdown_is_repeated() {
     let world = World::start().await;
     let file = |name: &str| world.dir.path().join(name);
     let (begun, gone, ended) = (file("begun"), file("gone"), file("ended"));
-    // The first one loses the API, the second one finds it.
+    // The first child loses the API, the second one succeeds.
     let script = format!(
         "echo x >> {begun}; [ $(wc -l < {begun}) = 1 ] || exit 0; until [ -e {gone} ]; do sleep 0.05; done; touch {ended}; exit 1",
         begun = begun.display(),
@@ -108,7 +108,7 @@ async fn an_attempt_that_fails_while_the_server_stops_is_made_again() {
     let stop = CancellationToken::new();
     let first = world.runner_until(stop.clone());
     world.job("cut", &script, 0).await;
-    eventually("the child runs", async || begun.exists()).await;
+    eventually("the child is running", async || begun.exists()).await;
     stop.cancel();
     std::fs::write(&gone, "").unwrap();
     let lock = file("jobs/locks").join(format!("{NAMESPACE}_cut"));
@@ -120,7 +120,7 @@ async fn an_attempt_that_fails_while_the_server_stops_is_made_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn jobs_beyond_the_limit_say_that_they_wait_and_run_later() {
+async fn jobs_beyond_the_limit_are_queued_and_run_later() {
     let world = World::start().await;
     world.limit.send_replace(2);
     let _runner = world.runner();
@@ -140,15 +140,15 @@ async fn jobs_beyond_the_limit_say_that_they_wait_and_run_later() {
         };
         api.list(&ListParams::default()).await.unwrap().items.iter().filter(says).count()
     };
-    eventually("two run and three wait", async || begun() == 2 && queued().await == 3).await;
-    // One that waits is deleted, and one more may run.
+    eventually("two are running and three are queued", async || begun() == 2 && queued().await == 3).await;
+    // A queued Job is deleted, and the limit is raised by one.
     let waiting = names.iter().find(|name| !file(&format!("begun-{name}")).exists()).unwrap();
     api.delete(waiting, &Default::default()).await.unwrap();
     world.limit.send_replace(3);
-    // The deleted Job may have been started before the runner saw that it was deleted; it does not count.
+    // The deleted Job may have been started before the runner received its deletion; it does not count.
     let others =
         || names.iter().filter(|name| *name != waiting && file(&format!("begun-{name}")).exists()).count();
-    eventually("three run and one waits", async || others() == 3 && queued().await == 1).await;
+    eventually("three are running and one is queued", async || others() == 3 && queued().await == 1).await;
     std::fs::write(file("go"), "").unwrap();
     for name in names.iter().filter(|name| *name != waiting) {
         let job = world.finished(name, "Complete").await;
@@ -157,8 +157,8 @@ async fn jobs_beyond_the_limit_say_that_they_wait_and_run_later() {
     }
 }
 
-/// The API, with watches that bring everything late.
-fn late(
+/// The API with delayed watches.
+fn delayed(
     service: ApiService,
 ) -> impl Service<
     Request<Body>,
@@ -184,7 +184,7 @@ fn late(
     })
 }
 
-/// A runner that ends, with all its tasks, when this is dropped.
+/// A runner whose tasks are aborted when this is dropped.
 struct Running(Option<tokio::runtime::Runtime>);
 
 impl Drop for Running {
@@ -234,7 +234,7 @@ impl World {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         runtime.spawn(async move {
-            let client = in_process_client(late(service), UserInfo::system_masters("runner"));
+            let client = in_process_client(delayed(service), UserInfo::system_masters("runner"));
             let caches = Caches::new(client, CancellationToken::new());
             Runner::run(options, &caches, Arc::new(SystemClock), stop).await;
         });
@@ -286,7 +286,7 @@ fn lines(path: &Path) -> usize {
     std::fs::read_to_string(path).unwrap_or_default().lines().count()
 }
 
-/// How many descriptors of all processes lead to a file.
+/// Counts the descriptors of all processes that refer to a file.
 fn openers(path: &Path) -> usize {
     let path: PathBuf = path.canonicalize().unwrap_or_default();
     let processes = std::fs::read_dir("/proc").unwrap().flatten();

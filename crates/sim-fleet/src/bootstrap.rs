@@ -1,4 +1,4 @@
-//! The effect of the install script: the machine registers and finds its agent configured.
+//! Replaces the install script: registers the machine and writes the configuration of its agent.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use http_body_util::Full;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// The agent's configuration. Where it is, the script has done its work.
+/// The agent's configuration. If it exists, the script has completed.
 pub(crate) const CONFIG: &str = "/etc/rancher/agent/config.yaml";
 const CONNECTION: &str = "/var/lib/rancher/agent/rancher2_connection_info.json";
 const RETRY: Duration = Duration::from_millis(200);
 const LONGEST_RETRY: Duration = Duration::from_secs(5);
-/// The script gives up an attempt after this.
+/// The script's time limit of one attempt.
 const ATTEMPT_LIMIT: Duration = Duration::from_secs(60);
 const LIMIT: usize = 1 << 20;
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
@@ -28,9 +28,9 @@ const AGENT_CONFIG: &str = "workDirectory: /var/lib/rancher/agent/work\n\
     imagesDirectory: /var/lib/rancher/agent/images\nremoteEnabled: true\n\
     connectionInfoFile: /var/lib/rancher/agent/rancher2_connection_info.json\n";
 
-/// What the script is given.
+/// The inputs of the script: how the machine registers.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Order {
+pub struct Registration {
     server: String,
     token: String,
     ca_checksum: String,
@@ -38,9 +38,9 @@ pub struct Order {
     labels: String,
 }
 
-impl Order {
-    /// From the variables at the head of a machine's own script. An error names the one that is missing.
-    pub fn of_script(script: &str) -> Result<Self, String> {
+impl Registration {
+    /// Reads the variables at the beginning of a machine's script. The error names a missing one.
+    pub fn from_script(script: &str) -> Result<Self, String> {
         let variable = |name: &str| {
             let found = script
                 .lines()
@@ -56,8 +56,8 @@ impl Order {
         })
     }
 
-    /// From the arguments of the command that a person runs on a server of their own.
-    pub fn of_command(command: &str) -> Result<Self, String> {
+    /// Reads the arguments of the command that a user runs on a custom machine.
+    pub fn from_command(command: &str) -> Result<Self, String> {
         let words: Vec<&str> = command.split_whitespace().collect();
         let argument = |flag: &str| {
             let at = words.iter().position(|word| *word == flag);
@@ -74,34 +74,38 @@ impl Order {
     }
 }
 
-/// Runs the script; like the script, it tries again until the manager answers.
-pub(crate) async fn run(host: &Arc<MemoryHost>, order: &Order) {
+/// Runs the script. Like the script, retries until the manager answers.
+pub(crate) async fn run(host: &Arc<MemoryHost>, registration: &Registration) {
     let mut pause = RETRY;
     let limited = || async {
-        let attempt = tokio::time::timeout(ATTEMPT_LIMIT, attempt(host, order)).await;
+        let attempt = tokio::time::timeout(ATTEMPT_LIMIT, attempt(host, registration)).await;
         attempt.unwrap_or_else(|_| Err("timed out".to_owned()))
     };
     while let Err(error) = limited().await {
-        tracing::debug!(error, "not registered yet");
+        tracing::debug!(error, "failed to register, retrying");
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(LONGEST_RETRY);
     }
 }
 
-async fn attempt(host: &Arc<MemoryHost>, order: &Order) -> Result<(), String> {
-    let cacerts = get(host, order, "/cacerts", tls::Trust::Anything, &[]).await?;
+async fn attempt(host: &Arc<MemoryHost>, registration: &Registration) -> Result<(), String> {
+    let cacerts = get(host, registration, "/cacerts", tls::Trust::Anything, &[]).await?;
     let found = hex::encode(Sha256::digest(&cacerts));
-    if order.ca_checksum != found {
-        return Err(format!("the CA of {} has checksum {found}, not {}", order.server, order.ca_checksum));
+    if registration.ca_checksum != found {
+        return Err(format!(
+            "the CA of {} has checksum {found}, not {}",
+            registration.server, registration.ca_checksum
+        ));
     }
     let headers = [
-        ("authorization", format!("Bearer {}", order.token)),
+        ("authorization", format!("Bearer {}", registration.token)),
         ("x-cattle-id", machine_id(host)?),
-        ("x-cattle-role-worker", order.worker.to_string()),
-        ("x-cattle-labels", order.labels.clone()),
+        ("x-cattle-role-worker", registration.worker.to_string()),
+        ("x-cattle-labels", registration.labels.clone()),
     ];
-    let connection = get(host, order, "/v3/connect/agent", tls::Trust::Only(&cacerts), &headers).await?;
-    // The configuration last.
+    let connection =
+        get(host, registration, "/v3/connect/agent", tls::Trust::Only(&cacerts), &headers).await?;
+    // The configuration is written last.
     for (path, content) in [(CONNECTION, connection.as_ref()), (CONFIG, AGENT_CONFIG.as_bytes())] {
         write(host, Path::new(path), content)?;
     }
@@ -116,13 +120,13 @@ fn write(host: &MemoryHost, path: &Path, content: &[u8]) -> Result<(), String> {
 
 async fn get(
     host: &Arc<MemoryHost>,
-    order: &Order,
+    registration: &Registration,
     path: &str,
     trust: tls::Trust<'_>,
     headers: &[(&str, String)],
 ) -> Result<Bytes, String> {
     let text = |error: &dyn std::error::Error| error.to_string();
-    let url = Url::parse(&order.server).map_err(|e| text(&e))?;
+    let url = Url::parse(&registration.server).map_err(|e| text(&e))?;
     let tls = tls::client_config(trust, None).map_err(|e| text(&e))?;
     let client = Client::new(host.clone(), url, None, Some(tls)).map_err(|e| text(&e))?;
     let mut request = Request::get(path);
@@ -136,7 +140,7 @@ async fn get(
     if status.is_success() { Ok(body) } else { Err(format!("{path}: {status} {body:?}")) }
 }
 
-/// Made once and kept before the manager hears of it, so that a second run is the same machine.
+/// Generated once and stored before it is sent, so that a second run registers the same machine.
 fn machine_id(host: &MemoryHost) -> Result<String, String> {
     let path = Path::new("/etc/rancher/agent/cattle-id");
     if let Ok(known) = host.read(path) {
@@ -152,12 +156,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_script_without_a_variable_is_refused_by_its_name() {
+    fn error_names_the_missing_variable_or_argument() {
         let script = "CATTLE_SERVER=\"https://s\"\nCATTLE_TOKEN=\"t\"\nCATTLE_CA_CHECKSUM=\"c\"\n";
-        assert_eq!(Order::of_script(script).unwrap().server, "https://s");
-        let error = Order::of_script("CATTLE_SERVER=\"https://s\"\n").unwrap_err();
+        assert_eq!(Registration::from_script(script).unwrap().server, "https://s");
+        let error = Registration::from_script("CATTLE_SERVER=\"https://s\"\n").unwrap_err();
         assert!(error.contains("CATTLE_TOKEN"), "{error}");
-        let error = Order::of_command("curl | sh -s - --server https://s --token").unwrap_err();
+        let error = Registration::from_command("curl | sh -s - --server https://s --token").unwrap_err();
         assert!(error.contains("--token"), "{error}");
     }
 }

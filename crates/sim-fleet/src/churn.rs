@@ -1,4 +1,4 @@
-//! Changes and faults at random: which, is a pure function of the seed and of the cluster that it falls on.
+//! Random changes and faults. Each is a pure function of the seed and of the cluster.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,12 +18,12 @@ use crate::clusters::{self, WORKER_POOL};
 use crate::datacenter::Datacenter;
 use crate::fleet::Fleet;
 
-/// Machines that have lost their power are switched on again after this.
+/// Machines without power are switched on again after this.
 const OUTAGE: Duration = Duration::from_millis(500);
-/// Most writes that a machine still does before its power is cut.
+/// The maximum number of writes before the power of a machine is cut.
 const MOST_WRITES: usize = 20;
 
-/// Random numbers that are the same for the same seed (SplitMix64).
+/// A random number generator that returns the same numbers for the same seed (SplitMix64).
 #[derive(Clone, Debug)]
 pub struct Dice(u64);
 
@@ -32,7 +32,7 @@ impl Dice {
         Self(seed)
     }
 
-    /// A number below `sides`; 0 if there are none.
+    /// Returns a number below `sides`, or 0 if `sides` is 0.
     pub fn roll(&mut self, sides: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -43,18 +43,18 @@ impl Dice {
     }
 }
 
-/// One thing that happens to a cluster.
+/// A change of a cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
     Upgrade(String),
     Scale(i32),
     Configure(usize),
     DeleteMachine,
-    /// One of its machines loses its power after so many writes.
+    /// One of its machines loses power after this number of writes.
     PowerCut(u64),
 }
 
-/// How often what happened.
+/// The number of changes by kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Tally {
@@ -63,7 +63,7 @@ pub struct Tally {
     pub configurations: usize,
     pub deleted_machines: usize,
     pub power_cuts: usize,
-    /// Changes that the API refused, for instance because of a conflict.
+    /// Changes that the API rejected, for example because of a conflict.
     pub refused: usize,
 }
 
@@ -79,7 +79,7 @@ impl Tally {
     }
 }
 
-/// What happens next to a cluster. `versions` are in ascending order; `workers` is the size of pools that sizes stay near.
+/// Selects the next change of a cluster. `versions` are in ascending order; `workers` is the approximate size of pools.
 pub fn next_change(dice: &mut Dice, cluster: &Cluster, versions: &[String], workers: i32) -> Change {
     let configure = |dice: &mut Dice| Change::Configure(50 + dice.roll(100));
     match dice.roll(5) {
@@ -102,14 +102,13 @@ pub fn next_change(dice: &mut Dice, cluster: &Cluster, versions: &[String], work
     }
 }
 
-/// How many workers a cluster shall have.
+/// The desired number of workers of a cluster.
 pub fn worker_count(cluster: &Cluster) -> Option<i32> {
     let pools = &cluster.spec.rke_config.as_ref()?.machine_pools;
     pools.iter().find(|pool| pool.name == WORKER_POOL)?.quantity
 }
 
-/// The merge patch of a change of the specification. It holds only for the version that it was made from, because it
-/// replaces the list of pools.
+/// The merge patch for a change of the spec. It contains the resourceVersion, because it replaces the list of pools.
 fn patch(cluster: &Cluster, change: &Change) -> Option<Value> {
     let spec = match change {
         Change::Upgrade(version) => json!({"kubernetesVersion": version}),
@@ -126,22 +125,22 @@ fn patch(cluster: &Cluster, change: &Change) -> Option<Value> {
     Some(json!({"metadata": {"resourceVersion": cluster.metadata.resource_version}, "spec": spec}))
 }
 
-/// How a fleet is changed.
+/// Options of the random changes.
 #[derive(Clone, Debug)]
 pub struct Churn {
     pub seed: u64,
-    /// Between two changes.
+    /// Time between two changes.
     pub pause: Duration,
-    /// How many changes there are; none for no end.
+    /// Number of changes; unlimited if not set.
     pub changes: Option<usize>,
     /// Versions in ascending order.
     pub versions: Vec<String>,
-    /// The size that worker pools stay near.
+    /// The approximate size of worker pools.
     pub workers: i32,
 }
 
 impl Fleet {
-    /// Changes a random cluster every now and then until `over`. Machines without power get it back.
+    /// Changes random clusters at the given rate until `over`. Machines without power are switched on again.
     pub async fn churn(&self, churn: &Churn, over: impl Future<Output = ()>) -> Tally {
         let (mut dice, mut tally) = (Dice::new(churn.seed), Tally::default());
         let mut beats = tokio::time::interval(churn.pause);
@@ -180,7 +179,7 @@ impl Fleet {
             () = power => {}
             () = over => {}
         }
-        // A power cut that is still to come would fall into the time in which everything settles.
+        // Cancel scheduled power cuts, so that the clusters can converge.
         self.datacenter.end_power_cuts().await;
         tally
     }
@@ -239,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_seed_gives_the_same_changes_and_all_kinds_occur() {
+    fn changes_depend_on_the_seed_and_all_kinds_occur() {
         let play = |seed: u64| -> Vec<Change> {
             let mut dice = Dice::new(seed);
             (0..200).map(|_| next_change(&mut dice, &sample("v1"), &versions(), 1)).collect()
@@ -253,11 +252,11 @@ mod tests {
     }
 
     #[test]
-    fn versions_only_rise_and_sizes_stay_near_the_given_one() {
+    fn versions_only_increase_and_sizes_stay_near_the_given_one() {
         let mut dice = Dice::new(1);
         for _ in 0..500 {
             match next_change(&mut dice, &sample("v3"), &versions(), 1) {
-                Change::Upgrade(version) => panic!("there is nothing above v3, but {version}"),
+                Change::Upgrade(version) => panic!("v3 is the newest version, but got {version}"),
                 Change::Scale(size) => assert!((0..=3).contains(&size) && size != 1),
                 _ => {}
             }
@@ -265,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_patch_changes_the_worker_pool_of_the_version_it_was_made_from() {
+    fn a_patch_changes_the_worker_pool_and_has_the_resource_version() {
         let mut before = sample("v1");
         before.metadata.resource_version = Some("7".into());
         let patch = patch(&before, &Change::Scale(3)).unwrap();

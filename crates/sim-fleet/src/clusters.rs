@@ -1,4 +1,4 @@
-//! The clusters of a fleet as API objects: an ordinary Cluster with a control plane pool and a worker pool.
+//! The API objects of a fleet's clusters: each is an ordinary Cluster with a control plane pool and a worker pool.
 
 use drover_api::provisioning::v1::{Cluster, ClusterSpec, RKEConfig, RKEMachinePool};
 use drover_runtime::Error;
@@ -10,16 +10,16 @@ use kube::{Client, ResourceExt};
 
 use crate::driver;
 
-/// Marks the clusters of a fleet.
+/// Label of the clusters of a fleet.
 pub const LABEL: &str = "drover.io/sim-fleet";
-/// What it says.
+/// Value of the label.
 pub const LABEL_VALUE: &str = "true";
 /// Name of the pool with control plane and etcd.
 pub const CONTROL_PLANE_POOL: &str = "cp";
 /// Name of the pool of workers.
 pub const WORKER_POOL: &str = "w";
 
-/// What every cluster of a fleet is.
+/// The properties of every cluster of a fleet.
 #[derive(Clone, Debug)]
 pub struct Shape {
     pub namespace: String,
@@ -28,12 +28,12 @@ pub struct Shape {
     pub version: String,
 }
 
-/// Name of the cluster with a number.
+/// Returns the name of the cluster with this number.
 pub fn name(number: usize) -> String {
     format!("sim-{number:04}")
 }
 
-/// The Cluster.
+/// Returns the Cluster object.
 pub fn cluster(shape: &Shape, name: &str) -> Cluster {
     let pool = |pool: &str, quantity: i32| RKEMachinePool {
         name: pool.to_owned(),
@@ -68,7 +68,7 @@ fn config_name(cluster: &str, pool: &str) -> String {
     format!("{cluster}-{pool}")
 }
 
-/// Creates the namespace if it is not there.
+/// Creates the namespace if it does not exist.
 pub async fn ensure_namespace(client: &Client, name: &str) -> Result<(), Error> {
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
@@ -78,7 +78,7 @@ pub async fn ensure_namespace(client: &Client, name: &str) -> Result<(), Error> 
     })
 }
 
-/// Creates the Cluster with the configurations of its pools. What exists is left as it is.
+/// Creates the Cluster and the configurations of its pools. Existing objects are not changed.
 pub async fn create(client: &Client, shape: &Shape, name: &str) -> Result<(), Error> {
     let params = PostParams::default();
     let configs: Api<DynamicObject> =
@@ -98,7 +98,7 @@ fn existing<T>(result: Result<T, kube::Error>, doing: impl FnOnce() -> String) -
     }
 }
 
-/// Deletes a Cluster; one that is gone is deleted.
+/// Deletes a Cluster. Succeeds if it does not exist.
 pub async fn delete(client: &Client, cluster: &Cluster) -> Result<(), Error> {
     let clusters: Api<Cluster> =
         Api::namespaced(client.clone(), cluster.metadata.namespace.as_deref().unwrap_or_default());
@@ -110,7 +110,7 @@ pub async fn delete(client: &Client, cluster: &Cluster) -> Result<(), Error> {
     }
 }
 
-/// Changes the Cluster by a merge patch.
+/// Patches the Cluster with a merge patch.
 pub async fn change(client: &Client, cluster: &Cluster, patch: serde_json::Value) -> Result<(), Error> {
     let name = cluster.name_any();
     let clusters: Api<Cluster> =
@@ -119,14 +119,14 @@ pub async fn change(client: &Client, cluster: &Cluster, patch: serde_json::Value
     patched.map(|_| ()).map_err(Error::api(format!("change Cluster {name}")))
 }
 
-/// Whether the last specification of the Cluster is carried out.
+/// Whether the current spec of the Cluster is fully applied.
 pub fn is_ready(cluster: &Cluster) -> bool {
     let Some(status) = &cluster.status else { return false };
     let observed = Some(status.observed_generation) == cluster.metadata.generation;
     observed && status.conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True")
 }
 
-/// Why the Cluster is reported as failed, if it is.
+/// Returns the message if the Cluster is reported as failed.
 pub fn failure(cluster: &Cluster) -> Option<&str> {
     let conditions = cluster.status.iter().flat_map(|status| &status.conditions);
     let mut failed = conditions.filter(|c| c.type_ == "Ready" && c.status == "False" && c.reason == "Error");

@@ -1,4 +1,4 @@
-//! The machines, by the names that the driver gave them.
+//! The machines of a process, by name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -9,25 +9,26 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::Mutex as AsyncMutex;
 
-use crate::bootstrap::Order;
+use crate::bootstrap::Registration;
 use crate::machine::{Description, Disk, Machine};
 use crate::network::Network;
 
-/// What the program of the simulated distribution is replaced by in installer images: the fleet runs it in its own process.
+/// Replaces the program of the simulated distribution in installer images, because the fleet runs it in its own
+/// process.
 const PROGRAM: &str = "The simulated K3s runs inside the process that simulates this machine.\n";
 
-/// See the module.
+/// All machines of a process, their disks and their network.
 pub struct Datacenter {
     dir: PathBuf,
     disk: Disk,
     network: Arc<Network>,
     machines: Mutex<BTreeMap<String, Arc<AsyncMutex<Option<Machine>>>>>,
-    /// After how many writes a machine loses its power, each number for one time.
+    /// The power of machines is cut after these numbers of writes; each number is used once.
     power_cuts: Mutex<Vec<u64>>,
 }
 
 impl Datacenter {
-    /// A datacenter whose disks lie in `dir`. `prefix` and `versions` are those of the installer images.
+    /// Opens a datacenter with its disks in `dir`. `prefix` and `versions` are those of the installer images.
     pub fn open(
         dir: &Path,
         disk: Disk,
@@ -49,14 +50,14 @@ impl Datacenter {
         })
     }
 
-    /// The disks that an earlier datacenter left here.
+    /// Finds the disks that an earlier process left.
     pub fn found(&self) -> io::Result<Vec<Description>> {
         let mut found = vec![];
         for entry in std::fs::read_dir(self.dir.join("machines"))? {
             let root = entry?.path();
             match Description::read(&root) {
                 Ok(description) => found.push(description),
-                // Its creation was cut off; the Job that made it is run again.
+                // Its creation was interrupted. Its Job runs again.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => std::fs::remove_dir_all(&root)?,
                 Err(error) => return Err(error),
             }
@@ -64,14 +65,14 @@ impl Datacenter {
         Ok(found)
     }
 
-    /// Switches a machine on that an earlier datacenter left.
+    /// Switches on a machine of an earlier process.
     pub async fn adopt(&self, description: &Description) -> io::Result<()> {
         self.network.claim(description.address);
         self.switch_on_new(description).await.map(|_| ())
     }
 
-    /// Creates and starts a machine, or finds it.
-    pub async fn create(&self, name: &str, hostname: &str, order: Order) -> io::Result<IpAddr> {
+    /// Creates and starts a machine. Returns the existing one if there is one.
+    pub async fn create(&self, name: &str, hostname: &str, registration: Registration) -> io::Result<IpAddr> {
         let slot = self.machines.lock().get(name).cloned();
         if let Some(slot) = slot
             && let Some(machine) = slot.lock().await.as_ref()
@@ -80,7 +81,7 @@ impl Datacenter {
         }
         let address = self.network.allocate()?;
         let description =
-            Description { name: name.to_owned(), hostname: hostname.to_owned(), address, order };
+            Description { name: name.to_owned(), hostname: hostname.to_owned(), address, registration };
         self.switch_on_new(&description).await
     }
 
@@ -100,7 +101,7 @@ impl Datacenter {
         Ok(slot.insert(machine).address)
     }
 
-    /// Switches a machine off and throws it away. One that is not there is gone already.
+    /// Switches a machine off and deletes it. Succeeds if it does not exist.
     pub async fn remove(&self, name: &str) -> io::Result<()> {
         let slot = self.machines.lock().get(name).cloned();
         if let Some(slot) = slot {
@@ -113,14 +114,14 @@ impl Datacenter {
             self.machines.lock().remove(name);
             return Ok(());
         }
-        // The disk of a machine that was not switched on by this process.
+        // Delete the disk of a machine that this process did not switch on.
         match std::fs::remove_dir_all(self.root(name)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
         }
     }
 
-    /// Cuts the power of all machines. Their disks stay.
+    /// Switches off all machines immediately. Their disks are kept.
     pub async fn close(&self) {
         let machines = std::mem::take(&mut *self.machines.lock());
         let offs = machines.into_values().map(|slot| async move {
@@ -135,14 +136,14 @@ impl Datacenter {
         self.machines.lock().keys().cloned().collect()
     }
 
-    /// Acts on a machine; none if there is no such machine.
+    /// Calls `act` with a machine. Returns `None` if the machine does not exist.
     pub async fn with<T>(&self, name: &str, act: impl AsyncFnOnce(&mut Machine) -> T) -> Option<T> {
         let slot = self.machines.lock().get(name).cloned()?;
         let mut slot = slot.lock().await;
         Some(act(slot.as_mut()?).await)
     }
 
-    /// Cuts the power of a machine and switches it on again.
+    /// Switches a machine off immediately and on again.
     pub async fn power_cycle(&self, name: &str) {
         self.with(name, async |machine| {
             machine.power_off().await;
@@ -151,18 +152,19 @@ impl Datacenter {
         .await;
     }
 
-    /// From now on machines lose their power after so many writes, in this order whenever one is switched on.
+    /// From now on, machines lose power after these numbers of writes. Each machine that is switched on takes the next
+    /// number.
     pub fn cut_power(&self, mut after_writes: Vec<u64>) {
         after_writes.reverse();
         *self.power_cuts.lock() = after_writes;
     }
 
-    /// How many of these power cuts are still to come.
+    /// The number of power cuts that have not been used.
     pub fn power_cuts_left(&self) -> usize {
         self.power_cuts.lock().len()
     }
 
-    /// Switches machines on that have lost their power.
+    /// Switches on machines that have lost power.
     pub async fn restore_power(&self) {
         let slots: Vec<_> = self.machines.lock().values().cloned().collect();
         for slot in slots {
@@ -174,7 +176,7 @@ impl Datacenter {
         }
     }
 
-    /// Takes back power cuts that are still to come, and switches on machines that have lost their power.
+    /// Cancels the remaining power cuts, and switches on machines that have lost power.
     pub async fn end_power_cuts(&self) {
         self.power_cuts.lock().clear();
         self.restore_power().await;

@@ -1,4 +1,4 @@
-//! The driver `sim` as the management plane knows it: a NodeDriver whose Jobs a fleet runs.
+//! The driver `sim` in the management plane: a NodeDriver whose Jobs a fleet runs.
 
 use std::time::Duration;
 
@@ -6,8 +6,7 @@ use drover_api::annotations::drover::JOB_MANAGED_BY;
 use drover_api::conditions::cattle;
 use drover_api::management::v3::{NodeDriver, NodeDriverSpec};
 use drover_runtime::Error;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{Api, ApiResource, Patch, PatchParams};
+use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use kube::{Client, ResourceExt};
 
@@ -57,13 +56,15 @@ pub async fn activate(client: &Client) -> Result<(), Error> {
     served.await.unwrap_or_else(|_| {
         let limit = LIMIT.as_secs();
         Err(Error::Invalid(format!(
-            "the kinds of NodeDriver {DRIVER} are not served after {limit} s; is a `drover server` working on this API?"
+            "the kinds of NodeDriver {DRIVER} are not served after {limit} s; check that a `drover server` is running on this API"
         )))
     })
 }
 
 async fn until_served(client: &Client, drivers: &Api<NodeDriver>) -> Result<(), Error> {
-    let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
+    // Untyped: only one condition is read, and the type of schemas takes long to compile.
+    let crds = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
+    let crds: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&crds));
     let wanted = [configs(), machines()].map(|kind| format!("{}.{}", kind.plural, kind.group));
     loop {
         let driver = drivers.get(DRIVER).await.map_err(Error::api(format!("read NodeDriver {DRIVER}")))?;
@@ -71,13 +72,16 @@ async fn until_served(client: &Client, drivers: &Api<NodeDriver>) -> Result<(), 
         let active = conditions.iter().find(|condition| condition.type_ == cattle::ACTIVE);
         if let Some(why) = active.filter(|active| active.status == "False" && !active.message.is_empty()) {
             let message = &why.message;
-            return Err(Error::Invalid(format!("the server does not have the driver {DRIVER}: {message}")));
+            return Err(Error::Invalid(format!(
+                "the server does not support the driver {DRIVER}: {message}"
+            )));
         }
         let mut served = active.is_some_and(|active| active.status == "True");
         for name in &wanted {
             let crd = crds.get_opt(name).await.map_err(Error::api(format!("read CRD {name}")))?;
-            let status = crd.and_then(|crd| crd.status).and_then(|status| status.conditions);
-            let established = status.iter().flatten().any(|c| c.type_ == "Established" && c.status == "True");
+            let conditions = crd.as_ref().and_then(|crd| crd.data["status"]["conditions"].as_array());
+            let established =
+                conditions.into_iter().flatten().any(|c| c["type"] == "Established" && c["status"] == "True");
             served &= established;
         }
         if served {

@@ -1,4 +1,4 @@
-//! A running fleet: its machines, the runner of their Jobs, and what is known of its clusters.
+//! A running fleet: its machines, the runner of their Jobs, and the state of its clusters.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,37 +23,37 @@ use crate::machine::Disk;
 use crate::network::Network;
 use crate::progress::{Progress, State};
 
-/// How many machines are switched on at once.
+/// How many machines are switched on concurrently.
 const ADOPTIONS: usize = 64;
-/// How many requests of this process are under way at once.
+/// Maximum number of concurrent requests.
 const REQUESTS: usize = 32;
 
-/// What a fleet is started with.
+/// Options of a fleet.
 pub struct FleetOptions {
-    /// Where disks of machines lie.
+    /// The directory of the machines' disks.
     pub dir: PathBuf,
-    /// Where this process reaches the management plane.
+    /// The address of the management plane for this process.
     pub server: String,
-    /// Where machines are told to reach it.
+    /// The address of the management plane for machines.
     pub server_url: String,
     /// Prefix and versions of the installer images.
     pub image_prefix: String,
     pub versions: Vec<String>,
 }
 
-/// See the module.
+/// A running fleet.
 pub struct Fleet {
     client: Client,
     clusters: Cache<Cluster>,
     pub datacenter: Arc<Datacenter>,
     progress: Arc<Mutex<Progress>>,
-    /// Changes with the progress.
+    /// Notified when the progress changes.
     changed: watch::Sender<()>,
     started: Instant,
     caches: Caches,
     tasks: TaskTracker,
     stop: CancellationToken,
-    /// Only one process may have these machines.
+    /// Locks the directory, so that only one process runs these machines.
     _lock: std::fs::File,
 }
 
@@ -76,14 +76,14 @@ impl Fleet {
         let selected = caches.select::<Cluster>(Selector { labels, fields: None });
         let (progress, changed) = (Arc::new(Mutex::new(Progress::default())), watch::Sender::new(()));
         let started = Instant::now();
-        let (noting, telling) = (progress.clone(), changed.clone());
+        let (recorded, notify) = (progress.clone(), changed.clone());
         selected.subscribe(move |change| {
             let state = match change.new {
                 None => State::Gone,
                 Some(cluster) => state(cluster),
             };
-            noting.lock().seen(&change.key.name, state, started.elapsed());
-            telling.send_replace(());
+            recorded.lock().record(&change.key.name, state, started.elapsed());
+            notify.send_replace(());
         });
         selected.synced().await;
         let tasks = TaskTracker::new();
@@ -108,7 +108,7 @@ impl Fleet {
         &self.client
     }
 
-    /// The clusters as they are.
+    /// The current clusters.
     pub fn clusters(&self) -> Vec<Arc<Cluster>> {
         self.clusters.list()
     }
@@ -121,7 +121,7 @@ impl Fleet {
         self.started.elapsed()
     }
 
-    /// Waits until the progress satisfies `enough`.
+    /// Waits until `enough` returns true for the progress.
     pub async fn until(&self, enough: impl Fn(&Progress) -> bool) {
         let mut changes = self.changed.subscribe();
         loop {
@@ -129,12 +129,12 @@ impl Fleet {
             if enough(&self.progress.lock()) {
                 return;
             }
-            // The sender lives as long as this fleet.
+            // The sender exists as long as this fleet.
             let _ = changes.changed().await;
         }
     }
 
-    /// Creates the clusters with numbers up to `count` that do not exist, at most `in_flight` of them not Ready at a time.
+    /// Creates the missing clusters with numbers up to `count`. At most `in_flight` clusters are not Ready at a time.
     pub async fn create(&self, shape: &Shape, count: usize, in_flight: usize) -> Result<(), Error> {
         clusters::ensure_namespace(&self.client, &shape.namespace).await?;
         let known: std::collections::HashSet<String> =
@@ -165,14 +165,14 @@ impl Fleet {
         }
     }
 
-    /// Deletes all clusters and waits until nothing is left of them.
+    /// Deletes all clusters and waits until they and all their objects are gone.
     pub async fn delete(&self) -> Result<(), Error> {
         delete_all(&self.client).await?;
         self.until(|progress| progress.clusters() == 0).await;
         Ok(())
     }
 
-    /// Switches all machines off. Their disks stay for the next fleet.
+    /// Switches off all machines. Their disks are kept for the next fleet.
     pub async fn stop(self) {
         self.stop.cancel();
         self.tasks.close();
@@ -182,7 +182,7 @@ impl Fleet {
     }
 }
 
-/// Asks for the deletion of every cluster of a fleet, whichever process has its machines.
+/// Requests the deletion of all clusters of all fleets, whichever process runs their machines.
 pub async fn delete_all(client: &Client) -> Result<usize, Error> {
     let all: Api<Cluster> = Api::all(client.clone());
     let params = ListParams::default().labels(&format!("{LABEL}={LABEL_VALUE}"));
@@ -202,11 +202,11 @@ fn state(cluster: &Cluster) -> State {
     }
 }
 
-/// Switches on the machines whose disks are here and that the API still knows; throws the other disks away.
+/// Switches on the machines whose disks exist and that are still in the API. Deletes the other disks.
 async fn adopt(client: &Client, datacenter: &Datacenter) -> Result<(), Error> {
     let all: Api<DynamicObject> = Api::all_with(client.clone(), &driver::machines());
     let known = all.list_metadata(&ListParams::default()).await.map_err(Error::api("list SimMachines"))?;
-    // The driver has no dots in names of servers.
+    // The driver replaces dots in the names of servers.
     let mut wanted: std::collections::HashSet<String> =
         known.items.iter().map(|machine| machine.name_any().replace('.', "-")).collect();
     let found = datacenter.found().map_err(Error::other("read the disks of the fleet"))?;
@@ -223,7 +223,7 @@ async fn adopt(client: &Client, datacenter: &Datacenter) -> Result<(), Error> {
         .await
 }
 
-/// Whether another process has the machines of a directory.
+/// Whether another process runs the machines of a directory.
 pub fn is_locked(dir: &std::path::Path) -> bool {
     let file = std::fs::File::options().write(true).open(dir.join("lock"));
     file.is_ok_and(|file| matches!(file.try_lock(), Err(std::fs::TryLockError::WouldBlock)))

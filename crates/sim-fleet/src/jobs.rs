@@ -1,5 +1,5 @@
-//! Runs the Jobs of a driver: `create` makes a machine and saves it in the state secret, `rm` removes it. What the Job
-//! controller and `drover machine` leave in the API is what this leaves.
+//! Runs the Jobs of the driver: `create` creates a machine and saves it in the state secret, `rm` removes it. The
+//! results in the API are the same as those of the Job runner and `drover machine`.
 
 use std::sync::Arc;
 
@@ -19,22 +19,22 @@ use kube::{Client, ResourceExt};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use crate::bootstrap::Order;
+use crate::bootstrap::Registration;
 use crate::datacenter::Datacenter;
 
 /// How many Jobs run at once.
 const CONCURRENCY: usize = 64;
 
-/// Whose Jobs are run.
+/// Selects the Jobs to run.
 #[derive(Clone, Debug)]
 pub struct RunnerOptions {
-    /// The driver.
+    /// The name of the driver.
     pub driver: String,
     /// `spec.managedBy` of its Jobs.
     pub managed_by: String,
 }
 
-/// See the module.
+/// Runs the Jobs of a driver.
 pub struct Runner {
     options: RunnerOptions,
     client: Client,
@@ -43,7 +43,7 @@ pub struct Runner {
 }
 
 impl Runner {
-    /// Runs Jobs until `stop`.
+    /// Runs Jobs until `stop` is cancelled.
     pub async fn run(
         options: RunnerOptions,
         caches: &Caches,
@@ -74,23 +74,23 @@ impl Runner {
         let volume =
             pod.volumes.iter().flatten().find_map(|volume| volume.secret.as_ref()?.secret_name.as_ref());
         let bootstrap = volume.ok_or_else(|| missing("volume with the install script"))?;
-        let order = self.order(&key.sibling(bootstrap)).await?;
+        let registration = self.registration(&key.sibling(bootstrap)).await?;
         let hostname = flag("--hostname-override").unwrap_or(name);
-        let created = self.datacenter.create(name, hostname, order).await;
+        let created = self.datacenter.create(name, hostname, registration).await;
         let address = created.map_err(Error::other(format!("create machine {name}")))?;
         let state = flag("--secret-name").ok_or_else(|| missing("--secret-name"))?;
         self.save(&key.sibling(state), name, &address.to_string()).await
     }
 
-    async fn order(&self, secret: &ObjectKey) -> Result<Order, Error> {
+    async fn registration(&self, secret: &ObjectKey) -> Result<Registration, Error> {
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &secret.namespace);
         let found = secrets.get(&secret.name).await.map_err(Error::api(format!("read Secret {secret}")))?;
         let script = found.data.and_then(|mut data| data.remove("value")).unwrap_or_default();
-        Order::of_script(&String::from_utf8_lossy(&script.0))
+        Registration::from_script(&String::from_utf8_lossy(&script.0))
             .map_err(|why| Error::Invalid(format!("Secret {secret}: {why}")))
     }
 
-    /// Saves the machine as `drover machine` does.
+    /// Saves the machine in the format of `drover machine`.
     async fn save(&self, secret: &ObjectKey, name: &str, address: &str) -> Result<(), Error> {
         let mut host = Host::new(name, &self.options.driver, CONTAINER_STORE, HostOptions::default());
         for key in ["IPAddress", "PrivateIPAddress"] {
@@ -124,8 +124,8 @@ impl Reconciler for Runner {
     }
 }
 
-/// Records that a Job succeeded. This one and no other: while it ran, the Job that removes the machine may have taken its
-/// place and its name.
+/// Records that a Job succeeded. The patch contains the UID: while the Job ran, it may have been replaced by the Job
+/// with the same name that removes the machine.
 pub async fn complete(client: &Client, job: &Job) -> Result<(), Error> {
     let key = ObjectKey::of(job);
     let now = drover_runtime::conditions::whole_seconds(Timestamp::now()).to_string();
@@ -137,7 +137,7 @@ pub async fn complete(client: &Client, job: &Job) -> Result<(), Error> {
     }});
     let own: Api<Job> = Api::namespaced(client.clone(), &key.namespace);
     match own.patch_status(&key.name, &PatchParams::default(), &Patch::Merge(done)).await {
-        // Another Job has this name now, or none: whoever deleted this one does not wait for it.
+        // The Job was deleted or replaced.
         Err(error) if is_not_found(&error) || is_conflict(&error) => Ok(()),
         other => other.map(|_| ()).map_err(Error::api(format!("write status of Job {key}"))),
     }

@@ -1,4 +1,4 @@
-//! What an installer image and systemd do on a machine: the simulated K3s is started as a unit, and restarted when its
+//! Replaces the installer image and systemd on a machine: starts the simulated K3s as a unit, and restarts it when its
 //! restart stamp has changed.
 
 use std::io;
@@ -21,17 +21,17 @@ use crate::network::Network;
 /// `RestartSec` of the unit.
 const RESTART_PAUSE: Duration = Duration::from_secs(2);
 const PRIVATE: Attr = Attr { mode: 0o600, owner: None };
-/// What systemd starts when the machine is switched on, below the machine's root.
+/// The unit that is started when the machine is switched on, below the machine's root.
 const UNIT_FILE: &str = "unit.json";
 
-/// The programs of one machine. Clones share it.
+/// The programs of one machine. Clones share their state.
 #[derive(Clone)]
 pub(crate) struct K3s {
     inner: Arc<Inner>,
 }
 
 struct Inner {
-    /// Where the machine's `/` is for programs that know only real files.
+    /// The root of the machine's files, for programs that use real files.
     root: PathBuf,
     hostname: String,
     address: IpAddr,
@@ -39,14 +39,14 @@ struct Inner {
     unit: Mutex<Option<Unit>>,
 }
 
-/// The unit as it is installed.
+/// The installed unit.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct UnitFile {
     agent: bool,
     version: String,
 }
 
-/// A unit that systemd keeps running.
+/// A unit that is restarted when it exits.
 struct Unit {
     agent: bool,
     stop: CancellationToken,
@@ -59,7 +59,7 @@ impl K3s {
         Self { inner: Arc::new(Inner { root, hostname, address, network, unit: Mutex::default() }) }
     }
 
-    /// Starts what is installed.
+    /// Starts the installed unit.
     pub(crate) async fn boot(&self) {
         let mut unit = self.inner.unit.lock().await;
         let installed = std::fs::read(self.inner.root.join(UNIT_FILE)).ok();
@@ -73,7 +73,7 @@ impl K3s {
         stop(&mut *self.inner.unit.lock().await).await;
     }
 
-    /// `run.sh` of the installer image that lies in the working directory.
+    /// Runs `run.sh` of the installer image in the working directory.
     async fn install(&self, host: &MemoryHost, exec: &Exec) -> io::Result<()> {
         let env =
             |name: &str| exec.env.iter().rev().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
@@ -129,7 +129,7 @@ async fn stop(unit: &mut Option<Unit>) {
     if let Some(Unit { stop, task, .. }) = unit.take() {
         stop.cancel();
         if let Err(error) = task.await {
-            tracing::error!(%error, "k3s broke off");
+            tracing::error!(%error, "k3s failed");
         }
     }
 }

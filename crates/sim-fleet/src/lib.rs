@@ -1,12 +1,12 @@
-//! Simulated machines with real agents, and fleets of clusters made of them.
+//! Simulated machines with real agents, and fleets of clusters that consist of them.
 //!
-//! A machine is the real agent library on a host in memory, with its tunnel and its registration; what a plan installs is
-//! the simulated K3s, with its own API, certificates, join tokens and Nodes. Played are only the Job runner with its driver
-//! ([`jobs`]), the install script ([`bootstrap`]), and the installer's `run.sh` with systemd (`k3s`). A management plane
-//! cannot tell these machines from real ones.
+//! A machine is the real agent library on an in-memory host, with its tunnel and its registration. Its plans install
+//! the simulated K3s with its own API, certificates, join tokens and Nodes. Only these parts are replaced: the Job
+//! runner with its driver ([`jobs`]), the install script ([`bootstrap`]), and the installer's `run.sh` with systemd
+//! (`k3s`). A management plane cannot distinguish these machines from real ones.
 //!
-//! [`fleet`] fills a management plane with ordinary clusters of such machines. All machines of a process share one runtime:
-//! nothing here has a thread of its own. Start reading at [`datacenter`].
+//! [`fleet`] fills a management plane with ordinary clusters of such machines. All machines of a process share one
+//! runtime and need no threads of their own. Start reading at [`datacenter`].
 
 pub mod bootstrap;
 pub mod churn;
@@ -21,7 +21,7 @@ pub mod network;
 pub mod progress;
 pub mod settled;
 
-pub use bootstrap::Order;
+pub use bootstrap::Registration;
 pub use datacenter::Datacenter;
 pub use fleet::{Fleet, FleetOptions};
 pub use machine::{Disk, Machine};

@@ -1,4 +1,4 @@
-//! A machine: a disk, the install script's effect, then the real agent until the power is cut.
+//! A machine: its disk, the install script, and the real agent until the power is cut.
 
 use std::io;
 use std::net::IpAddr;
@@ -14,23 +14,23 @@ use serde::{Deserialize, Serialize};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::bootstrap::{self, Order};
+use crate::bootstrap::{self, Registration};
 use crate::k3s::K3s;
 use crate::network::Network;
 
-/// `RestartSec` of a real agent's unit is longer.
+/// Shorter than `RestartSec` of a real agent's unit.
 const AGENT_RESTART: Duration = Duration::from_millis(200);
 /// The machine's description, below its root.
 const DESCRIPTION: &str = "machine.json";
 const IMAGES: &str = "var/lib/rancher/agent/images";
 
-/// How much of a machine's disk is real.
+/// Which parts of a machine's disk are real files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disk {
-    /// Everything that matters, so that the machine can be switched on by another process.
+    /// All relevant files, so that another process can switch on the machine.
     Kept,
-    /// Only what K3s and the agent share. What else the agent writes is in memory, and loses what was not waited for when
-    /// the power is cut.
+    /// Only the files that K3s and the agent share. The agent's other files are in memory, and unsynced writes are lost
+    /// when the power is cut.
     Volatile,
 }
 
@@ -48,13 +48,13 @@ impl Disk {
     }
 }
 
-/// What a machine is made with, as its disk remembers it.
+/// The properties of a machine, as stored on its disk.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Description {
     pub name: String,
     pub hostname: String,
     pub address: IpAddr,
-    pub order: Order,
+    pub registration: Registration,
 }
 
 impl Description {
@@ -64,19 +64,19 @@ impl Description {
     }
 }
 
-/// See the module.
+/// A simulated machine.
 pub struct Machine {
     pub address: IpAddr,
     pub host: Arc<MemoryHost>,
     root: PathBuf,
     k3s: K3s,
-    order: Order,
+    registration: Registration,
     running: Option<(CancellationToken, JoinHandle<()>)>,
 }
 
 impl Machine {
-    /// A machine that is switched off. Its disk is the directory `root`, with what is on it; `image` is the archive of
-    /// installer images that every machine comes with.
+    /// Returns a machine that is switched off. Its disk is the directory `root` with its existing files; `image` is the
+    /// archive of installer images.
     pub fn new(
         description: &Description,
         root: &Path,
@@ -90,7 +90,7 @@ impl Machine {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             other => other?,
         }
-        // Last: a directory without it is no machine.
+        // Written last: a directory without it is an incomplete machine.
         if !root.join(DESCRIPTION).exists() {
             std::fs::write(root.join(DESCRIPTION), serde_json::to_vec(description)?)?;
         }
@@ -104,47 +104,47 @@ impl Machine {
             host: Arc::new(host),
             root: root.to_owned(),
             k3s,
-            order: description.order.clone(),
+            registration: description.registration.clone(),
             running: None,
         })
     }
 
-    /// Starts what was installed, runs the script if it has not been run, and then the agent.
+    /// Starts the installed unit, runs the script if it has not completed, and then the agent.
     pub async fn power_on(&mut self) {
         self.host.restart();
         self.k3s.boot().await;
         let stop = CancellationToken::new();
-        let life = live(self.host.clone(), self.order.clone(), stop.clone());
-        self.running = Some((stop, tokio::spawn(life)));
+        let run = run_machine(self.host.clone(), self.registration.clone(), stop.clone());
+        self.running = Some((stop, tokio::spawn(run)));
     }
 
-    /// Ends everything that runs. The disk stays.
+    /// Stops everything that is running. The disk is kept.
     pub async fn power_off(&mut self) {
-        if let Some((stop, life)) = self.running.take() {
+        if let Some((stop, run)) = self.running.take() {
             stop.cancel();
-            if let Err(error) = life.await {
-                tracing::error!(%error, "an agent broke off");
+            if let Err(error) = run.await {
+                tracing::error!(%error, "an agent failed");
             }
         }
         self.k3s.stop().await;
     }
 
-    /// Switches the machine off and throws its disk away.
+    /// Switches the machine off and deletes its disk.
     pub async fn destroy(mut self) -> io::Result<()> {
         self.power_off().await;
         std::fs::remove_dir_all(&self.root)
     }
 }
 
-async fn live(host: Arc<MemoryHost>, order: Order, stop: CancellationToken) {
+async fn run_machine(host: Arc<MemoryHost>, registration: Registration, stop: CancellationToken) {
     let booted = async {
         if host.stat(Path::new(bootstrap::CONFIG)).is_err() {
-            bootstrap::run(&host, &order).await;
+            bootstrap::run(&host, &registration).await;
         }
         loop {
             match agent(&host) {
                 Ok(sentinel) => break sentinel,
-                Err(error) => tracing::warn!(error, "the agent does not start"),
+                Err(error) => tracing::warn!(error, "the agent failed to start"),
             }
             tokio::time::sleep(AGENT_RESTART).await;
         }

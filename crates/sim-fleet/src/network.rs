@@ -1,4 +1,4 @@
-//! What a machine reaches: itself, other machines, and the management plane.
+//! The network of a machine: itself, the other machines, and the management plane.
 
 use std::collections::HashSet;
 use std::io;
@@ -17,30 +17,31 @@ const DIAL_LIMIT: Duration = Duration::from_secs(10);
 /// Host and port of a URL.
 pub type Endpoint = (String, u16);
 
-/// The network of all machines. Every machine has an address of its own in 127.64.0.0/10, so that ports can be K3s' own.
+/// The network of all machines. Every machine has its own address in 127.64.0.0/10, so that it can use the ports of
+/// K3s.
 #[derive(Default)]
 pub struct Network {
     taken: Mutex<HashSet<IpAddr>>,
-    /// Where the management plane is really reached, if machines are told an address that only others reach: the gateway
-    /// of local machines.
+    /// The real address of the management plane, if the address for machines is reachable only for others, such as the
+    /// gateway of local machines.
     route: Option<(Endpoint, Endpoint)>,
 }
 
 impl Network {
-    /// Connections to the host and port of `told` go to those of `real`.
-    pub fn routed(told: &str, real: &str) -> io::Result<Self> {
-        let route = Some((endpoint(told)?, endpoint(real)?));
+    /// Redirects connections to the host and port of `advertised` to those of `real`.
+    pub fn routed(advertised: &str, real: &str) -> io::Result<Self> {
+        let route = Some((endpoint(advertised)?, endpoint(real)?));
         Ok(Self { taken: Mutex::default(), route })
     }
 
-    /// An address that no other machine of this network has. A process beside this one most likely has others.
+    /// Allocates an address that no other machine of this network has. Addresses of other processes usually differ.
     pub fn allocate(&self) -> io::Result<IpAddr> {
         let mut taken = self.taken.lock();
         let found = (0..1000).map(|_| some_address()).find(|address| taken.insert(*address));
-        found.ok_or_else(|| io::Error::other("no free address in 127.64.0.0/10 was found"))
+        found.ok_or_else(|| io::Error::other("found no free address in 127.64.0.0/10"))
     }
 
-    /// Takes the address that a machine had before.
+    /// Reserves an address that a machine already has.
     pub fn claim(&self, address: IpAddr) {
         self.taken.lock().insert(address);
     }
@@ -49,9 +50,10 @@ impl Network {
         self.taken.lock().remove(&address);
     }
 
-    /// Opens a connection as the machine at `own` would.
+    /// Opens a connection from the machine with the address `own`.
     pub(crate) async fn dial(&self, own: IpAddr, host: &str, port: u16) -> io::Result<TcpStream> {
-        let routed = self.route.as_ref().filter(|(told, _)| told.0 == host && told.1 == port);
+        let routed =
+            self.route.as_ref().filter(|(advertised, _)| advertised.0 == host && advertised.1 == port);
         let (host, port) = match routed {
             Some((_, real)) => (real.0.clone(), real.1),
             None if matches!(host, "localhost" | "127.0.0.1" | "[::1]") => (own.to_string(), port),
@@ -64,16 +66,16 @@ impl Network {
     }
 }
 
-/// Whether a URL is where agents register: the authority that they pin is served there without credentials.
+/// Checks that agents can register at a URL: it serves the CA without credentials.
 pub async fn is_management_plane(url: &str) -> bool {
     let host = Arc::new(RealHost::new());
-    let asked = async {
+    let request = async {
         let tls = tls::client_config(tls::Trust::Anything, None).ok()?;
         let client = Client::new(host, Url::parse(url).ok()?, None, Some(tls)).ok()?;
         let request = http::Request::get("/cacerts").body(Full::default()).ok()?;
         Some(client.send(request).await.ok()?.status().is_success())
     };
-    tokio::time::timeout(DIAL_LIMIT, asked).await.ok().flatten().unwrap_or(false)
+    tokio::time::timeout(DIAL_LIMIT, request).await.ok().flatten().unwrap_or(false)
 }
 
 fn endpoint(url: &str) -> io::Result<Endpoint> {
@@ -82,7 +84,7 @@ fn endpoint(url: &str) -> io::Result<Endpoint> {
     Ok((parsed.host, parsed.port))
 }
 
-/// One of four million.
+/// Returns one of four million addresses.
 pub fn some_address() -> IpAddr {
     let [a, b, c] = rand::random::<[u8; 3]>();
     Ipv4Addr::new(127, 64 | (a >> 2), b, c.clamp(1, 254)).into()
@@ -100,7 +102,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_address_that_machines_are_told_leads_to_where_the_server_is() {
+    async fn connections_to_the_advertised_address_are_redirected_to_the_server() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let real = format!("https://{}", listener.local_addr().unwrap());
         let network = Network::routed("https://10.9.8.7:8443", &real).unwrap();

@@ -1,11 +1,11 @@
-//! How far a fleet is: pure counting, with times as arguments.
+//! The progress of a fleet. Pure functions; times are arguments.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use serde::Serialize;
 
-/// What is known of each cluster, by name. Times count from when the fleet was started.
+/// The state of each cluster, by name. Times are relative to the start of the fleet.
 #[derive(Clone, Debug, Default)]
 pub struct Progress {
     clusters: HashMap<String, Times>,
@@ -15,12 +15,12 @@ pub struct Progress {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Times {
-    /// None for a cluster that an earlier fleet created.
+    /// Not set for a cluster that an earlier fleet created.
     created: Option<Duration>,
     ready: Option<Duration>,
 }
 
-/// The state of a cluster as its last version says.
+/// The last observed state of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
     Ready,
@@ -37,7 +37,7 @@ pub struct Summary {
     pub clusters: usize,
     pub ready: usize,
     pub failed: usize,
-    /// Since the fleet was started.
+    /// Time since the start of the fleet.
     pub seconds: f64,
     /// Clusters that became Ready, per second.
     pub rate: f64,
@@ -47,13 +47,13 @@ pub struct Summary {
 }
 
 impl Progress {
-    /// A cluster is about to be created.
+    /// Records that a cluster is about to be created.
     pub fn created(&mut self, name: &str, at: Duration) {
         self.clusters.insert(name.to_owned(), Times { created: Some(at), ready: None });
     }
 
-    /// A cluster was seen.
-    pub fn seen(&mut self, name: &str, state: State, at: Duration) {
+    /// Records the state of a cluster.
+    pub fn record(&mut self, name: &str, state: State, at: Duration) {
         if state == State::Gone {
             let was = self.clusters.remove(name);
             self.ready -= usize::from(was.is_some_and(|times| times.ready.is_some()));
@@ -71,12 +71,12 @@ impl Progress {
         }
     }
 
-    /// Clusters that exist or were asked for.
+    /// The number of clusters that exist or were requested.
     pub fn clusters(&self) -> usize {
         self.clusters.len()
     }
 
-    /// Clusters that have been Ready.
+    /// The number of clusters that have been Ready.
     pub fn ready(&self) -> usize {
         self.ready
     }
@@ -86,7 +86,7 @@ impl Progress {
         self.failed.iter().map(|(name, why)| (name.as_str(), why.as_str()))
     }
 
-    /// Counts and times now.
+    /// Returns the current counts and times.
     pub fn summary(&self, now: Duration) -> Summary {
         let own = self.clusters.values().filter_map(|times| Some((times.created?, times.ready?)));
         let mut took: Vec<Duration> =
@@ -120,15 +120,15 @@ mod tests {
     }
 
     #[test]
-    fn times_are_those_of_clusters_that_were_created_here() {
+    fn only_times_of_clusters_created_by_this_fleet_count() {
         let mut progress = Progress::default();
-        progress.seen("adopted", State::Ready, seconds(0));
+        progress.record("adopted", State::Ready, seconds(0));
         for n in 1..=4 {
             progress.created(&n.to_string(), seconds(1));
-            progress.seen(&n.to_string(), State::Waiting, seconds(2));
-            progress.seen(&n.to_string(), State::Ready, seconds(1 + n));
-            // Ready is told once.
-            progress.seen(&n.to_string(), State::Ready, seconds(100));
+            progress.record(&n.to_string(), State::Waiting, seconds(2));
+            progress.record(&n.to_string(), State::Ready, seconds(1 + n));
+            // Only the first Ready counts.
+            progress.record(&n.to_string(), State::Ready, seconds(100));
         }
         let summary = progress.summary(seconds(100));
         assert_eq!((summary.clusters, summary.ready, summary.failed), (5, 5, 0));
@@ -137,16 +137,16 @@ mod tests {
     }
 
     #[test]
-    fn failures_and_deleted_clusters_do_not_count_for_ever() {
+    fn resolved_failures_and_deleted_clusters_do_not_count() {
         let mut progress = Progress::default();
         progress.created("a", seconds(0));
-        progress.seen("a", State::Failed("no disk".into()), seconds(1));
+        progress.record("a", State::Failed("no disk".into()), seconds(1));
         assert_eq!(progress.summary(seconds(2)).failed, 1);
         assert_eq!(progress.failures().collect::<Vec<_>>(), [("a", "no disk")]);
-        progress.seen("a", State::Ready, seconds(3));
+        progress.record("a", State::Ready, seconds(3));
         assert_eq!(progress.summary(seconds(4)).failed, 0);
-        progress.seen("a", State::Gone, seconds(5));
+        progress.record("a", State::Gone, seconds(5));
         assert_eq!((progress.clusters(), progress.ready()), (0, 0));
-        progress.seen("a", State::Gone, seconds(5));
+        progress.record("a", State::Gone, seconds(5));
     }
 }

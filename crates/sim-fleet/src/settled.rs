@@ -1,4 +1,4 @@
-//! Whether everything that was asked of a fleet is done.
+//! Checks whether all requested changes of a fleet are complete.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use kube::{Client, ResourceExt};
 
 use crate::clusters::{LABEL, LABEL_VALUE, is_ready};
 
-/// What is not as it should be, cluster by cluster.
+/// Returns the problems of each cluster.
 pub async fn problems(client: &Client) -> Result<Vec<String>, Error> {
     let params = ListParams::default();
     let fleet = ListParams::default().labels(&format!("{LABEL}={LABEL_VALUE}"));
@@ -41,7 +41,7 @@ pub async fn problems(client: &Client) -> Result<Vec<String>, Error> {
         .collect())
 }
 
-/// Why a cluster is not what its specification says.
+/// Returns why a cluster does not match its spec.
 fn problem(cluster: &Cluster, plane: Option<&RKEControlPlane>, machines: &[&Machine]) -> Option<String> {
     if !is_ready(cluster) {
         let conditions = cluster.status.iter().flat_map(|status| &status.conditions);
@@ -74,7 +74,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_cluster_is_settled_when_version_and_machines_are_what_was_asked_for() {
+    fn a_cluster_is_settled_when_version_and_machines_match_its_spec() {
         let shape = Shape { namespace: "fleet".into(), workers: 1, version: "v1".into() };
         let mut cluster = cluster(&shape, "sim-0001");
         assert!(problem(&cluster, None, &[]).unwrap().contains("not Ready"));

@@ -1,4 +1,4 @@
-//! The health endpoints of parts that a real K3s has: controller manager, scheduler, kubelet.
+//! The health endpoints of the controller manager, the scheduler and the kubelet of K3s.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
@@ -67,7 +67,7 @@ pub async fn serve_kubelet(
                 accepted = listener.accept() => accepted,
             };
             let Ok((stream, _)) = accepted else {
-                // For instance because there are no more descriptors.
+                // For example because the process has no free file descriptors.
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             };
@@ -82,7 +82,7 @@ pub async fn serve_kubelet(
     Ok(())
 }
 
-/// Listens, also when the last holder of the port is only just gone.
+/// Listens at an address.
 pub(crate) async fn listen(address: SocketAddr) -> Result<TcpListener, Error> {
     TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })
 }
@@ -100,7 +100,7 @@ fn self_signed(component: &str, address: IpAddr, dir: &Path) -> Result<ServerCon
     let failed = |source: rcgen::Error| Error::Certificates(source.into());
     let names = ["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned(), address.to_string()];
     let mut params = CertificateParams::new(names).map_err(failed)?;
-    // The probe trusts this very certificate as its authority.
+    // The probe uses this certificate as its CA.
     params.is_ca = rcgen::IsCa::NoCa;
     params.distinguished_name.push(rcgen::DnType::CommonName, component);
     let key = KeyPair::generate().map_err(failed)?;

@@ -8,21 +8,21 @@ use serde_json::Value;
 use crate::Error;
 use crate::paths::Paths;
 
-/// What a node is.
+/// The role of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     Server,
     Agent,
 }
 
-/// The merged configuration. Keys nobody here uses are kept for [`Config::get`].
+/// The merged configuration. All keys are kept, and available with [`Config::get`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Config {
     values: BTreeMap<String, Value>,
 }
 
 impl Config {
-    /// Reads the files below `root` and lays `flags` (`--key=value`, `--key value`, `--switch`) over them.
+    /// Reads the files below `root` and merges `flags` (`--key=value`, `--key value`, `--switch`) into them.
     pub fn load(root: &Path, flags: &[String]) -> Result<Self, Error> {
         let dir = Paths::config_dir(root);
         let mut config = Self::default();
@@ -49,7 +49,7 @@ impl Config {
         Ok(config)
     }
 
-    /// Later values win; a key that ends in `+` is added to what is there.
+    /// Later values override earlier ones. The value of a key that ends in `+` is appended.
     fn merge(&mut self, values: BTreeMap<String, Value>) {
         for (key, value) in values {
             match key.strip_suffix('+') {
@@ -73,7 +73,7 @@ impl Config {
         self.values.get(key)
     }
 
-    /// A single value as text; an empty one counts as absent.
+    /// A single value as a string. An empty value counts as absent.
     pub fn text(&self, key: &str) -> Option<String> {
         let text = match self.values.get(key)? {
             Value::String(text) => text.clone(),
@@ -83,7 +83,7 @@ impl Config {
         (!text.is_empty()).then_some(text)
     }
 
-    /// All values of a key that may stand more than once.
+    /// All values of a key that can be repeated.
     pub fn list(&self, key: &str) -> Vec<String> {
         match self.values.get(key) {
             None | Some(Value::Null) => vec![],
@@ -100,7 +100,7 @@ impl Config {
         self.text("data-dir").unwrap_or_else(|| "/var/lib/rancher/k3s".into())
     }
 
-    /// `name=value` within `<component>-arg`.
+    /// The value of `name` in `<component>-arg`.
     pub fn component_arg(&self, component: &str, name: &str) -> Option<String> {
         let args = self.list(&format!("{component}-arg"));
         let found = args.iter().rev().find_map(|arg| arg.split_once('=').filter(|(key, _)| *key == name));
@@ -121,7 +121,7 @@ fn parse_flags(flags: &[String]) -> Result<BTreeMap<String, Value>, Error> {
     let mut rest = flags.iter().peekable();
     while let Some(flag) = rest.next() {
         let Some(flag) = flag.strip_prefix("--") else {
-            return Err(Error::Invalid(format!("unexpected argument {flag:?}: flags begin with --")));
+            return Err(Error::Invalid(format!("unexpected argument {flag:?}: flags must start with --")));
         };
         let (key, value) = match flag.split_once('=') {
             Some((key, value)) => (key, value.to_owned()),
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_merged_in_order_and_flags_win() {
+    fn files_are_merged_in_order_and_flags_override_them() {
         let root = tempfile::tempdir().unwrap();
         let dir = Paths::config_dir(root.path()).join("config.yaml.d");
         std::fs::create_dir_all(&dir).unwrap();
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_file_is_named() {
+    fn error_names_the_invalid_file() {
         let root = tempfile::tempdir().unwrap();
         let dir = Paths::config_dir(root.path());
         std::fs::create_dir_all(&dir).unwrap();

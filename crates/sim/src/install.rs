@@ -1,6 +1,6 @@
-//! The installer image: an archive as `docker save` writes it, with one image per version.
+//! The installer image: an archive in the format of `docker save`, with one image per version.
 //!
-//! All versions share the layer with the program; only `run.sh` differs. So one file serves every version.
+//! All versions share the layer with the program, and only `run.sh` differs, so one file contains all versions.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -13,9 +13,9 @@ use crate::Error;
 
 const RUN_SH: &str = include_str!("../assets/run.sh");
 
-/// Writes the archive to `path`: `program` becomes `k3s`, and `<prefix>k3s:<version with + as ->` the images' names.
+/// Writes the archive to `path`. `program` becomes `k3s`, and the images are named `<prefix>k3s:<version with + as ->`.
 ///
-/// The file appears only when it is complete.
+/// The file is created atomically.
 pub fn write_image(path: &Path, program: &Path, prefix: &str, versions: &[&str]) -> Result<(), Error> {
     let failed = |source| Error::Write { path: path.to_owned(), source };
     if let Some(parent) = path.parent() {
@@ -57,14 +57,15 @@ fn archive(path: &Path, program: &Path, prefix: &str, versions: &[&str]) -> std:
     file.sync_all()
 }
 
-/// The layer with the program, which is copied and hashed as it is read: it is much larger than all the rest.
+/// Appends the layer with the program. The program is hashed while it is copied, because it is much larger than the
+/// rest.
 fn append_program<W: Write>(out: &mut tar::Builder<W>, program: &Path) -> std::io::Result<String> {
     let file = File::open(program)?;
     let length = file.metadata()?.len();
     let mut head = header(length);
     head.set_path("k3s")?;
     head.set_cksum();
-    // A tar file is its header, the content in whole blocks, and two empty blocks.
+    // A tar file consists of a header, the content in whole blocks, and two empty blocks.
     let rest = vec![0; (length.next_multiple_of(BLOCK) - length + 2 * BLOCK) as usize];
     let whole = BLOCK + length + rest.len() as u64;
     let mut layer = Hashed {
@@ -77,7 +78,7 @@ fn append_program<W: Write>(out: &mut tar::Builder<W>, program: &Path) -> std::i
 
 const BLOCK: u64 = 512;
 
-/// A reader that hashes what goes through it.
+/// A reader that hashes the data that is read.
 struct Hashed<R> {
     inner: R,
     hash: Sha256,
@@ -119,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_archive_holds_an_image_per_version_that_share_the_program() {
+    fn archive_has_an_image_per_version_and_the_program_only_once() {
         let dir = tempfile::tempdir().unwrap();
         let program = dir.path().join("drover");
         std::fs::write(&program, "binary").unwrap();
@@ -146,7 +147,7 @@ mod tests {
         assert_eq!(config["rootfs"]["diff_ids"][0], digest(Sha256::digest(program)));
         let script = String::from_utf8_lossy(&found["v1.35.0-k3s1/layer.tar"]).into_owned();
         assert!(script.contains("version='v1.35.0+k3s1'") && !script.contains("@VERSION@"));
-        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2, "nothing half-written is left");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2, "no temporary file is left");
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! How an agent becomes a member: it shows the join token and gets a client certificate for its Node.
+//! Joins an agent to a server: the agent sends the join token and gets a client certificate for its Node.
 //!
-//! The agent fetches the server's authority first. A full token (`K10<hash>::user:secret`) pins it; a plain secret
-//! trusts what is served, as K3s does.
+//! The agent first fetches the server's CA. A full token (`K10<hash>::user:secret`) verifies it; with a plain secret,
+//! as in K3s, the served CA is trusted.
 
 use std::sync::Arc;
 
@@ -27,22 +27,23 @@ use tokio::net::TcpStream;
 
 use crate::Error;
 
-/// Where an agent asks for its certificate.
+/// The path of the request for a certificate.
 pub const CERTIFICATE_PATH: &str = "/v1-k3s/client-kubelet.crt";
 const NAME_HEADER: &str = "k3s-node-name";
 const PASSWORD_HEADER: &str = "k3s-node-password";
 const LIMIT: std::time::Duration = std::time::Duration::from_secs(10);
 
-/// The tokens that a server accepts.
+/// The join tokens of a server.
 #[derive(Clone, Debug)]
 pub struct Tokens {
     pub server: String,
-    /// May only join agents; the server token may too.
+    /// Allows only agents to join. The server token allows this too.
     pub agent: Option<String>,
 }
 
 impl Tokens {
-    /// Whether `authorization` (HTTP Basic) carries one of them. Compares digests, so that time tells nothing.
+    /// Whether `authorization` (HTTP Basic) contains one of them. Compares digests, so that the duration reveals
+    /// nothing.
     fn accepts(&self, authorization: &str) -> bool {
         let Some(encoded) = authorization.strip_prefix("Basic ") else { return false };
         let Some(text) = STANDARD.decode(encoded).ok().and_then(|bytes| String::from_utf8(bytes).ok()) else {
@@ -54,7 +55,7 @@ impl Tokens {
     }
 }
 
-/// The secret inside a token of either form.
+/// Returns the secret of a token in either form.
 fn secret_of(token: &str) -> &str {
     match token.strip_prefix("K10").and_then(|rest| rest.split_once("::")) {
         Some((_, credentials)) => credentials.split_once(':').map_or(credentials, |(_, secret)| secret),
@@ -66,7 +67,7 @@ fn hash(text: &str) -> String {
     Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Answers [`CERTIFICATE_PATH`].
+/// Handles [`CERTIFICATE_PATH`].
 pub async fn issue(
     headers: &HeaderMap,
     tokens: &Tokens,
@@ -89,7 +90,10 @@ pub async fn issue(
     match check_password(client, name, password).await {
         Ok(true) => {}
         Ok(false) => {
-            return refuse(StatusCode::FORBIDDEN, "a node of this name has joined with another password");
+            return refuse(
+                StatusCode::FORBIDDEN,
+                "a node with this name has already joined with another password",
+            );
         }
         Err(error) => return refuse(StatusCode::SERVICE_UNAVAILABLE, &error.to_string()),
     }
@@ -99,7 +103,7 @@ pub async fn issue(
     }
 }
 
-/// The first password of a name counts; it is kept hashed.
+/// The first password for a name is accepted and stored as a hash; later ones must match.
 async fn check_password(client: &Client, name: &str, password: &str) -> Result<bool, kube::Error> {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), "kube-system");
     let secret_name = format!("{name}.node-password.k3s");
@@ -115,14 +119,14 @@ async fn check_password(client: &Client, name: &str, password: &str) -> Result<b
     secrets.create(&PostParams::default(), &secret).await.map(|secret| !secret.name_any().is_empty())
 }
 
-/// What an agent gets: the authority and its own certificate with key.
+/// The response for an agent: the CA, and the agent's certificate and key.
 pub struct Membership {
     pub ca_pem: String,
     pub certificate_pem: String,
 }
 
 impl Membership {
-    /// A client of the cluster as this node.
+    /// Returns a client of the cluster with the identity of this node.
     pub fn client(&self, server: &str) -> Result<Client, Error> {
         let failed = |why: String| Error::Join { server: server.to_owned(), why };
         let url: http::Uri = server.parse().map_err(|e| failed(format!("not a URL: {e}")))?;
@@ -135,7 +139,7 @@ impl Membership {
     }
 }
 
-/// Joins `server` with `token` under `name`.
+/// Joins `server` with `token` as node `name`.
 pub async fn join(
     server: String,
     token: String,
@@ -145,12 +149,12 @@ pub async fn join(
     let failed = |why: String| Error::Join { server: server.clone(), why };
     let (status, ca_pem) = get(server.clone(), "/cacerts", None, vec![]).await.map_err(failed)?;
     if status != StatusCode::OK {
-        return Err(failed(format!("/cacerts answered {status}")));
+        return Err(failed(format!("/cacerts returned {status}")));
     }
     if let Some((pinned, _)) = token.strip_prefix("K10").and_then(|rest| rest.split_once("::"))
         && pinned != hash(&ca_pem)
     {
-        return Err(failed("the server's authority is not the one that the token pins".into()));
+        return Err(failed("the CA of the server does not match the hash in the token".into()));
     }
     let basic = format!("Basic {}", STANDARD.encode(format!("node:{}", secret_of(&token))));
     let headers = vec![("authorization", basic), (NAME_HEADER, name), (PASSWORD_HEADER, password)];
@@ -162,7 +166,7 @@ pub async fn join(
     Ok(Membership { ca_pem, certificate_pem: body })
 }
 
-/// One GET. Without an authority anything is trusted: only for fetching the authority itself.
+/// Sends one GET request. Without a CA every certificate is accepted, which is only for fetching the CA itself.
 async fn get(
     server: String,
     path: &'static str,
@@ -190,7 +194,9 @@ async fn get(
         let body = response.into_body().collect().await.map_err(|e| e.to_string())?.to_bytes();
         Ok((status, String::from_utf8_lossy(&body).into_owned()))
     };
-    tokio::time::timeout(LIMIT, asking).await.unwrap_or_else(|_| Err("no answer in time".into()))
+    tokio::time::timeout(LIMIT, asking)
+        .await
+        .unwrap_or_else(|_| Err("timed out waiting for a response".into()))
 }
 
 fn tls(ca: Option<&str>) -> Result<ClientConfig, String> {
@@ -209,7 +215,7 @@ fn tls(ca: Option<&str>) -> Result<ClientConfig, String> {
     Ok(builder.with_root_certificates(roots).with_no_client_auth())
 }
 
-/// For the one request that fetches the authority.
+/// Only for the request that fetches the CA.
 #[derive(Debug)]
 struct TrustAnything(Arc<rustls::crypto::CryptoProvider>);
 
@@ -253,7 +259,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_tokens_join_in_either_form_and_others_do_not() {
+    fn both_tokens_are_accepted_in_both_forms_and_others_are_rejected() {
         let tokens = Tokens { server: "s3cret".into(), agent: Some("agent".into()) };
         let basic = |password: &str| format!("Basic {}", STANDARD.encode(format!("node:{password}")));
         assert!(tokens.accepts(&basic("s3cret")));

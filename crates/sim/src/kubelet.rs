@@ -1,4 +1,4 @@
-//! What every node does: register its Node, keep it true, and say that it is alive.
+//! The tasks of every node: register its Node, keep it up to date, and send heartbeats.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -20,13 +20,13 @@ use crate::Error;
 use crate::config::{Config, Role};
 use crate::paths::Paths;
 
-/// How often the lease is renewed, as kubelets do.
+/// The interval of renewing the lease, as in a kubelet.
 const HEARTBEAT: Duration = Duration::from_secs(10);
 const RETRY: Duration = Duration::from_secs(1);
-/// Keeps which labels came from the configuration, so that one that leaves it leaves the Node.
+/// Records which labels came from the configuration, so that labels removed from it are removed from the Node.
 const CONFIGURED_LABELS: &str = "k3s.io/node-config-labels";
 
-/// What a node says of itself.
+/// The properties of a node.
 #[derive(Clone, Debug)]
 pub struct Identity {
     pub name: String,
@@ -39,7 +39,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// From the configuration and the host. `address` is where the node is reached.
+    /// Reads them from the configuration and the host. `address` is the address of the node.
     pub fn new(
         config: &Config,
         role: Role,
@@ -102,9 +102,9 @@ fn split_lists(values: &[String]) -> Vec<String> {
         .collect()
 }
 
-/// `key[=value]:effect`.
+/// Parses `key[=value]:effect`.
 fn parse_taint(text: &str) -> Result<Taint, Error> {
-    let bad = || Error::Invalid(format!("node-taint {text:?} is not key[=value]:effect"));
+    let bad = || Error::Invalid(format!("invalid node-taint {text:?}: expected key[=value]:effect"));
     let (rest, effect) = text.rsplit_once(':').ok_or_else(bad)?;
     if !matches!(effect, "NoSchedule" | "PreferNoSchedule" | "NoExecute") {
         return Err(bad());
@@ -145,15 +145,16 @@ fn system_info(version: &str, paths: &Paths) -> NodeSystemInfo {
     }
 }
 
-/// Registers the Node, once, and says that it is alive until `stop`. As with a kubelet, a Node that is deleted meanwhile
-/// stays away until the distribution is restarted: otherwise nobody could take a running machine out of its cluster.
+/// Registers the Node once, and sends heartbeats until `stop` is cancelled. As with a kubelet, a deleted Node is not
+/// registered again until the distribution is restarted. Otherwise a running machine could not be removed from its
+/// cluster.
 pub async fn run(client: Client, identity: Identity, stop: CancellationToken) {
     let ended = stop.cancelled_owned();
     let work = async move {
         loop {
             match register(client.clone(), identity.clone()).await {
                 Ok(()) => break,
-                Err(error) => tracing::warn!(error = %chain(&error), "Node not registered yet"),
+                Err(error) => tracing::warn!(error = %chain(&error), "failed to register the Node"),
             }
             tokio::time::sleep(RETRY).await;
         }
@@ -161,13 +162,16 @@ pub async fn run(client: Client, identity: Identity, stop: CancellationToken) {
         loop {
             let beat = heartbeat(client.clone(), identity.name.clone()).await;
             if let Err(error) = beat {
-                tracing::warn!(error = %chain(&error), "heartbeat not written");
+                tracing::warn!(error = %chain(&error), "failed to write a heartbeat");
                 tokio::time::sleep(RETRY).await;
             } else {
                 tokio::time::sleep(HEARTBEAT).await;
             }
             if matches!(Api::<Node>::all(client.clone()).get_metadata_opt(&identity.name).await, Ok(None)) {
-                tracing::warn!(node = identity.name, "node not found; a restart registers it again");
+                tracing::warn!(
+                    node = identity.name,
+                    "Node not found; it is registered again after a restart"
+                );
             }
         }
     };
@@ -187,12 +191,12 @@ fn chain(error: &Error) -> String {
     text
 }
 
-/// Creates the Node, or brings an existing one up to date, then reports it Ready.
+/// Creates or updates the Node, then reports it Ready.
 async fn register(client: Client, identity: Identity) -> Result<(), Error> {
     let identity = &identity;
     let nodes: Api<Node> = Api::all(client.clone());
     let configured = serde_json::to_string(&identity.labels.keys().collect::<Vec<_>>()).unwrap_or_default();
-    match nodes.get_opt(&identity.name).await.map_err(failed("reading the Node"))? {
+    match nodes.get_opt(&identity.name).await.map_err(failed("read the Node"))? {
         None => {
             let node = Node {
                 metadata: ObjectMeta {
@@ -208,21 +212,21 @@ async fn register(client: Client, identity: Identity) -> Result<(), Error> {
                 }),
                 ..Node::default()
             };
-            nodes.create(&PostParams::default(), &node).await.map_err(failed("creating the Node"))?;
+            nodes.create(&PostParams::default(), &node).await.map_err(failed("create the Node"))?;
         }
         Some(node) => {
             let patch = label_patch(&node, identity, &configured);
             nodes
                 .patch(&identity.name, &PatchParams::default(), &Patch::Merge(patch))
                 .await
-                .map_err(failed("updating the Node"))?;
+                .map_err(failed("update the Node"))?;
         }
     }
     let status = json!({"status": status_of(identity, Timestamp::now())});
     nodes
         .patch_status(&identity.name, &PatchParams::default(), &Patch::Strategic(status))
         .await
-        .map_err(failed("updating the Node's status"))?;
+        .map_err(failed("update the Node's status"))?;
     Ok(())
 }
 
@@ -230,7 +234,7 @@ fn failed(what: &'static str) -> impl FnOnce(kube::Error) -> Error {
     move |source| Error::Kube { what, source }
 }
 
-/// Labels that left the configuration leave the Node; labels and taints that others set stay.
+/// Removes labels that were removed from the configuration. Labels and taints of other writers are kept.
 fn label_patch(node: &Node, identity: &Identity, configured: &str) -> serde_json::Value {
     let mut labels: serde_json::Map<_, _> =
         identity.labels.iter().map(|(key, value)| (key.clone(), json!(value))).collect();
@@ -283,7 +287,7 @@ fn status_of(identity: &Identity, now: Timestamp) -> NodeStatus {
 
 async fn heartbeat(client: Client, node: String) -> Result<(), Error> {
     let node = node.as_str();
-    const DOING: &str = "renewing the node's Lease";
+    const DOING: &str = "renew the node's Lease";
     let leases: Api<Lease> = Api::namespaced(client.clone(), "kube-node-lease");
     let now = MicroTime(Timestamp::now());
     let renew = json!({"spec": {"renewTime": now}});
@@ -310,7 +314,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn taints_are_parsed_or_refused_by_name() {
+    fn taints_are_parsed_and_errors_name_invalid_ones() {
         let taint = parse_taint("dedicated=gpu:NoSchedule").unwrap();
         assert_eq!(
             (taint.key.as_str(), taint.value.as_deref(), taint.effect.as_str()),
@@ -323,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_label_that_left_the_configuration_leaves_the_node_and_foreign_ones_stay() {
+    fn labels_removed_from_the_configuration_are_removed_and_others_are_kept() {
         let root = tempfile::tempdir().unwrap();
         let paths = Paths::new(root.path(), "/var/lib/rancher/k3s");
         let identity = |labels: &[&str]| {

@@ -1,18 +1,18 @@
-//! A Kubernetes distribution that looks like K3s from outside and runs no pods.
+//! A simulated Kubernetes distribution that behaves like K3s and runs no pods.
 //!
-//! It is installed by the same `run.sh` contract, reads the same configuration files, checks join tokens, serves a
-//! real Kubernetes API on the same port with certificates and kubeconfig at the same paths, answers the same
-//! probes, applies the same manifests folder and registers Nodes. So the whole life of a cluster is played in
-//! seconds, without privileges, for demos, tests and scale.
+//! It is installed by the same `run.sh` contract, reads the same configuration files, checks join tokens, serves a real
+//! Kubernetes API on the same port, with certificates and kubeconfig at the same paths, answers the same probes,
+//! applies the same manifests folder and registers Nodes. The whole life cycle of a cluster takes seconds and needs no
+//! privileges, for demos, tests and load tests.
 //!
-//! * [`config`]: flags and files, merged as K3s merges them.
+//! * [`config`]: flags and files, merged as in K3s.
 //! * [`server`]: `k3s server`: the API, the join endpoint, manifests, node health.
-//! * [`kubelet`]: what both kinds of node do: register a Node and keep it alive.
-//! * [`join`]: how an agent becomes a member.
+//! * [`kubelet`]: the tasks of every node: register a Node and send heartbeats.
+//! * [`join`]: how an agent joins.
 //! * [`install`]: the installer image.
 //!
-//! It knows K3s' shape, not who installed it. Everything below a file root and an address, so that many run in one
-//! process. Start reading at [`node`].
+//! It depends on the interface of K3s, not on who installs it. A node uses only a file root and an address, so that
+//! many nodes can run in one process. Start reading at [`node`].
 
 pub mod component;
 pub mod config;
@@ -25,38 +25,38 @@ pub mod node_health;
 pub mod paths;
 pub mod server;
 
-/// Why a simulated node cannot start or go on.
+/// Why a simulated node failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("{path} cannot be read")]
+    #[error("failed to read {path}")]
     Read {
         path: std::path::PathBuf,
         #[source]
         source: std::io::Error,
     },
-    #[error("{path} cannot be written")]
+    #[error("failed to write {path}")]
     Write {
         path: std::path::PathBuf,
         #[source]
         source: std::io::Error,
     },
-    #[error("{path} is not valid: {why}")]
+    #[error("{path} is invalid: {why}")]
     Config { path: std::path::PathBuf, why: String },
     #[error("{0}")]
     Invalid(String),
-    #[error("{address} cannot be listened on")]
+    #[error("failed to listen on {address}")]
     Listen {
         address: std::net::SocketAddr,
         #[source]
         source: std::io::Error,
     },
-    #[error("the certificates cannot be made")]
+    #[error("failed to create certificates")]
     Certificates(#[source] Box<dyn std::error::Error + Send + Sync>),
-    #[error("the API cannot be started: {0}")]
+    #[error("failed to start the API: {0}")]
     Api(String),
-    #[error("joining {server} failed: {why}")]
+    #[error("failed to join {server}: {why}")]
     Join { server: String, why: String },
-    #[error("{what} failed")]
+    #[error("failed to {what}")]
     Kube {
         what: &'static str,
         #[source]
@@ -68,7 +68,7 @@ pub(crate) fn read(path: &std::path::Path) -> Result<String, Error> {
     std::fs::read_to_string(path).map_err(|source| Error::Read { path: path.to_owned(), source })
 }
 
-/// Writes through a temporary file, so that a reader never sees half of it.
+/// Writes through a temporary file, so that a reader never sees partial content.
 pub(crate) fn write(path: &std::path::Path, content: &[u8], mode: u32) -> Result<(), Error> {
     use std::io::Write;
     use std::os::unix::fs::OpenOptionsExt;

@@ -1,4 +1,4 @@
-//! The manifests folder: what lies there is applied; what leaves a file is deleted.
+//! The manifests folder: applies its files, and deletes objects that are removed from a file.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -18,11 +18,11 @@ use tokio::net::unix::pipe::Receiver;
 use tokio_util::sync::CancellationToken;
 
 const MANAGER: &str = "deploy@sim";
-/// For events that were lost, and for files that could not be applied yet.
+/// For lost events, and for files that could not be applied.
 const RESCAN: Duration = Duration::from_secs(15);
 const RETRY: Duration = Duration::from_millis(500);
 
-/// An object that a file put into the cluster.
+/// An object that was applied from a file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 struct Applied {
     #[serde(rename = "apiVersion")]
@@ -32,7 +32,7 @@ struct Applied {
     name: String,
 }
 
-/// Follows the folder until `stop`.
+/// Applies the folder until `stop` is cancelled.
 pub async fn run(client: Client, dir: PathBuf, stop: CancellationToken) {
     let mut seen: BTreeMap<PathBuf, (SystemTime, u64)> = BTreeMap::new();
     let events = watch(&dir);
@@ -61,12 +61,12 @@ pub async fn run(client: Client, dir: PathBuf, stop: CancellationToken) {
 fn watch(dir: &Path) -> Result<Receiver, std::io::Error> {
     let inotify = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?;
     let flags = AddWatchFlags::IN_CLOSE_WRITE | AddWatchFlags::IN_MOVED_TO | AddWatchFlags::IN_DELETE;
-    // The two folders that are used; a file elsewhere below is found by the next scan.
+    // The two folders that are used. Files in other folders are found by the next scan.
     for dir in [dir.to_owned(), dir.join("rancher")] {
         std::fs::create_dir_all(&dir)?;
         inotify.add_watch(&dir, flags)?;
     }
-    // To tokio, a descriptor that becomes readable is as good as a pipe.
+    // For tokio, any descriptor that becomes readable can be used as a pipe.
     Receiver::from_owned_fd_unchecked(inotify.into())
 }
 
@@ -74,12 +74,12 @@ async fn next(events: &Receiver) {
     if events.readable().await.is_err() {
         return std::future::pending().await;
     }
-    // What happened does not matter: the scan looks at everything that changed.
+    // The events are ignored: the scan finds all changes.
     let mut ignored = [0; 4096];
     while matches!(events.try_read(&mut ignored), Ok(count) if count > 0) {}
 }
 
-/// Applies every file that changed. `true` when something has to be tried again.
+/// Applies every changed file. Returns `true` if a file failed and must be retried.
 async fn pass(client: &Client, dir: &Path, seen: &mut BTreeMap<PathBuf, (SystemTime, u64)>) -> bool {
     let mut failed = false;
     let files = manifests(dir);
@@ -93,7 +93,7 @@ async fn pass(client: &Client, dir: &Path, seen: &mut BTreeMap<PathBuf, (SystemT
                 seen.insert(path.clone(), *stamp);
             }
             Err(why) => {
-                tracing::warn!(file = %path.display(), why, "manifest not applied");
+                tracing::warn!(file = %path.display(), why, "failed to apply a manifest");
                 failed = true;
             }
         }
@@ -142,7 +142,7 @@ async fn apply_file(client: &Client, dir: &Path, path: &Path) -> Result<usize, S
 
 async fn apply_object(client: &Client, document: Value) -> Result<Applied, String> {
     let object: DynamicObject = serde_json::from_value(document).map_err(|e| e.to_string())?;
-    let types = object.types.clone().ok_or("an object without apiVersion and kind")?;
+    let types = object.types.clone().ok_or("an object has no apiVersion and kind")?;
     let api = api(client, &types.api_version, &types.kind, object.namespace().as_deref()).await?;
     let name = object.name_any();
     api.patch(&name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(&object))

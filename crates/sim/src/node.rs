@@ -1,4 +1,4 @@
-//! One simulated node: `k3s server` or `k3s agent`, from configuration to the end.
+//! Runs one simulated node: `k3s server` or `k3s agent`.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
@@ -18,38 +18,38 @@ use crate::server::{Datastore, Server, ServerOptions};
 
 const JOIN_RETRY: Duration = Duration::from_secs(1);
 
-/// Where and as what a node runs.
+/// The options of a node.
 #[derive(Clone, Debug)]
 pub struct NodeOptions {
     pub role: Role,
     /// `v1.34.1+k3s1`.
     pub version: String,
-    /// What stands behind `server` or `agent` on the command line.
+    /// The arguments after `server` or `agent`.
     pub flags: Vec<String>,
-    /// `/` on a real host.
+    /// The file root; `/` on a real host.
     pub root: PathBuf,
     pub hostname: String,
-    /// The node's address; found out when there is none.
+    /// The node's address. Detected if not set.
     pub address: Option<IpAddr>,
-    /// Listens only on `address`; else on all.
+    /// Listen only on `address` instead of all addresses.
     pub only_address: bool,
-    /// Where a server keeps its cluster.
+    /// Where a server stores its cluster.
     pub datastore: Datastore,
 }
 
-/// Runs a node until `stop`. `ready` is called once it serves (a server) or has joined (an agent). When this returns, all
-/// ports are free again.
+/// Runs a node until `stop` is cancelled. `ready` is called once a server serves or an agent has joined. All ports are
+/// closed when this returns.
 pub async fn run(
     options: NodeOptions,
     ready: impl FnOnce() + Send,
     stop: CancellationToken,
 ) -> Result<(), Error> {
-    // Everything that the node starts ends with it, also when it fails half-way.
+    // Everything that the node started ends with it, including when the start fails.
     let stop = stop.child_token();
     let tasks = TaskTracker::new();
-    let ended = run_parts(options, ready, tasks.clone(), stop.clone()).await;
+    let ended = run_parts(options, Box::new(ready), tasks.clone(), stop.clone()).await;
     stop.cancel();
-    // A part that panicked has ended, too.
+    // A task that panicked counts as ended.
     let _ = all_ended(tasks).await;
     ended
 }
@@ -61,7 +61,8 @@ fn all_ended(tasks: TaskTracker) -> JoinHandle<()> {
 
 async fn run_parts(
     options: NodeOptions,
-    ready: impl FnOnce() + Send,
+    // Boxed, so that this is compiled once and not for each caller.
+    ready: Box<dyn FnOnce() + Send + '_>,
     tasks: TaskTracker,
     stop: CancellationToken,
 ) -> Result<(), Error> {
@@ -69,16 +70,17 @@ async fn run_parts(
     let paths = Paths::new(&options.root, &config.data_dir());
     let configured = config.list("node-ip").first().and_then(|ip| ip.split(',').next()?.trim().parse().ok());
     let address = options.address.or(configured).or_else(own_address);
-    let address = address.ok_or_else(|| Error::Invalid("the host has no address; set node-ip".into()))?;
+    let address =
+        address.ok_or_else(|| Error::Invalid("found no address of this host; set node-ip".into()))?;
     let bind = if options.only_address { address } else { IpAddr::V4(Ipv4Addr::UNSPECIFIED) };
     let identity =
         Identity::new(&config, options.role, &options.version, &options.hostname, address, &paths)?;
     match options.role {
         Role::Server => {
             if let Some(url) = config.text("server") {
-                // Serving a store of its own, it would pass for the cluster that it was told to join.
+                // With a store of its own, this server would look like the cluster that it should join.
                 return Err(Error::Invalid(format!(
-                    "a server cannot join {url}: this simulated distribution runs one server per cluster"
+                    "a server cannot join {url}: the simulated distribution supports one server per cluster"
                 )));
             }
             let server = ServerOptions {
@@ -119,9 +121,9 @@ async fn run_parts(
         }
         Role::Agent => {
             let url =
-                config.text("server").ok_or_else(|| Error::Invalid("an agent needs --server".into()))?;
+                config.text("server").ok_or_else(|| Error::Invalid("an agent requires --server".into()))?;
             let token =
-                config.text("token").ok_or_else(|| Error::Invalid("an agent needs --token".into()))?;
+                config.text("token").ok_or_else(|| Error::Invalid("an agent requires --token".into()))?;
             let membership = tokio::select! {
                 membership = join_until_done(url.clone(), token, identity.name.clone(), paths.clone()) => membership?,
                 () = stop.clone().cancelled_owned() => return Ok(()),
@@ -141,7 +143,7 @@ async fn run_parts(
     Ok(())
 }
 
-/// A server that is not there yet is waited for; a token that is refused is not going to become right.
+/// Waits for a server that is not running yet, and fails if the token is rejected, because that is permanent.
 async fn join_until_done(
     url: String,
     token: String,
@@ -153,7 +155,7 @@ async fn join_until_done(
         match join::join(url.clone(), token.clone(), name.clone(), password.clone()).await {
             Ok(membership) => return Ok(membership),
             Err(error) if error.to_string().contains("401") => return Err(error),
-            Err(error) => tracing::warn!(%error, "not joined yet"),
+            Err(error) => tracing::warn!(%error, "failed to join, retrying"),
         }
         tokio::time::sleep(JOIN_RETRY).await;
     }
@@ -169,7 +171,7 @@ fn node_password(paths: &Paths) -> Result<String, Error> {
     Ok(password)
 }
 
-/// The first address of an interface that is up and not the loopback, as the default route would choose.
+/// The first address of an interface that is up and not loopback.
 fn own_address() -> Option<IpAddr> {
     use nix::net::if_::InterfaceFlags;
     let interfaces = nix::ifaddrs::getifaddrs().ok()?;
@@ -200,6 +202,6 @@ mod tests {
         };
         let refused = run(options, || panic!("it serves"), CancellationToken::new()).await.unwrap_err();
         assert!(refused.to_string().contains("cannot join https://10.0.0.1:6443"), "{refused}");
-        assert!(!root.path().join("etc/rancher/k3s/k3s.yaml").exists(), "nothing passes for a cluster");
+        assert!(!root.path().join("etc/rancher/k3s/k3s.yaml").exists(), "no separate cluster was created");
     }
 }

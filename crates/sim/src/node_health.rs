@@ -1,4 +1,4 @@
-//! Node health: a Node whose kubelet is silent is not Ready.
+//! Node health: a Node without heartbeats is not Ready.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use kube::{Client, ResourceExt};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-/// As the node lifecycle controller: silence of 40 s makes a Node's conditions Unknown.
+/// As in the node lifecycle controller: after 40 s without a heartbeat the conditions of a Node become Unknown.
 const GRACE: SignedDuration = SignedDuration::from_secs(40);
 const PERIOD: Duration = Duration::from_secs(5);
 
-/// Watches over all Nodes until `stop`.
+/// Monitors all Nodes until `stop` is cancelled.
 pub async fn run(client: Client, stop: CancellationToken) {
     let (nodes, leases) =
         (Api::<Node>::all(client.clone()), Api::<Lease>::namespaced(client, "kube-node-lease"));
@@ -35,16 +35,16 @@ pub async fn run(client: Client, stop: CancellationToken) {
             let Some(condition) = judge(&node, renewed, Timestamp::now()) else { continue };
             let patch = Patch::Strategic(json!({"status": {"conditions": [condition]}}));
             if let Err(error) = nodes.patch_status(&name, &PatchParams::default(), &patch).await {
-                tracing::warn!(node = name, %error, "node health not written");
+                tracing::warn!(node = name, %error, "failed to write node health");
             }
         }
     }
 }
 
-/// The Ready condition to write, if it must change.
+/// The Ready condition to write, if it changes.
 fn judge(node: &Node, renewed: Option<Timestamp>, now: Timestamp) -> Option<NodeCondition> {
     let ready = node.status.as_ref()?.conditions.as_ref()?.iter().find(|c| c.type_ == "Ready")?;
-    // A Node that never had a Lease is as old as its registration.
+    // If a Node never had a Lease, its creation time counts.
     let last = renewed.or_else(|| ready.last_heartbeat_time.as_ref().map(|time| time.0))?;
     let silent = now.duration_since(last) > GRACE;
     let (status, reason, message) = match (silent, ready.status.as_str()) {
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_makes_a_node_unknown_and_a_heartbeat_brings_it_back() {
+    fn a_node_without_heartbeats_becomes_unknown_and_then_ready_again() {
         let at = |second| Timestamp::from_second(second).unwrap();
         assert_eq!(judge(&node("True"), Some(at(100)), at(130)), None);
         assert_eq!(judge(&node("True"), Some(at(100)), at(141)).unwrap().status, "Unknown");

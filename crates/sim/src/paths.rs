@@ -1,4 +1,4 @@
-//! Where K3s keeps things, below a file root.
+//! The paths of K3s below a file root.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ pub struct Paths {
 }
 
 impl Paths {
-    /// `data` is the data directory as the node knows it (below `root`).
+    /// `data` is the data directory in the configuration of the node (below `root`).
     pub fn new(root: &Path, data: &str) -> Self {
         Self { root: root.to_owned(), data: root.join(data.trim_start_matches('/')) }
     }
@@ -24,7 +24,7 @@ impl Paths {
         Self::config_dir(&self.root).join("k3s.yaml")
     }
 
-    /// What a node proves its name with when it comes back.
+    /// The password with which a node authenticates when it joins again.
     pub fn node_password(&self) -> PathBuf {
         self.root.join("etc/rancher/node/password")
     }
@@ -53,7 +53,7 @@ impl Paths {
         self.data.join("agent")
     }
 
-    /// A path as it stands in a configuration.
+    /// Converts a path in a configuration to a path on this host.
     pub fn at(&self, path: &str) -> PathBuf {
         self.root.join(path.trim_start_matches('/'))
     }

@@ -1,4 +1,4 @@
-//! `k3s server`: a Kubernetes API with everything around it that K3s puts there.
+//! `k3s server`: a Kubernetes API with the other services and files of K3s.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use crate::config::Config;
 use crate::join::{self, Tokens};
 use crate::paths::Paths;
 
-/// The port of the API and of joining.
+/// The port of the API and of the join endpoint.
 pub const PORT: u16 = 6443;
 
 /// A running control plane.
@@ -39,30 +39,30 @@ pub struct Server {
     storage: Arc<dyn Storage>,
 }
 
-/// What a control plane is started with.
+/// The options of a control plane.
 pub struct ServerOptions {
     pub config: Config,
     pub version: String,
     pub hostname: String,
-    /// Where other nodes reach it.
+    /// The address for other nodes.
     pub address: IpAddr,
-    /// What it listens on.
+    /// The address to listen on.
     pub bind: IpAddr,
     pub paths: Paths,
     pub datastore: Datastore,
 }
 
-/// How a server keeps its cluster.
+/// How a server stores its cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Datastore {
-    /// In SQLite with full fsync, as K3s without etcd does.
+    /// In SQLite with full fsync, as in K3s without etcd.
     #[default]
     Sqlite,
-    /// In memory with a journal that nothing waits for: for thousands of clusters in one process.
+    /// In memory, with a journal that is written asynchronously: for thousands of clusters in one process.
     Journal,
 }
 
-/// History of a cluster in memory. Its few clients are quick, and thousands of such clusters share a process.
+/// Limits for a cluster in memory, which has few and fast clients and shares a process with thousands of others.
 const SHORT_HISTORY: Retention = Retention {
     max_age: SignedDuration::from_mins(1),
     min_events: 100,
@@ -84,7 +84,7 @@ impl Datastore {
 type Body = UnsyncBoxBody<Bytes, BoxError>;
 
 impl Server {
-    /// Starts the API and everything around it; it answers when this returns.
+    /// Starts the API and the other services. The API is ready when this returns.
     pub async fn start(
         options: ServerOptions,
         tasks: TaskTracker,
@@ -139,14 +139,14 @@ impl Server {
         Ok(Self { client, url, embedded, storage })
     }
 
-    /// Ends watches, which would otherwise last as long as the listener waits for requests, and writes.
+    /// Closes watches and the store. Watches would otherwise stay open as long as the listener waits for requests.
     pub fn stop(self) {
         self.embedded.shut_down();
         self.storage.close();
     }
 }
 
-/// Who answers which path.
+/// Routes a request by its path.
 #[derive(Clone)]
 struct Front {
     embedded: Arc<Embedded>,
@@ -212,7 +212,7 @@ fn names(config: &Config, hostname: &str, address: IpAddr) -> Vec<String> {
     names
 }
 
-/// The certificates and kubeconfigs at the paths where K3s has them and where probes and people look.
+/// Writes the certificates and kubeconfigs to the paths of K3s, where probes and users expect them.
 fn write_files(pki: &Pki, url: &str, paths: &Paths, config: &Config) -> Result<(), Error> {
     let now = Timestamp::now();
     let certificates = |error: drover_apiserver::auth::pki::PkiError| Error::Certificates(Box::new(error));
@@ -238,13 +238,13 @@ fn write_files(pki: &Pki, url: &str, paths: &Paths, config: &Config) -> Result<(
     Ok(())
 }
 
-/// Kubelets may do what kubelets do.
+/// Grants kubelets the permissions of nodes.
 async fn bind_node_role(client: Client) -> Result<(), Error> {
     use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
     use kube::api::{Api, Patch, PatchParams};
     let params = PatchParams::apply("k3s").force();
     fn failed(source: kube::Error) -> Error {
-        Error::Kube { what: "binding the role of nodes", source }
+        Error::Kube { what: "bind the role of nodes", source }
     }
     let role = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",

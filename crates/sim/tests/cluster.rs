@@ -1,4 +1,4 @@
-//! A server and an agent on loopback addresses of their own, as K3s nodes would behave.
+//! A server and an agent on separate loopback addresses, as K3s nodes.
 #![allow(clippy::unwrap_used)]
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -15,7 +15,7 @@ use kube::{Api, Client, ResourceExt};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-/// Loopback is a /8: every simulated host gets an address of its own there, so that ports can be K3s' own.
+/// Loopback is a /8, so every simulated host gets its own address, with the ports of K3s.
 fn some_address() -> IpAddr {
     let [a, b, c] = rand::random::<[u8; 3]>();
     Ipv4Addr::new(127, 64 | (a >> 2), b, c.clamp(1, 254)).into()
@@ -53,7 +53,7 @@ impl Host {
         };
         let (ready, is_ready) = oneshot::channel();
         let stop = stop.clone();
-        // A node is a program of its own, so it gets a runtime of its own.
+        // A node is a separate program, so it gets its own runtime.
         let (ended, is_ended) = oneshot::channel();
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Runtime::new().unwrap();
@@ -64,7 +64,7 @@ impl Host {
         });
         match is_ready.await {
             Ok(()) => is_ended,
-            Err(_) => panic!("ended early: {:?}", is_ended.await),
+            Err(_) => panic!("exited early: {:?}", is_ended.await),
         }
     }
 }
@@ -113,7 +113,7 @@ async fn a_server_and_an_agent_form_a_cluster_that_survives_a_restart() {
     assert_eq!(worker.status.as_ref().unwrap().node_info.as_ref().unwrap().kubelet_version, "v1.34.1+k3s1");
     assert_eq!(worker.spec.as_ref().unwrap().taints.as_ref().unwrap()[0].key, "a");
 
-    // The manifests folder: applied, changed, and what left the file is deleted.
+    // The manifests folder: objects are applied, updated, and deleted when they are removed from the file.
     let maps = Api::<ConfigMap>::namespaced(admin(server.root.path()).await, "default");
     let manifest = server.root.path().join("var/lib/rancher/k3s/server/manifests/rancher/addons.yaml");
     let map = |name: &str| format!("apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {name}\n---\n");
@@ -123,7 +123,7 @@ async fn a_server_and_an_agent_form_a_cluster_that_survives_a_restart() {
     eventually(|| async { maps.get_opt("one").await.unwrap().map_or(Ok(()), |_| Err("one is still there")) })
         .await;
 
-    // A restart keeps everything, and the agent goes on by itself.
+    // A restart keeps everything, and the agent reconnects.
     stop.cancel();
     running.await.unwrap().unwrap();
     let stop = CancellationToken::new();
@@ -132,7 +132,7 @@ async fn a_server_and_an_agent_form_a_cluster_that_survives_a_restart() {
     assert_eq!(nodes.get("cp").await.unwrap().uid(), cp.uid());
     assert!(maps.get_opt("two").await.unwrap().is_some());
 
-    // A Node that is deleted stays away while its kubelet lives, and comes back when that is restarted.
+    // A deleted Node is not registered again until its kubelet is restarted.
     let leases = Api::<Lease>::namespaced(admin(server.root.path()).await, "kube-node-lease");
     nodes.delete("worker", &DeleteParams::default()).await.unwrap();
     for _ in 0..2 {

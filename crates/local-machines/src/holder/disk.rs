@@ -214,7 +214,7 @@ fn shims(uppers: &Uppers<'_>) -> Result<()> {
 }
 
 const SUDO: &str = r#"#!/bin/sh
-# Everybody is root in a local machine: skips sudo's options and runs the command.
+# All programs of a local machine run as root: skips the options of sudo and runs the command.
 while [ $# -gt 0 ]; do
     case "$1" in
         -u | -g | -h | -p | -C | -T) shift 2 ;;
@@ -249,7 +249,7 @@ fn install(root: &Path, uppers: &Uppers<'_>, record: &Record) -> Result<()> {
 
 const INSTALL_UNIT: &str = "\
 [Unit]
-Description=Install script of this machine, until it has ended well once
+Description=Install script of this machine, until it has succeeded once
 ConditionPathExists=!/var/lib/drover/install-done
 StartLimitIntervalSec=0
 
