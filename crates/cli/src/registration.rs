@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 use drover_api::management::v3::{ClusterRegistrationToken, ClusterRegistrationTokenSpec, Setting};
 use drover_provisioning::init::pools::parse_duration;
-use drover_provisioning::init::token::secret_name;
+use drover_provisioning::init::twin::token::secret_name;
 use drover_provisioning::registration::command::{Roles, node_command};
 use drover_provisioning::registration::terms::{MOST_MACHINES, Terms, expires_at};
 use drover_provisioning::settings::Settings;

@@ -9,14 +9,14 @@ use drover_plan::keys;
 use drover_runtime::ObjectKey;
 use serde_json::{Value, json};
 
-use crate::init::pools;
-use crate::init::template::CONFIG_API_VERSION;
+use crate::init::objects::template::CONFIG_API_VERSION;
+use crate::init::pools::{problems, scale, state};
 use crate::machine::drivers::driver_name;
 use crate::machine::schema::kind_prefix;
 
-pub use crate::init::never::{Never, refusals};
-pub use crate::init::pools::missing_roles;
-pub use crate::init::schemas::keep as keep_schemas;
+pub use crate::init::pools::problems::missing_roles;
+pub use crate::init::validation::never::{Never, refusals};
+pub use crate::init::validation::schemas::keep as keep_schemas;
 
 /// Namespace of the credentials that every cluster may refer to.
 pub(crate) const SHARED_CREDENTIALS: &str = "cattle-global-data";
@@ -113,9 +113,9 @@ pub fn scale_refused(
     machines: &[Machine],
 ) -> Option<String> {
     let name = cluster.metadata.name.as_deref().unwrap_or_default();
-    let config = pools::with_quantity(name, cluster.spec.rke_config.as_ref()?, deployment, replicas)?;
-    let holders = pools::state_holders(control_plane, machines);
-    pools::too_many_servers(&config).or_else(|| pools::no_state_left(&config, &holders))
+    let config = scale::with_quantity(name, cluster.spec.rke_config.as_ref()?, deployment, replicas)?;
+    let holders = state::state_holders(control_plane, machines);
+    problems::too_many_servers(&config).or_else(|| state::no_state_left(&config, &holders))
 }
 
 /// Why machines do not go: they are the last ones with what is in their cluster.
@@ -125,8 +125,8 @@ pub fn last_etcd(
     machines: &[Machine],
     goes: impl Fn(&Machine) -> bool,
 ) -> Option<String> {
-    let mut etcd = machines.iter().filter(|machine| pools::holds_state(machine)).peekable();
-    let at_stake = cluster.metadata.deletion_timestamp.is_none() && pools::has_run(control_plane);
+    let mut etcd = machines.iter().filter(|machine| state::holds_state(machine)).peekable();
+    let at_stake = cluster.metadata.deletion_timestamp.is_none() && state::has_run(control_plane);
     if !at_stake || etcd.peek().is_none() || etcd.any(|machine| !goes(machine)) {
         return None;
     }

@@ -14,8 +14,8 @@ use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 
 use crate::admission::{SHARED_CREDENTIALS, credential_key};
 use crate::controlplane::planner::render::selector_files;
-use crate::init::token::secret_name;
 use crate::init::twin::DEFAULT_TOKEN;
+use crate::init::twin::token::secret_name;
 use crate::init::{kubeconfig, log};
 use crate::keys::labels;
 use crate::store::Store;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use drover_provisioning::init::nodemarks::{check_label, is_domain};
+use drover_provisioning::init::pools::nodemarks::{check_label, is_domain};
 use drover_provisioning::machine::unmanaged::{self, Request, Target};
 use drover_provisioning::registration::check;
 use serde_json::Value;

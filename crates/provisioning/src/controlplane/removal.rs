@@ -15,7 +15,7 @@ use super::SAFETY;
 use super::planner::entry::CUSTOM_MACHINE;
 use crate::conditions as generic;
 use crate::init::removal::block_of;
-use crate::init::remove::{MachineBlock, machines_message};
+use crate::init::waits::{Blocked, MachineBlock};
 use crate::keys::{conditions, labels};
 use crate::store::status_of;
 
@@ -59,9 +59,8 @@ pub fn status(
     let (value, reason, message) = match error {
         Some(error) => (generic::FALSE, "Error", error.to_owned()),
         None => {
-            let blocks: Vec<_> =
-                remaining.iter().map(|machine| (machine.name.clone(), machine.block.clone())).collect();
-            (generic::UNKNOWN, "Waiting", machines_message(&blocks))
+            let blocks = remaining.iter().map(|machine| machine.block.clone()).collect();
+            (generic::UNKNOWN, "Waiting", Blocked::Machines(blocks).to_string())
         }
     };
     generic::set(&mut next.conditions, conditions::REMOVED, value, reason, &message, now);
@@ -132,7 +131,8 @@ mod tests {
     use super::*;
 
     fn machine(name: &str, custom: bool, deleting: bool) -> Remaining {
-        Remaining { name: name.into(), custom, deleting, block: MachineBlock::default() }
+        let block = MachineBlock { name: name.into(), ..MachineBlock::default() };
+        Remaining { name: name.into(), custom, deleting, block }
     }
 
     #[test]

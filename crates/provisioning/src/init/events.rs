@@ -1,11 +1,15 @@
-//! What a provisioning Cluster tells its owner. Pure; upgrades are told by the planner, which carries them out.
+//! Events of a provisioning Cluster. Pure. The events of upgrades come from the planner, which carries them out.
 
 use drover_api::capi::v1beta2::MachineDeployment;
 use drover_api::provisioning::v1::{Cluster, ClusterStatus, RKEMachinePool};
 use drover_runtime::events::Note;
+use kube::ResourceExt;
 
-use super::pools::{APPLIED_QUANTITY, quantity_text};
-use super::remove::Step;
+use super::decide::Action;
+use super::pools::deployment_name;
+use super::pools::scale::{APPLIED_QUANTITY, quantity_text};
+use super::removal::decide::Step;
+use super::scope::Scope;
 use crate::conditions::{self as generic, FALSE, TRUE, UNKNOWN};
 use crate::keys::conditions as types;
 
@@ -84,24 +88,42 @@ pub fn pool_removed(deployment: &str) -> Note {
     )
 }
 
-/// A step of a removal, unless it is what the Cluster says already.
-pub fn of_removal(cluster: &Cluster, step: &Step, management_name: &str) -> Option<Note> {
+/// What an action did.
+pub fn done(scope: &Scope, action: &Action) -> Option<Note> {
+    match action {
+        Action::ApplyDeployment(deployment) => {
+            let name = deployment.metadata.name.as_deref();
+            let is_its = |pool: &&RKEMachinePool| {
+                Some(deployment_name(&scope.cluster.name_any(), &pool.name).as_str()) == name
+            };
+            let pool = scope.pools().iter().find(is_its)?;
+            scope.deployment_of(pool).is_none().then(|| of_pool(None, pool)).flatten()
+        }
+        Action::Scale(pool) => of_pool(scope.deployment_of(pool).map(AsRef::as_ref), pool),
+        Action::DeleteDeployment(name) => Some(pool_removed(name)),
+        _ => None,
+    }
+}
+
+/// A step of a removal, unless the Cluster reports it already.
+pub fn of_removal(cluster: &Cluster, step: &Step, id: &str) -> Option<Note> {
     let name = cluster.metadata.name.as_deref().unwrap_or_default();
     let message = match step {
         Step::Done => return Some(Note::normal("Deleted", "Nothing is left of the cluster")),
-        Step::Wait(message) => {
+        Step::Wait(blocked) => {
+            let message = blocked.to_string();
             let status = cluster.status.as_ref();
-            let said = status.and_then(|status| generic::get(&status.conditions, types::REMOVED));
-            if said.is_some_and(|said| said.message == *message) {
+            let shown = status.and_then(|status| generic::get(&status.conditions, types::REMOVED));
+            if shown.is_some_and(|shown| shown.message == message) {
                 return None;
             }
-            message.clone()
+            message
         }
         Step::MarkNamespace => return None,
-        Step::DeleteTwin => format!("deleting management cluster [{management_name}]"),
+        Step::DeleteTwin => format!("deleting management cluster [{id}]"),
         Step::DeleteCapiCluster => format!("deleting cluster-api cluster [{name}] with its machines"),
         Step::DeleteGenerated => "deleting templates that are left".to_owned(),
-        Step::DeleteManagementNamespace => format!("deleting namespace [{management_name}]"),
+        Step::DeleteManagementNamespace => format!("deleting namespace [{id}]"),
         Step::DeleteKubeconfig => "deleting the cluster's kubeconfig".to_owned(),
     };
     Some(Note::normal("Deleting", message))

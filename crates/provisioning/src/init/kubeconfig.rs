@@ -4,6 +4,7 @@ use drover_api::provisioning::v1::Cluster;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::ResourceExt;
 use kube::api::ObjectMeta;
 use serde_json::json;
 
@@ -23,8 +24,15 @@ pub fn new_token(namespace: &str, cluster: &str, key: &str) -> String {
     format!("{}:{key}", kubeconfig_user(namespace, cluster))
 }
 
+/// The token in a secret, if it is one of this cluster's own user.
+pub fn own_token(secret: &Secret, namespace: &str, cluster: &str) -> Option<String> {
+    let token = secret.data.as_ref()?.get("token")?;
+    let token = String::from_utf8_lossy(&token.0).into_owned();
+    is_own_token(namespace, cluster, &token).then_some(token)
+}
+
 /// A token of this cluster's own user.
-pub fn is_own_token(namespace: &str, cluster: &str, token: &str) -> bool {
+fn is_own_token(namespace: &str, cluster: &str, token: &str) -> bool {
     token
         .split_once(':')
         .is_some_and(|(user, key)| user == kubeconfig_user(namespace, cluster) && !key.is_empty())
@@ -70,6 +78,16 @@ pub fn secret(cluster: &Cluster, value: &str, token: &str) -> Secret {
         data: Some(data.map(|(key, text)| (key.to_owned(), ByteString(text.as_bytes().to_vec()))).into()),
         ..Secret::default()
     }
+}
+
+/// Whether a secret has everything that the other one has.
+pub fn holds(live: &Secret, desired: &Secret) -> bool {
+    let owners = |secret: &Secret| secret.metadata.owner_references.clone().unwrap_or_default();
+    let label = |secret: &Secret| secret.labels().get(labels::capi::CLUSTER_NAME).cloned();
+    let data = |secret: &Secret, key: &str| secret.data.as_ref().and_then(|data| data.get(key).cloned());
+    ["value", "token"].iter().all(|key| data(live, key) == data(desired, key))
+        && label(live) == label(desired)
+        && owners(desired).iter().all(|owner| owners(live).iter().any(|there| there.uid == owner.uid))
 }
 
 #[cfg(test)]

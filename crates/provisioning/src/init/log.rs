@@ -1,7 +1,11 @@
-//! The provisioning log: what a cluster said on its way, as lines in a ConfigMap.
+//! The provisioning log: what a cluster waited for, as lines in a ConfigMap. Pure.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
 
 use drover_api::provisioning::v1::ClusterStatus;
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ConfigMap;
 
 use crate::conditions;
 use crate::keys::conditions as types;
@@ -11,7 +15,10 @@ pub const NAME: &str = "provisioning-log";
 /// At most so many bytes; the oldest lines go first.
 pub const LIMIT: usize = 10_000;
 
-/// What a cluster has to say now, and whether it is an error.
+/// How often a line is written at most while the cluster is on its way.
+pub const WINDOW: Duration = Duration::from_secs(2);
+
+/// What a cluster reports now, and whether it is an error.
 pub fn message(status: &ClusterStatus) -> Option<(String, bool)> {
     let of = |type_: &str| conditions::get(&status.conditions, type_);
     let provisioned = of(types::PROVISIONED)?;
@@ -30,7 +37,40 @@ pub fn message(status: &ClusterStatus) -> Option<(String, bool)> {
     (!text.is_empty()).then_some((text, failed))
 }
 
-/// The log with the message appended, or nothing if it is what was said last.
+/// What to do about the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    Nothing,
+    /// A line was written a moment ago.
+    Later(Duration),
+    /// The new content of the ConfigMap.
+    Write(BTreeMap<String, String>),
+}
+
+/// Appends what a cluster reports. Messages that follow each other quickly are skipped, as in the original, which looks
+/// every [`WINDOW`]; errors and the end are written at once.
+pub fn next(live: Option<&ConfigMap>, status: &ClusterStatus, now: Timestamp) -> Step {
+    let field = |key: &str| live.and_then(|map| map.data.as_ref()?.get(key).cloned()).unwrap_or_default();
+    let Some((message, failed)) = message(status) else { return Step::Nothing };
+    let log = field("log");
+    let Some(text) = append(&log, &field("last"), &message, failed, now) else { return Step::Nothing };
+    let of = |type_: &str| conditions::get(&status.conditions, type_);
+    let settled = of(types::READY).is_some_and(|ready| ready.status != conditions::UNKNOWN);
+    if let Some(rest) = rest(&log, now).filter(|_| !failed && !settled) {
+        return Step::Later(rest);
+    }
+    Step::Write([("log".to_owned(), text), ("last".to_owned(), message)].into())
+}
+
+/// How long the next line has to wait.
+fn rest(log: &str, now: Timestamp) -> Option<Duration> {
+    let line = log.lines().next_back()?;
+    let last: Timestamp = line.split_once(' ')?.0.parse().ok()?;
+    let elapsed = Duration::try_from(now.duration_since(last)).ok()?;
+    WINDOW.checked_sub(elapsed).filter(|rest| !rest.is_zero())
+}
+
+/// The log with the message appended, or nothing if it is the last one again.
 pub fn append(log: &str, last: &str, message: &str, failed: bool, now: Timestamp) -> Option<String> {
     if message == last {
         return None;
@@ -80,6 +120,30 @@ mod tests {
         }
         assert!(long.len() <= LIMIT && long.starts_with("2026-") && long.ends_with("line 499\n"));
         assert!(append("", "", &"ä".repeat(LIMIT), false, now).unwrap().len() <= LIMIT);
+    }
+
+    #[test]
+    fn a_line_waits_for_two_seconds_after_the_last_unless_the_cluster_fails_or_is_done() {
+        let status = |ready: &str, message: &str| -> ClusterStatus {
+            let of = |type_: &str| json!({"type": type_, "status": ready, "message": message});
+            serde_json::from_value(json!({"conditions": [of("Provisioned"), of("Updated"), of("Ready")]}))
+                .unwrap()
+        };
+        let at = |text: &str| -> Timestamp { text.parse().unwrap() };
+        let first = next(None, &status("Unknown", "a"), at("2026-01-01T00:00:00Z"));
+        let Step::Write(data) = first else { panic!("{first:?}") };
+        let map = ConfigMap { data: Some(data), ..ConfigMap::default() };
+        let later = |status: &ClusterStatus, time: &str| next(Some(&map), status, at(time));
+        assert_eq!(later(&status("Unknown", "a"), "2026-01-01T00:00:05Z"), Step::Nothing);
+        let soon = "2026-01-01T00:00:00.5Z";
+        assert_eq!(later(&status("Unknown", "b"), soon), Step::Later(Duration::from_millis(1500)));
+        for (status, time) in [
+            (status("Unknown", "b"), "2026-01-01T00:00:02Z"),
+            (status("False", "broken"), soon),
+            (status("True", "done"), soon),
+        ] {
+            assert!(matches!(later(&status, time), Step::Write(_)), "{status:?}");
+        }
     }
 
     #[test]

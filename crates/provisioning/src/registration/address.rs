@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use crate::init::nodemarks::is_domain;
+use crate::init::pools::nodemarks::is_domain;
 
 /// Names that `/etc/hosts` of common systems gives the loopback address.
 const LOOPBACK_NAMES: [&str; 4] =

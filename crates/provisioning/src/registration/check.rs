@@ -3,7 +3,7 @@
 //! They become labels and notes of its Machine and settings of its kubelet. Said here, a mistake is one line where it
 //! was made; found later, it is a server that waits for ever and a line in the log of the manager.
 
-use crate::init::nodemarks::{check_label, check_taint, is_domain, is_name};
+use crate::init::pools::nodemarks::{check_label, check_taint, is_domain, is_name};
 use crate::keys::labels;
 use crate::machine::unmanaged::{Request, all, is_reserved, parse_labels, parse_taint};
 use crate::registration::address;

@@ -20,7 +20,7 @@ use kube::ResourceExt;
 pub use self::kind::{Kind, status_of};
 pub use self::writer::{DynamicWriter, Writer};
 use crate::dynamic::DynamicKinds;
-use crate::init::identity;
+use crate::init::twin::identity;
 use crate::keys::{annotations, labels};
 use crate::machine::drivers::driver_name;
 use crate::selectors;

@@ -84,8 +84,11 @@ async fn a_cluster_of_two_pools_costs_few_writes_of_its_controller() {
             *counts.entry(format!("{method} {path} {manager}")).or_default() += 1;
         }
     }
-    let sum: usize = counts.values().sum();
-    eprintln!("{sum} writes of init: {counts:#?}");
+    // How often it reports depends on how long the machines take.
+    let reports = |what: &str| what.contains("/status ") || what.contains("provisioning-log");
+    let objects: usize = counts.iter().filter(|(what, _)| !reports(what)).map(|(_, count)| count).sum();
+    // Twenty, and what is applied again before the caches show it.
+    assert!(objects <= 40, "{objects} writes: {counts:#?}");
 }
 
 /// Writes of the provider of machines: infra machines, and the Jobs with what they need.

@@ -1,4 +1,8 @@
-//! The management twin, its namespace and its registration token.
+//! The management Cluster (twin) of a provisioning Cluster, its namespace and its registration token. Pure.
+
+pub mod identity;
+pub mod status;
+pub mod token;
 
 use std::collections::BTreeMap;
 
@@ -53,7 +57,8 @@ pub fn twin(cluster: &Cluster, name: &str) -> management::Cluster {
             ..management::ClusterSpec::default()
         },
     );
-    twin.metadata.labels = Some(cluster.metadata.labels.clone().unwrap_or_default());
+    // An empty map would be applied again and again.
+    twin.metadata.labels = cluster.metadata.labels.clone().filter(|labels| !labels.is_empty());
     twin.metadata.annotations = Some(notes);
     twin
 }
@@ -73,13 +78,13 @@ pub fn namespace(cluster: &Cluster, name: &str) -> Namespace {
 }
 
 /// The registration token that every cluster has.
-pub fn token(name: &str) -> ClusterRegistrationToken {
+pub fn default_token(name: &str) -> ClusterRegistrationToken {
     let spec = ClusterRegistrationTokenSpec { cluster_name: name.to_owned(), ..Default::default() };
     let mut token = ClusterRegistrationToken::new(DEFAULT_TOKEN, spec);
     token.metadata.namespace = Some(name.to_owned());
     token
 }
 
-pub(super) fn annotation<'a>(cluster: &'a Cluster, key: &str) -> &'a str {
+pub(in crate::init) fn annotation<'a>(cluster: &'a Cluster, key: &str) -> &'a str {
     cluster.metadata.annotations.as_ref().and_then(|a| a.get(key)).map(String::as_str).unwrap_or_default()
 }

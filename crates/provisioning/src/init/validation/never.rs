@@ -6,11 +6,10 @@
 use drover_api::provisioning::v1::{Cluster, RKEMachinePool};
 use serde_json::{Value, json};
 
-use super::identity;
-use super::pools::{self, is_dns_label};
-use super::problems::name_problem;
-use super::template::CONFIG_API_VERSION;
-use super::twin::annotation;
+use super::name_problem;
+use crate::init::objects::template::CONFIG_API_VERSION;
+use crate::init::pools::problems::{self, is_dns_label};
+use crate::init::twin::{annotation, identity};
 use crate::keys::annotations;
 
 /// A field that can never work.
@@ -52,7 +51,7 @@ fn all(cluster: &Cluster) -> Vec<Never> {
     for (index, pool) in config.machine_pools.iter().enumerate() {
         let path = |field: &str| format!("spec.rkeConfig.machinePools[{index}].{field}");
         if !is_dns_label(&pool.name) {
-            refuse(path("name"), json!(pool.name), pools::DNS_LABEL.to_owned());
+            refuse(path("name"), json!(pool.name), problems::DNS_LABEL.to_owned());
         }
         let reference = &pool.machine_config_ref;
         if let Some(why) = kind_problem(pool) {

@@ -15,12 +15,12 @@ use drover_runtime::ObjectKey;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::ResourceExt;
 
-use super::names::management_cluster_name;
-use super::twin::annotation;
+use super::annotation;
+use crate::init::names::management_cluster_name;
 use crate::keys::annotations;
 
 /// The id of a Cluster's management Cluster, and what it was taken from.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
     pub id: String,
     pub source: Source,
@@ -29,12 +29,13 @@ pub struct Identity {
 }
 
 /// What an id was taken from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Source {
     /// The management Cluster itself, which has the uid of this Cluster.
     Twin,
     Status,
     Annotation,
+    #[default]
     Uid,
 }
 

@@ -1,5 +1,7 @@
-//! Removal of a cluster: twin, Cluster API objects, machines, the kubeconfig's user; then the finalizers.
-//! Every step asks the API itself, not a cache, and nothing is remembered between passes.
+//! The order of a removal: management Cluster, Cluster API objects with their machines, the namespace, the kubeconfig; then
+//! the finalizers. One step per pass, of what the API itself still has; nothing is remembered between passes. Pure.
+
+use super::super::waits::{Blocked, MachineBlock};
 
 /// What still exists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -10,8 +12,8 @@ pub struct Remaining {
     pub namespace_unmarked: bool,
     pub capi_cluster: Existence,
     pub control_plane: bool,
-    /// Machines that block, each with what it says about its deletion.
-    pub machines: Vec<(String, MachineBlock)>,
+    /// Machines that still exist.
+    pub machines: Vec<MachineBlock>,
     /// Generated objects that Cluster API does not own.
     pub generated: Vec<Leftover>,
     pub kubeconfig_secret: Existence,
@@ -45,13 +47,6 @@ pub enum GeneratedKind {
     BootstrapTemplate,
 }
 
-/// What a machine says.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct MachineBlock {
-    pub internal_error: bool,
-    pub message: String,
-}
-
 /// The next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
@@ -61,38 +56,39 @@ pub enum Step {
     DeleteCapiCluster,
     DeleteGenerated,
     DeleteKubeconfig,
-    Wait(String),
-    /// Everything is gone; the finalizers may go.
+    Wait(Blocked),
+    /// Nothing is left; the finalizers are removed.
     Done,
 }
 
 /// Decides the next step.
-pub fn next(cluster: &str, management_name: &str, remaining: &Remaining) -> Step {
+pub fn next(cluster: &str, id: &str, remaining: &Remaining) -> Step {
     if remaining.namespace_unmarked {
         return Step::MarkNamespace;
     }
     match remaining.twin {
         Existence::Present => return Step::DeleteTwin,
         Existence::Deleting => {
-            return Step::Wait(format!("waiting for management cluster [{management_name}] to delete"));
+            return Step::Wait(Blocked::ManagementCluster { id: id.to_owned() });
         }
         Existence::Gone => {}
     }
     match remaining.capi_cluster {
         Existence::Present => return Step::DeleteCapiCluster,
         Existence::Deleting => {
+            let name = cluster.to_owned();
             return Step::Wait(if !remaining.machines.is_empty() {
-                machines_message(&remaining.machines)
+                Blocked::Machines(remaining.machines.clone())
             } else if remaining.control_plane {
-                format!("waiting for control plane [{cluster}] to delete")
+                Blocked::ControlPlane { name }
             } else {
-                format!("waiting for cluster-api cluster [{cluster}] to delete")
+                Blocked::CapiCluster { name }
             });
         }
         Existence::Gone => {}
     }
     if !remaining.machines.is_empty() {
-        return Step::Wait(machines_message(&remaining.machines));
+        return Step::Wait(Blocked::Machines(remaining.machines.clone()));
     }
     if !remaining.generated.is_empty() {
         return Step::DeleteGenerated;
@@ -100,31 +96,15 @@ pub fn next(cluster: &str, management_name: &str, remaining: &Remaining) -> Step
     match remaining.management_namespace {
         Existence::Present => return Step::DeleteManagementNamespace,
         Existence::Deleting => {
-            return Step::Wait(format!("waiting for namespace [{management_name}] to delete"));
+            return Step::Wait(Blocked::Namespace { id: id.to_owned() });
         }
         Existence::Gone => {}
     }
     match remaining.kubeconfig_secret {
         Existence::Gone => Step::Done,
-        Existence::Deleting => Step::Wait("waiting for the cluster's kubeconfig to delete".to_owned()),
+        Existence::Deleting => Step::Wait(Blocked::Kubeconfig),
         Existence::Present => Step::DeleteKubeconfig,
     }
-}
-
-/// All blocking machines, with their reasons.
-pub fn machines_message(machines: &[(String, MachineBlock)]) -> String {
-    let parts: Vec<String> = machines
-        .iter()
-        .map(|(name, block)| {
-            let base = if block.internal_error {
-                format!("error deleting machine [{name}], machine must be deleted manually")
-            } else {
-                format!("waiting for machine [{name}] to delete")
-            };
-            if block.message.is_empty() { base } else { format!("{base} ({})", block.message) }
-        })
-        .collect();
-    parts.join("; ")
 }
 
 #[cfg(test)]
@@ -139,7 +119,9 @@ mod tests {
             namespace_unmarked: true,
             capi_cluster: Existence::Present,
             control_plane: true,
-            machines: vec![("m1".into(), MachineBlock::default()), ("m2".into(), MachineBlock::default())],
+            machines: ["m1", "m2"]
+                .map(|name| MachineBlock { name: name.into(), ..MachineBlock::default() })
+                .into(),
             generated: vec![Leftover {
                 kind: GeneratedKind::Template("LocalMachineTemplate".into()),
                 name: "demo-w-1".into(),
@@ -147,23 +129,28 @@ mod tests {
             kubeconfig_secret: Existence::Present,
         };
         let step = |left: &Remaining| next("demo", "c-m-x", left);
+        let waits = |left: &Remaining| match step(left) {
+            Step::Wait(blocked) => blocked.to_string(),
+            other => panic!("{other:?}"),
+        };
         assert_eq!(step(&left), Step::MarkNamespace);
         left.namespace_unmarked = false;
         assert_eq!(step(&left), Step::DeleteTwin);
         left.twin = Existence::Deleting;
-        assert_eq!(step(&left), Step::Wait("waiting for management cluster [c-m-x] to delete".into()));
+        assert_eq!(waits(&left), "waiting for management cluster [c-m-x] to delete");
         left.twin = Existence::Gone;
         assert_eq!(step(&left), Step::DeleteCapiCluster);
         left.capi_cluster = Existence::Deleting;
         let text = "waiting for machine [m1] to delete; waiting for machine [m2] to delete";
-        assert_eq!(step(&left), Step::Wait(text.into()));
-        left.machines = vec![("m1".into(), MachineBlock { internal_error: true, message: "no API".into() })];
+        assert_eq!(waits(&left), text);
+        left.machines =
+            vec![MachineBlock { name: "m1".into(), internal_error: true, message: "no API".into() }];
         let text = "error deleting machine [m1], machine must be deleted manually (no API)";
-        assert_eq!(step(&left), Step::Wait(text.into()));
+        assert_eq!(waits(&left), text);
         left.machines.clear();
-        assert_eq!(step(&left), Step::Wait("waiting for control plane [demo] to delete".into()));
+        assert_eq!(waits(&left), "waiting for control plane [demo] to delete");
         left.control_plane = false;
-        assert_eq!(step(&left), Step::Wait("waiting for cluster-api cluster [demo] to delete".into()));
+        assert_eq!(waits(&left), "waiting for cluster-api cluster [demo] to delete");
         left.capi_cluster = Existence::Gone;
         assert_eq!(step(&left), Step::DeleteGenerated);
         left.generated.clear();

@@ -1,13 +1,22 @@
 //! Numbered checks of provisioning.md about generation.
 
+mod fixedpoint;
+
+use std::sync::Arc;
+
 use drover_api::capi::v1beta2::Machine;
-use drover_api::provisioning::v1::Cluster;
+use drover_api::provisioning::v1::{Cluster, ClusterStatus};
 use drover_api::rke::v1::RKEControlPlane;
+use jiff::Timestamp;
+use kube::api::DynamicObject;
 use serde_json::{Value, json};
 
-use super::generate::{GenerateError, Generated, Surroundings, generate};
-use super::pools::state_holders;
+use super::decide::Outcome;
+use super::objects::{Generated, Sources, generate};
+use super::pools::state::state_holders;
+use super::scope::Scope;
 use super::twin;
+use super::waits::Refusal;
 
 fn cluster() -> Cluster {
     serde_json::from_value(json!({
@@ -26,45 +35,80 @@ fn cluster() -> Cluster {
     .unwrap()
 }
 
-fn surroundings() -> Surroundings {
-    let config = |name: &str| {
-        let key = ("LocalConfig".to_owned(), name.to_owned());
-        (key, json!({"kind": "LocalConfig", "metadata": {"name": name}, "cpus": "1"}))
-    };
-    Surroundings {
+fn config(name: &str) -> Arc<DynamicObject> {
+    let config = json!({"kind": "LocalConfig", "apiVersion": "v1", "metadata": {"name": name}, "cpus": "1"});
+    Arc::new(serde_json::from_value(config).unwrap())
+}
+
+fn sources() -> Sources {
+    let named = |name: &str| (("LocalConfig".to_owned(), name.to_owned()), config(name));
+    Sources {
         management_name: "c-m-abcdefgh".into(),
-        configs: [config("nc-cp"), config("nc-w")].into(),
+        configs: [named("nc-cp"), named("nc-w")].into(),
         schemas: [("LocalConfig".to_owned(), vec!["cpus".to_owned()])].into(),
-        credentials: Default::default(),
         versions: ["v1.34.1+k3s1".to_owned(), "v1.34.2+k3s1".to_owned()].into(),
-        data_directories: None,
-        state_holders: Default::default(),
+        ..Sources::default()
     }
+}
+
+/// All objects, in the order in which they are written.
+fn objects(generated: &Generated) -> Vec<Value> {
+    let mut all = vec![
+        json!(generated.rke_cluster),
+        json!(generated.control_plane),
+        json!(generated.cluster),
+        json!(generated.bootstrap_template),
+    ];
+    for pool in &generated.pools {
+        all.extend(pool.template.iter().map(|(template, _)| json!(template)));
+        all.push(json!(pool.deployment));
+        all.extend(pool.health_check.iter().map(|check| json!(check)));
+    }
+    all
 }
 
 fn kinds(generated: &Generated) -> Vec<String> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    generated
-        .objects
-        .iter()
-        .map(|o| format!("{} {}", text(&o["kind"]), text(&o["metadata"]["name"])))
-        .collect()
+    let all = objects(generated);
+    all.iter().map(|o| format!("{} {}", text(&o["kind"]), text(&o["metadata"]["name"]))).collect()
 }
 
-fn object<'a>(generated: &'a Generated, kind: &str, name: &str) -> &'a Value {
-    generated.objects.iter().find(|o| o["kind"] == kind && o["metadata"]["name"] == name).unwrap()
+fn object(generated: &Generated, kind: &str, name: &str) -> Value {
+    let mut all = objects(generated).into_iter();
+    all.find(|o| o["kind"] == kind && o["metadata"]["name"] == name).unwrap()
 }
 
-fn refusal(cluster: &Cluster, around: &Surroundings) -> String {
-    match generate(cluster, around) {
-        Err(GenerateError::Invalid(why)) => why,
-        other => panic!("{other:?}"),
-    }
+fn refusal(cluster: &Cluster, sources: &Sources) -> String {
+    generate(cluster, sources).unwrap_err().to_string()
 }
+
+/// The status after a pass over a Cluster whose control plane is this one.
+fn status(
+    cluster: &Cluster,
+    outcome: &Outcome,
+    plane: Option<&RKEControlPlane>,
+    connected: bool,
+    now: &str,
+) -> ClusterStatus {
+    let twin = json!({
+        "metadata": {"name": "c-m-abcdefgh"}, "spec": {},
+        "status": {"conditions": [{"type": "Connected", "status": if connected { "True" } else { "False" }}]},
+    });
+    let mut scope = Scope { cluster: Arc::new(cluster.clone()), ..Scope::default() };
+    scope.identity.id = "c-m-abcdefgh".into();
+    scope.evidence.twin = Some(Arc::new(serde_json::from_value(twin).unwrap()));
+    super::status::status(&scope, outcome, plane, None, now.parse::<Timestamp>().unwrap())
+}
+
+fn outcome(cluster: &Cluster, sources: &Sources) -> Outcome {
+    generate(cluster, sources).map_or_else(Outcome::Refused, |_| Outcome::Generated)
+}
+
+const NOW: &str = "2026-01-01T00:00:00Z";
 
 #[test]
 fn provisioning_check_1_objects_of_a_cluster_with_two_pools() {
-    let generated = generate(&cluster(), &surroundings()).unwrap();
+    let generated = generate(&cluster(), &sources()).unwrap();
     let names = kinds(&generated);
     let expected = [
         "RKECluster demo",
@@ -103,7 +147,7 @@ fn provisioning_check_1_objects_of_a_cluster_with_two_pools() {
 
 #[test]
 fn generation_is_a_function() {
-    assert_eq!(generate(&cluster(), &surroundings()), generate(&cluster(), &surroundings()));
+    assert_eq!(generate(&cluster(), &sources()), generate(&cluster(), &sources()));
 }
 
 #[test]
@@ -111,7 +155,7 @@ fn provisioning_check_8_bad_pools_are_named() {
     let with = |edit: fn(&mut Cluster)| {
         let mut cluster = cluster();
         edit(&mut cluster);
-        refusal(&cluster, &surroundings())
+        refusal(&cluster, &sources())
     };
     let message = with(|c| c.spec.rke_config.as_mut().unwrap().machine_pools[1].worker_role = false);
     assert!(message.contains("machinePools[1] (w)") && message.contains("workerRole"), "{message}");
@@ -128,7 +172,7 @@ fn provisioning_check_8_bad_pools_are_named() {
     for name in ["h\u{e9}llo w", "A_B!", "-x", "a".repeat(64).as_str()] {
         let mut cluster = cluster();
         cluster.spec.rke_config.as_mut().unwrap().machine_pools[1].name = name.into();
-        let message = refusal(&cluster, &surroundings());
+        let message = refusal(&cluster, &sources());
         assert!(message.contains("machinePools[1]") && message.contains("name must be"), "{message}");
     }
     let message = with(|c| c.metadata.name = Some("c".repeat(100)));
@@ -139,7 +183,7 @@ fn provisioning_check_8_bad_pools_are_named() {
 fn a_second_server_is_refused_before_it_begins_a_cluster_of_its_own() {
     let mut more = cluster();
     more.spec.rke_config.as_mut().unwrap().machine_pools[0].quantity = Some(2);
-    let message = refusal(&more, &surroundings());
+    let message = refusal(&more, &sources());
     assert!(message.contains("2 machines have etcdRole or controlPlaneRole"), "{message}");
     assert!(message.contains("set quantity to 1"), "{message}");
 }
@@ -153,11 +197,10 @@ fn a_refused_change_of_a_running_cluster_shows_in_its_conditions() {
         "status": {"conditions": [{"type": "Ready", "status": "True"}]},
     }))
     .unwrap();
-    let now = "2026-01-01T00:00:00Z".parse().unwrap();
-    let refused = Err(GenerateError::Invalid("kubernetesVersion is not known".to_owned()));
-    let status = super::status::of_cluster(&cluster, &refused, Some(&plane), true, true, now);
+    let refused = Outcome::Refused(Refusal::Spec(vec!["kubernetesVersion is not known".to_owned()]));
+    let first = status(&cluster, &refused, Some(&plane), true, NOW);
     let condition = |type_: &str| {
-        let found = status.conditions.iter().find(|c| c.type_ == type_).unwrap();
+        let found = first.conditions.iter().find(|c| c.type_ == type_).unwrap();
         (found.status.as_str(), found.message.as_str())
     };
     assert_eq!(condition("Ready"), ("True", "kubernetesVersion is not known"), "it runs on");
@@ -166,20 +209,17 @@ fn a_refused_change_of_a_running_cluster_shows_in_its_conditions() {
         assert_eq!(condition(type_), (value, "kubernetesVersion is not known"), "{type_}");
     }
     // Nothing moves while nothing changes.
-    let same = |cluster: &Cluster| {
-        let later = "2026-01-01T00:01:00Z".parse().unwrap();
-        super::status::of_cluster(cluster, &refused, Some(&plane), true, true, later)
-    };
-    let shown = Cluster { status: Some(status.clone()), ..cluster };
-    assert_eq!(same(&shown), status);
+    let shown = Cluster { status: Some(first.clone()), ..cluster };
+    assert_eq!(status(&shown, &refused, Some(&plane), true, "2026-01-01T00:01:00Z"), first);
 }
 
 #[test]
 fn provisioning_check_9_a_config_of_another_cluster_is_left_alone() {
-    let mut around = surroundings();
-    let owned = around.configs.get_mut(&("LocalConfig".to_owned(), "nc-w".to_owned())).unwrap();
-    owned["metadata"]["ownerReferences"] = json!([{"kind": "Cluster", "name": "other", "uid": "uid-2"}]);
-    let message = refusal(&cluster(), &around);
+    let mut sources = sources();
+    let owned = sources.configs.get_mut(&("LocalConfig".to_owned(), "nc-w".to_owned())).unwrap();
+    let owners = json!([{"apiVersion": "v1", "kind": "Cluster", "name": "other", "uid": "uid-2"}]);
+    Arc::make_mut(owned).metadata.owner_references = serde_json::from_value(owners).unwrap();
+    let message = refusal(&cluster(), &sources);
     assert_eq!(
         message,
         "spec.rkeConfig.machinePools[1] (w): machineConfigRef: LocalConfig default/nc-w is already owned by Cluster other"
@@ -190,16 +230,14 @@ fn provisioning_check_9_a_config_of_another_cluster_is_left_alone() {
 fn provisioning_check_10_no_version_no_objects() {
     let mut cluster = cluster();
     cluster.spec.kubernetes_version.clear();
-    assert_eq!(refusal(&cluster, &surroundings()), "spec.kubernetesVersion must not be empty");
+    assert_eq!(refusal(&cluster, &sources()), "spec.kubernetesVersion must not be empty");
 }
 
 #[test]
 fn a_cluster_without_rke_config_says_that_it_is_not_imported_and_what_to_set() {
     let mut imported = cluster();
     imported.spec = Default::default();
-    let now = "2026-01-01T00:00:00Z".parse().unwrap();
-    let generated = generate(&imported, &surroundings());
-    let status = super::status::of_cluster(&imported, &generated, None, false, false, now);
+    let status = status(&imported, &outcome(&imported, &sources()), None, false, NOW);
     for (type_, value) in [("RKECluster", "False"), ("Ready", "False"), ("Stalled", "True")] {
         let said = crate::conditions::get(&status.conditions, type_).unwrap();
         assert_eq!(said.status, value, "{type_}");
@@ -218,29 +256,29 @@ fn a_missing_role_is_told_beside_what_else_is_wrong() {
     let mut workers = cluster();
     let pools = &mut workers.spec.rke_config.as_mut().unwrap().machine_pools;
     pools.remove(0);
-    assert!(generate(&workers, &surroundings()).is_ok(), "people may bring the control plane themselves");
-    let mut around = surroundings();
-    around.configs.clear();
-    let message = refusal(&workers, &around);
+    assert!(generate(&workers, &sources()).is_ok(), "people may bring the control plane themselves");
+    let mut sources = sources();
+    sources.configs.clear();
+    let message = refusal(&workers, &sources);
     assert!(message.contains("LocalConfig default/nc-w does not exist"), "{message}");
     assert!(message.contains("no pool with machines has etcdRole and controlPlaneRole, "), "{message}");
     assert!(message.contains("set etcdRole and controlPlaneRole to true in a pool"), "{message}");
     let mut none = cluster();
     none.spec.rke_config.as_mut().unwrap().machine_pools[1].quantity = Some(0);
-    assert!(refusal(&none, &around).contains("no pool with machines has workerRole, "));
-    assert!(!refusal(&cluster(), &around).contains("no pool with machines"));
+    assert!(refusal(&none, &sources).contains("no pool with machines has workerRole, "));
+    assert!(!refusal(&cluster(), &sources).contains("no pool with machines"));
 }
 
 #[test]
 fn a_missing_config_or_driver_is_named() {
-    let mut around = surroundings();
-    around.configs.remove(&("LocalConfig".to_owned(), "nc-cp".to_owned()));
+    let mut sources = sources();
+    sources.configs.remove(&("LocalConfig".to_owned(), "nc-cp".to_owned()));
     assert_eq!(
-        refusal(&cluster(), &around),
+        refusal(&cluster(), &sources),
         "spec.rkeConfig.machinePools[0] (cp): machineConfigRef: LocalConfig default/nc-cp does not exist"
     );
-    around.schemas.clear();
-    let message = refusal(&cluster(), &around);
+    sources.schemas.clear();
+    let message = refusal(&cluster(), &sources);
     let driver = "machineConfigRef: no active node driver provides the kind LocalConfig";
     assert_eq!(message.matches(driver).count(), 2, "{message}");
 }
@@ -257,7 +295,7 @@ fn all_problems_are_told_at_once_each_with_its_field() {
     let mut nameless = pools[1].clone();
     (nameless.name, nameless.machine_config_ref.name) = (String::new(), None);
     pools.push(nameless);
-    let message = refusal(&cluster, &surroundings());
+    let message = refusal(&cluster, &sources());
     let told: Vec<&str> = message.split("; ").collect();
     assert_eq!(
         told,
@@ -282,7 +320,7 @@ fn all_problems_are_told_at_once_each_with_its_field() {
 fn the_last_etcd_machine_of_a_cluster_that_ran_does_not_go_with_a_number() {
     let mut cluster = cluster();
     let pools = |cluster: &mut Cluster| cluster.spec.rke_config.as_mut().unwrap().machine_pools.clone();
-    let ran = Surroundings { state_holders: ["cp".to_owned()].into(), ..surroundings() };
+    let ran = Sources { state_holders: ["cp".to_owned()].into(), ..sources() };
     assert!(generate(&cluster, &ran).is_ok());
     let mut none = pools(&mut cluster);
     none[0].quantity = Some(0);
@@ -291,7 +329,7 @@ fn the_last_etcd_machine_of_a_cluster_that_ran_does_not_go_with_a_number() {
     for left in [none.clone(), none[1..].to_vec(), renamed] {
         cluster.spec.rke_config.as_mut().unwrap().machine_pools = left;
         assert!(refusal(&cluster, &ran).contains("no machine with etcdRole would be left"));
-        assert!(generate(&cluster, &surroundings()).is_ok(), "there is nothing to lose yet");
+        assert!(generate(&cluster, &sources()).is_ok(), "there is nothing to lose yet");
     }
 
     let plane = |bootstrapped: &str| -> RKEControlPlane {
@@ -324,16 +362,16 @@ fn the_last_etcd_machine_of_a_cluster_that_ran_does_not_go_with_a_number() {
 #[test]
 fn provisioning_check_12_and_13_drain_and_health_check() {
     let mut cluster = cluster();
-    let generated = generate(&cluster, &surroundings()).unwrap();
-    let template = &object(&generated, "MachineDeployment", "demo-w")["spec"]["template"];
+    let generated = generate(&cluster, &sources()).unwrap();
+    let template = object(&generated, "MachineDeployment", "demo-w")["spec"]["template"].clone();
     assert_eq!(template["metadata"]["annotations"]["machine.cluster.x-k8s.io/exclude-node-draining"], "true");
     let pool = &mut cluster.spec.rke_config.as_mut().unwrap().machine_pools[1];
     pool.drain_before_delete = true;
     pool.drain_before_delete_timeout = Some("2m".into());
     pool.unhealthy_node_timeout = Some("5m".into());
     pool.max_unhealthy = Some("40%".into());
-    let generated = generate(&cluster, &surroundings()).unwrap();
-    let template = &object(&generated, "MachineDeployment", "demo-w")["spec"]["template"];
+    let generated = generate(&cluster, &sources()).unwrap();
+    let template = object(&generated, "MachineDeployment", "demo-w")["spec"]["template"].clone();
     assert!(
         template["metadata"]["annotations"].get("machine.cluster.x-k8s.io/exclude-node-draining").is_none()
     );
@@ -350,14 +388,12 @@ fn what_is_not_implemented_is_reported() {
     let config = cluster.spec.rke_config.as_mut().unwrap();
     config.rotate_certificates = serde_json::from_value(json!({"generation": 1})).unwrap();
     cluster.spec.rke_config.as_mut().unwrap().machine_pools[1].machine_os = "windows".into();
-    let generated = generate(&cluster, &surroundings());
-    let now = "2026-01-01T00:00:00Z".parse().unwrap();
-    let status = super::status::of_cluster(&cluster, &generated, None, false, false, now);
-    let said = crate::conditions::get(&status.conditions, "ConfigAccepted").unwrap();
+    let first = status(&cluster, &outcome(&cluster, &sources()), None, false, NOW);
+    let said = crate::conditions::get(&first.conditions, "ConfigAccepted").unwrap();
     assert!(said.status == "False" && said.message.contains("machinePools[1].machineOS"), "{}", said.message);
     assert!(said.message.contains("spec.rkeConfig.rotateCertificates"), "{}", said.message);
-    let refused = Err(GenerateError::Invalid("something else is wrong".to_owned()));
-    let status = super::status::of_cluster(&cluster, &refused, None, false, false, now);
+    let refused = Outcome::Refused(Refusal::Spec(vec!["something else is wrong".to_owned()]));
+    let status = status(&cluster, &refused, None, false, NOW);
     let told = crate::conditions::get(&status.conditions, "ConfigAccepted").unwrap();
     assert_eq!(told.message, said.message, "beside what is wrong");
     let told = super::events::of_status(&cluster, &status);
@@ -366,7 +402,6 @@ fn what_is_not_implemented_is_reported() {
 
 #[test]
 fn a_cluster_tells_what_becomes_of_it_and_each_thing_once() {
-    let now = "2026-01-01T00:00:00Z".parse().unwrap();
     let plane = |ready: &str, message: &str| -> drover_api::rke::v1::RKEControlPlane {
         serde_json::from_value(json!({
             "metadata": {"namespace": "default", "name": "demo"},
@@ -379,10 +414,7 @@ fn a_cluster_tells_what_becomes_of_it_and_each_thing_once() {
     let mut step =
         |version: &str, plane: Option<drover_api::rke::v1::RKEControlPlane>, connected, wanted: &[&str]| {
             cluster.spec.kubernetes_version = version.into();
-            let generated = generate(&cluster, &surroundings());
-            let mut next =
-                super::status::of_cluster(&cluster, &generated, plane.as_ref(), connected, connected, now);
-            next.cluster_name = "c-m-abcdefgh".into();
+            let next = status(&cluster, &outcome(&cluster, &sources()), plane.as_ref(), connected, NOW);
             let told = super::events::of_status(&cluster, &next);
             assert_eq!(told.iter().map(|note| note.reason).collect::<Vec<_>>(), wanted, "{told:?}");
             cluster.status = Some(next.clone());
@@ -407,8 +439,7 @@ fn pools_that_come_change_and_go_are_told() {
     let pool = cluster().spec.rke_config.unwrap().machine_pools.remove(1);
     let deployment = |applied: Option<&str>, replicas: i32| -> drover_api::capi::v1beta2::MachineDeployment {
         let notes = applied.map(|applied| json!({"drover.io/applied-quantity": applied}));
-        let mut object =
-            object(&generate(&cluster(), &surroundings()).unwrap(), "MachineDeployment", "demo-w").clone();
+        let mut object = object(&generate(&cluster(), &sources()).unwrap(), "MachineDeployment", "demo-w");
         object["metadata"]["annotations"] = json!(notes);
         object["spec"]["replicas"] = json!(replicas);
         serde_json::from_value(object).unwrap()
@@ -432,9 +463,11 @@ fn pools_that_come_change_and_go_are_told() {
 #[test]
 fn a_removal_tells_its_steps() {
     use super::events::of_removal;
-    use super::remove::Step;
+    use super::removal::decide::Step;
+    use super::waits::{Blocked, MachineBlock};
     let mut cluster = cluster();
-    let waiting = Step::Wait("waiting for machine [m1] to delete".into());
+    let block = MachineBlock { name: "m1".into(), ..MachineBlock::default() };
+    let waiting = Step::Wait(Blocked::Machines(vec![block]));
     assert_eq!(
         of_removal(&cluster, &Step::DeleteTwin, "c-m-x").unwrap().message,
         "deleting management cluster [c-m-x]"

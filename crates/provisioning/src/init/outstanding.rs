@@ -1,51 +1,36 @@
-//! What of a spec has not arrived yet, although the control plane says Ready: it speaks of the spec and the machines that it
-//! has seen.
+//! What of a spec is not carried out, although the control plane is Ready: it reports about the spec and the machines that
+//! it has seen. Pure.
 
 use std::sync::Arc;
 
-use drover_api::capi::v1beta2::{Machine, MachineDeployment, MachineSet};
-use drover_api::provisioning::v1::{Cluster, RKEMachinePool};
+use drover_api::capi::v1beta2::{Machine, MachineDeployment};
+use drover_api::provisioning::v1::RKEMachinePool;
 use drover_api::rke::v1::RKEControlPlane;
-use serde_json::Value;
+use kube::ResourceExt;
 
 use super::pools::deployment_name;
+use super::scope::Scope;
+use super::waits::Waiting;
 use crate::keys::{conditions, labels};
 
-/// A cluster as the caches show it, which may be a moment ago, and what was just generated for it.
-pub struct Seen<'a> {
-    pub cluster: &'a Cluster,
-    pub generated: &'a [Value],
-    pub control_plane: Option<&'a RKEControlPlane>,
-    /// The control plane's generation, if this pass has written it.
-    pub written: Option<i64>,
-    pub deployments: &'a [Arc<MachineDeployment>],
-    pub sets: &'a [Arc<MachineSet>],
-    pub machines: &'a [Arc<Machine>],
-}
-
-/// The first thing that is missing.
-pub fn of(seen: &Seen<'_>) -> Option<String> {
-    let name = seen.cluster.metadata.name.as_deref().unwrap_or_default();
-    if seen.control_plane.is_some_and(|plane| is_behind(plane, seen.written)) {
-        return Some(format!("waiting for control plane {name} to take up the change"));
+/// The first thing that is missing. `wanted` are the MachineDeployments as they are generated, and `written` is the generation
+/// of the control plane, if this pass has written it.
+pub fn outstanding(scope: &Scope, wanted: &[&MachineDeployment], written: Option<i64>) -> Option<Waiting> {
+    let name = scope.cluster.name_any();
+    if scope.control_plane.as_deref().is_some_and(|plane| is_behind(plane, written)) {
+        return Some(Waiting::ControlPlane { name });
     }
-    let pools = seen.cluster.spec.rke_config.iter().flat_map(|config| &config.machine_pools);
-    let mut pools = pools.filter(|pool| !pool.paused);
-    pools.find_map(|pool| of_pool(pool, &deployment_name(name, &pool.name), seen)).or_else(|| surplus(seen))
+    let mut pools = scope.pools().iter().filter(|pool| !pool.paused);
+    let of_pool = |pool| of_pool(pool, &deployment_name(&name, &pool.name), scope, wanted);
+    pools.find_map(of_pool).or_else(|| surplus(scope))
 }
 
-/// A machine of a pool that is too much, or replaced, or whose pool is gone.
-fn surplus(seen: &Seen<'_>) -> Option<String> {
-    let labelled = |machine: &&Arc<Machine>| {
-        let labels = machine.metadata.labels.as_ref();
-        labels.is_some_and(|labels| labels.contains_key(labels::capi::DEPLOYMENT_NAME))
-    };
-    let going = |machine: &&Arc<Machine>| machine.metadata.deletion_timestamp.is_some();
-    let machine = seen.machines.iter().filter(labelled).find(going)?;
-    Some(format!(
-        "waiting for machine {} to be removed",
-        machine.metadata.name.as_deref().unwrap_or_default()
-    ))
+/// A machine of a pool that is too much, or replaced, or whose pool was removed.
+fn surplus(scope: &Scope) -> Option<Waiting> {
+    let of_pool = |machine: &&Arc<Machine>| machine.labels().contains_key(labels::capi::DEPLOYMENT_NAME);
+    let is_deleting = |machine: &&Arc<Machine>| machine.metadata.deletion_timestamp.is_some();
+    let machine = scope.machines.iter().filter(of_pool).find(is_deleting)?;
+    Some(Waiting::Removal { machine: machine.name_any() })
 }
 
 fn is_behind(plane: &RKEControlPlane, written: Option<i64>) -> bool {
@@ -54,43 +39,50 @@ fn is_behind(plane: &RKEControlPlane, written: Option<i64>) -> bool {
     observed != generation || written.is_some_and(|written| written > generation)
 }
 
-fn of_pool(pool: &RKEMachinePool, deployment: &str, seen: &Seen<'_>) -> Option<String> {
+fn of_pool(
+    pool: &RKEMachinePool,
+    deployment: &str,
+    scope: &Scope,
+    generated: &[&MachineDeployment],
+) -> Option<Waiting> {
     let machines: Vec<&Arc<Machine>> =
-        seen.machines.iter().filter(|machine| is_staying_in(machine, deployment)).collect();
+        scope.machines.iter().filter(|machine| is_staying_in(machine, deployment)).collect();
     // Without a number it is one, also where nobody fills that in.
     let wanted = pool.quantity.unwrap_or(1);
-    let there = i32::try_from(machines.len()).unwrap_or(i32::MAX);
-    let live = seen.deployments.iter().find(|live| live.metadata.name.as_deref() == Some(deployment));
-    let pool = &pool.name;
-    if live.is_none_or(|live| live.spec.replicas.unwrap_or(1) != wanted) || there != wanted {
-        return Some(format!("waiting for pool {pool} to have {wanted} machines, it has {there}"));
+    let observed = i32::try_from(machines.len()).unwrap_or(i32::MAX);
+    let live = scope.deployments.iter().find(|live| live.metadata.name.as_deref() == Some(deployment));
+    let pool = pool.name.clone();
+    if live.is_none_or(|live| live.spec.replicas.unwrap_or(1) != wanted) || observed != wanted {
+        return Some(Waiting::PoolSize { pool, wanted, observed });
     }
-    let name = |machine: &Machine| machine.metadata.name.clone().unwrap_or_default();
-    if let Some(old) = machines.iter().find(|machine| is_of_another_template(machine, deployment, seen)) {
-        return Some(format!("waiting for machine {} of pool {pool} to be replaced", name(old)));
+    let is_old = |machine: &&&Arc<Machine>| is_of_another_template(machine, deployment, scope, generated);
+    if let Some(old) = machines.iter().find(is_old) {
+        return Some(Waiting::Replacement { pool, machine: old.name_any() });
     }
     let unseen = machines.iter().find(|machine| !is_configured(machine))?;
-    Some(format!("waiting for machine {} of pool {pool} to be configured", name(unseen)))
+    Some(Waiting::Configuration { pool, machine: unseen.name_any() })
 }
 
 fn is_staying_in(machine: &Machine, deployment: &str) -> bool {
-    let labels = machine.metadata.labels.as_ref();
-    let label = labels.and_then(|labels| labels.get(labels::capi::DEPLOYMENT_NAME));
+    let label = machine.labels().get(labels::capi::DEPLOYMENT_NAME);
     machine.metadata.deletion_timestamp.is_none() && label.is_some_and(|name| name == deployment)
 }
 
 /// Another machine template is another kind of server, so a rollout is due or under way.
-fn is_of_another_template(machine: &Machine, deployment: &str, seen: &Seen<'_>) -> bool {
-    let wanted = seen.generated.iter().find(|object| {
-        object["kind"] == "MachineDeployment" && object["metadata"]["name"].as_str() == Some(deployment)
-    });
-    let owners = machine.metadata.owner_references.iter().flatten();
-    let mut sets = owners
+fn is_of_another_template(
+    machine: &Machine,
+    deployment: &str,
+    scope: &Scope,
+    generated: &[&MachineDeployment],
+) -> bool {
+    let wanted = generated.iter().find(|wanted| wanted.metadata.name.as_deref() == Some(deployment));
+    let mut sets = machine
+        .owner_references()
+        .iter()
         .filter(|owner| owner.kind == "MachineSet")
-        .filter_map(|owner| seen.sets.iter().find(|set| set.metadata.uid.as_ref() == Some(&owner.uid)));
+        .filter_map(|owner| scope.sets.iter().find(|set| set.metadata.uid.as_ref() == Some(&owner.uid)));
     let (Some(wanted), Some(set)) = (wanted, sets.next()) else { return false };
-    let template = &wanted["spec"]["template"]["spec"]["infrastructureRef"]["name"];
-    template.as_str() != Some(&set.spec.template.spec.infrastructure_ref.name)
+    wanted.spec.template.spec.infrastructure_ref.name != set.spec.template.spec.infrastructure_ref.name
 }
 
 /// The planner says so of every machine that has its plan. One whose health cannot be read has it too.
@@ -103,6 +95,8 @@ fn is_configured(machine: &Machine) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use drover_api::capi::v1beta2::MachineSet;
+    use drover_api::provisioning::v1::Cluster;
     use serde_json::json;
 
     fn cluster(quantity: i32) -> Cluster {
@@ -141,16 +135,25 @@ mod tests {
         Arc::new(deployment)
     }
 
-    fn seen<'a>(cluster: &'a Cluster, deployments: &'a [Arc<MachineDeployment>]) -> Seen<'a> {
-        let (generated, control_plane, written, sets, machines) = (&[], None, None, &[], &[]);
-        Seen { cluster, generated, control_plane, written, deployments, sets, machines }
+    fn scope(cluster: Cluster, deployments: Vec<Arc<MachineDeployment>>, machines: &[Arc<Machine>]) -> Scope {
+        Scope { cluster: Arc::new(cluster), deployments, machines: machines.to_vec(), ..Scope::default() }
+    }
+
+    fn generated(template: &str) -> MachineDeployment {
+        let mut deployment = MachineDeployment::new("demo-worker", Default::default());
+        deployment.spec.template.spec.infrastructure_ref.name = template.to_owned();
+        deployment
+    }
+
+    fn text(scope: &Scope) -> Option<String> {
+        outstanding(scope, &[&generated("")], None).map(|waiting| waiting.to_string())
     }
 
     #[test]
     fn a_pool_lacks_what_is_not_made_and_what_is_not_configured() {
         let done = [machine("a", Some("True")), machine("b", Some("True"))];
         let of = |quantity, machines: &[Arc<Machine>], replicas| {
-            of(&Seen { machines, ..seen(&cluster(quantity), &[deployment(Some(replicas))]) })
+            text(&scope(cluster(quantity), vec![deployment(Some(replicas))], machines))
         };
         assert_eq!(of(2, &done, 2), None);
         let told = of(3, &done, 2).unwrap();
@@ -167,7 +170,7 @@ mod tests {
         Arc::make_mut(&mut b).metadata.deletion_timestamp =
             serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
         assert_eq!(of(1, &[a, b], 1).as_deref(), Some("waiting for machine b to be removed"));
-        assert!(super::of(&seen(&cluster(2), &[])).is_some(), "a new pool");
+        assert!(text(&scope(cluster(2), vec![], &[])).is_some(), "a new pool");
     }
 
     #[test]
@@ -176,14 +179,12 @@ mod tests {
         cluster.spec.rke_config.as_mut().unwrap().machine_pools[0].quantity = None;
         for replicas in [None, Some(1)] {
             let machines = [machine("a", Some("True"))];
-            let deployments = [deployment(replicas)];
-            assert_eq!(of(&Seen { machines: &machines, ..seen(&cluster, &deployments) }), None);
+            assert_eq!(text(&scope(cluster.clone(), vec![deployment(replicas)], &machines)), None);
         }
     }
 
     #[test]
     fn machines_of_a_former_template_are_not_yet_what_the_spec_says() {
-        let (cluster, deployments) = (cluster(1), [deployment(Some(1))]);
         let mut old = machine("a", Some("True"));
         Arc::make_mut(&mut old).metadata.owner_references = serde_json::from_value(json!([
             {"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineSet", "name": "set", "uid": "uid-1"},
@@ -192,14 +193,10 @@ mod tests {
         let mut set = MachineSet::new("set", Default::default());
         set.metadata.uid = Some("uid-1".into());
         set.spec.template.spec.infrastructure_ref.name = "demo-worker-old".into();
-        let (machines, sets) = ([old], [Arc::new(set)]);
+        let scope =
+            Scope { sets: vec![Arc::new(set)], ..scope(cluster(1), vec![deployment(Some(1))], &[old]) };
         let told = |template: &str| {
-            let generated = [json!({
-                "kind": "MachineDeployment", "metadata": {"name": "demo-worker"},
-                "spec": {"template": {"spec": {"infrastructureRef": {"name": template}}}},
-            })];
-            let seen = seen(&cluster, &deployments);
-            of(&Seen { generated: &generated, sets: &sets, machines: &machines, ..seen })
+            outstanding(&scope, &[&generated(template)], None).map(|waiting| waiting.to_string())
         };
         assert_eq!(told("demo-worker-old"), None);
         let waiting = "waiting for machine a of pool worker to be replaced";
@@ -208,7 +205,6 @@ mod tests {
 
     #[test]
     fn a_control_plane_that_has_not_seen_the_change_does_not_speak_for_it() {
-        let (cluster, deployments) = (cluster(0), [deployment(Some(0))]);
         let told = |generation: i64, observed: i64, written: Option<i64>| {
             let plane: RKEControlPlane = serde_json::from_value(json!({
                 "metadata": {"name": "demo", "generation": generation},
@@ -216,7 +212,9 @@ mod tests {
                 "status": {"observedGeneration": observed},
             }))
             .unwrap();
-            of(&Seen { control_plane: Some(&plane), written, ..seen(&cluster, &deployments) })
+            let mut scope = scope(cluster(0), vec![deployment(Some(0))], &[]);
+            scope.control_plane = Some(Arc::new(plane));
+            outstanding(&scope, &[&generated("")], written).map(|waiting| waiting.to_string())
         };
         assert_eq!(told(2, 2, None), None);
         assert_eq!(told(2, 2, Some(2)), None, "the write changed nothing of the spec");

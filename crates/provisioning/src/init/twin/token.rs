@@ -11,9 +11,9 @@ use kube::ResourceExt;
 use kube::api::ObjectMeta;
 use serde_json::{Map, Value, json};
 
+use super::DEFAULT_TOKEN;
 use crate::context::Context;
 use crate::controlplane::observe::text;
-use crate::init::twin::DEFAULT_TOKEN;
 use crate::keys::{annotations, labels};
 use crate::owner::controller_reference;
 use crate::plansecret::edit::rfc3339;

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use drover_api::names::safe_concat_name;
 use drover_api::provisioning::v1::RKEMachinePool;
+use kube::api::{DynamicObject, ObjectMeta, TypeMeta};
 use serde_json::{Map, Value, json};
 
 use crate::digest::{go_json, sha256_hex};
@@ -24,19 +25,24 @@ pub struct Input<'a> {
     pub cluster: &'a str,
     pub deployment: &'a str,
     pub pool: &'a RKEMachinePool,
-    /// The Config object, driver fields at its top level.
+    /// The Config's fields, those of the driver at the top level.
     pub config: &'a Value,
     /// Field names of the driver's schema.
     pub fields: &'a [String],
     pub credential: &'a str,
 }
 
+/// The kind of the templates of a kind of Configs.
+pub fn template_kind(config_kind: &str) -> String {
+    format!("{}MachineTemplate", config_kind.strip_suffix("Config").unwrap_or(config_kind))
+}
+
 /// The template object.
-pub fn machine_template(input: &Input<'_>) -> Value {
+pub fn machine_template(input: &Input<'_>) -> DynamicObject {
     let fields = driver_fields(input.config, input.fields);
     let hash = hash8(input.deployment, &fields);
-    let kind = input.pool.machine_config_ref.kind.as_deref().unwrap_or_default();
-    let template_kind = format!("{}MachineTemplate", kind.strip_suffix("Config").unwrap_or(kind));
+    let reference = &input.pool.machine_config_ref;
+    let kind = reference.kind.as_deref().unwrap_or_default();
     let mut spec = fields;
     let mut common = Map::new();
     if !input.pool.labels.is_empty() {
@@ -49,21 +55,24 @@ pub fn machine_template(input: &Input<'_>) -> Value {
         common.insert("cloudCredentialSecretName".into(), json!(input.credential));
     }
     spec.insert("common".into(), Value::Object(common));
-    json!({
-        "apiVersion": MACHINE_API_VERSION,
-        "kind": template_kind,
-        "metadata": {
-            "namespace": input.namespace,
-            "name": safe_concat_name(&[input.deployment, &hash]),
-            "labels": {labels::MACHINE_TEMPLATE_HASH: hash, labels::OBJECTSET_PRUNE: "false"},
-            "annotations": {
-                annotations::CLONED_FROM_GROUP_VERSION: CONFIG_API_VERSION,
-                annotations::CLONED_FROM_KIND: kind,
-                annotations::CLONED_FROM_NAME: input.pool.machine_config_ref.name,
-            },
+    let texts = |pairs: &[(&str, &str)]| {
+        Some(pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect())
+    };
+    DynamicObject {
+        types: Some(TypeMeta { api_version: MACHINE_API_VERSION.to_owned(), kind: template_kind(kind) }),
+        metadata: ObjectMeta {
+            namespace: Some(input.namespace.to_owned()),
+            name: Some(safe_concat_name(&[input.deployment, &hash])),
+            labels: texts(&[(labels::MACHINE_TEMPLATE_HASH, &hash), (labels::OBJECTSET_PRUNE, "false")]),
+            annotations: texts(&[
+                (annotations::CLONED_FROM_GROUP_VERSION, CONFIG_API_VERSION),
+                (annotations::CLONED_FROM_KIND, kind),
+                (annotations::CLONED_FROM_NAME, reference.name.as_deref().unwrap_or_default()),
+            ]),
+            ..ObjectMeta::default()
         },
-        "spec": {"clusterName": input.cluster, "template": {"spec": spec}},
-    })
+        data: json!({"spec": {"clusterName": input.cluster, "template": {"spec": spec}}}),
+    }
 }
 
 /// The Config's fields that the driver's schema knows. This also drops metadata and kind.
@@ -124,7 +133,7 @@ mod tests {
                 fields: &known,
                 credential: "",
             };
-            machine_template(&input)
+            json!(machine_template(&input))
         };
         let config = json!({"kind": "LocalConfig", "metadata": {"name": "nc-w"}, "cpus": "2", "unknown": 1});
         let first = make(json!({}), config.clone());

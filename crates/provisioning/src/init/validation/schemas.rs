@@ -4,20 +4,20 @@
 //! every machine would be replaced for nothing. So a pool keeps the fields it was made with: they are recorded once,
 //! and a write that leaves them out (a manifest that is applied again, for instance) does not take them away.
 
-use drover_api::provisioning::v1::RKEConfig;
-use serde_json::{Map, Value, json};
+use drover_api::provisioning::v1::{RKEConfig, RKEMachinePool};
+use serde_json::{Map, Value};
 
-use super::template::CONFIG_API_VERSION;
+use crate::init::objects::template::CONFIG_API_VERSION;
 use crate::keys::annotations;
 
 const FIELD: &str = "dynamicSchemaSpec";
 
 /// The pools with the fields of their drivers recorded where they were not; none if there is nothing to record.
 /// `schema` gives a Config kind's schema as JSON.
-pub fn record(config: &RKEConfig, schema: impl Fn(&str) -> Option<String>) -> Option<Value> {
-    let mut pools = json!(config.machine_pools);
+pub fn record(config: &RKEConfig, schema: impl Fn(&str) -> Option<String>) -> Option<Vec<RKEMachinePool>> {
+    let mut pools = config.machine_pools.clone();
     let mut recorded = false;
-    for (index, pool) in config.machine_pools.iter().enumerate() {
+    for pool in &mut pools {
         let reference = &pool.machine_config_ref;
         let foreign =
             reference.api_version.as_deref().is_some_and(|v| !v.is_empty() && v != CONFIG_API_VERSION);
@@ -25,7 +25,7 @@ pub fn record(config: &RKEConfig, schema: impl Fn(&str) -> Option<String>) -> Op
             continue;
         }
         if let Some(spec) = schema(reference.kind.as_deref().unwrap_or_default()) {
-            pools[index][FIELD] = json!(spec);
+            pool.dynamic_schema_spec = spec;
             recorded = true;
         }
     }
@@ -65,6 +65,7 @@ fn is_remains(pool: &Map<String, Value>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     fn cluster(pools: Value) -> Value {
         json!({"metadata": {"name": "demo"}, "spec": {"rkeConfig": {"machinePools": pools}}})
@@ -85,9 +86,9 @@ mod tests {
             pool("x", "Other", "")
         ]);
         let recorded = record(&config(pools), schema).unwrap();
-        assert_eq!((&recorded[0][FIELD], &recorded[1][FIELD]), (&json!("then"), &json!("now")));
-        assert_eq!(recorded[2].get(FIELD), None, "nobody knows the kind");
-        assert_eq!(record(&config(recorded), schema), None);
+        let specs: Vec<&str> = recorded.iter().map(|pool| pool.dynamic_schema_spec.as_str()).collect();
+        assert_eq!(specs, ["then", "now", ""], "the last kind is unknown");
+        assert_eq!(record(&config(json!(recorded)), schema), None);
         let mut foreign = pool("p", "LocalConfig", "");
         foreign["machineConfigRef"]["apiVersion"] = json!("infrastructure.cluster.x-k8s.io/v1beta2");
         assert_eq!(record(&config(json!([foreign])), schema), None);

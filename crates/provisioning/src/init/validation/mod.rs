@@ -1,9 +1,12 @@
 //! What is wrong with a Cluster apart from its pools, each problem naming the field and what to do. Pure.
 
+pub mod never;
+pub mod schemas;
+
 use drover_api::provisioning::v1::Cluster;
 use drover_api::rke::v1::{DataDirectories, EnvVar};
 
-use super::pools::is_dns_label;
+use super::pools::problems::is_dns_label;
 
 /// Names of management clusters of old, `c-` and five characters.
 const MANAGEMENT_NAME: usize = 5;
@@ -25,7 +28,7 @@ pub fn problems(cluster: &Cluster, live: Option<&DataDirectories>) -> Vec<String
     let wanted = config.and_then(|config| config.config.data_directories.clone()).unwrap_or_default();
     match live {
         Some(live) if *live != wanted => found.push(format!(
-            "spec.rkeConfig.dataDirectories cannot be changed, because machines would begin anew in empty directories: set it \
+            "spec.rkeConfig.dataDirectories cannot be changed, because machines would start with empty directories: set it \
              back to {}",
             serde_json::to_string(live).unwrap_or_default()
         )),
@@ -39,7 +42,7 @@ pub(super) fn name_problem(cluster: &Cluster) -> Option<String> {
     let name = cluster.metadata.name.as_deref().unwrap_or_default();
     if name.len() > 63 {
         return Some(format!(
-            "metadata.name has {} characters, but a cluster's name has at most 63: make it anew with a shorter one",
+            "metadata.name has {} characters, but a cluster's name has at most 63: recreate it with a shorter name",
             name.len()
         ));
     }
@@ -53,7 +56,7 @@ pub(super) fn name_problem(cluster: &Cluster) -> Option<String> {
     } else {
         return None;
     };
-    Some(format!("metadata.name {name:?} {why}: make the cluster anew with another name"))
+    Some(format!("metadata.name {name:?} {why}: recreate the cluster with another name"))
 }
 
 fn variable_problem((index, variable): (usize, &EnvVar)) -> Option<String> {

@@ -1,6 +1,6 @@
 //! Marks by which generated objects are found again, the same as wrangler's apply puts on them.
 
-use serde_json::{Value, json};
+use kube::api::ObjectMeta;
 use sha1::{Digest, Sha1};
 
 use crate::keys::{annotations, labels};
@@ -35,15 +35,16 @@ impl ObjectSet {
     }
 
     /// Marks an object as a member.
-    pub fn mark(&self, object: &mut Value) {
-        object["metadata"]["labels"][labels::OBJECTSET_HASH] = json!(self.hash());
+    pub fn mark(&self, meta: &mut ObjectMeta) {
+        meta.labels.get_or_insert_default().insert(labels::OBJECTSET_HASH.to_owned(), self.hash());
+        let notes = meta.annotations.get_or_insert_default();
         for (key, value) in [
             (annotations::OBJECTSET_ID, self.id),
             (annotations::OBJECTSET_OWNER_GVK, self.owner_gvk),
             (annotations::OBJECTSET_OWNER_NAME, &self.owner_name),
             (annotations::OBJECTSET_OWNER_NAMESPACE, &self.owner_namespace),
         ] {
-            object["metadata"]["annotations"][key] = json!(value);
+            notes.insert(key.to_owned(), value.to_owned());
         }
     }
 }
@@ -57,9 +58,9 @@ mod tests {
         let set = ObjectSet::cluster("fleet-default", "demo");
         let text = "rke-clusterprovisioning.cattle.io/v1, Kind=Clusterdemofleet-default";
         assert_eq!(set.hash(), hex::encode(Sha1::digest(text.as_bytes())));
-        let mut object = json!({"metadata": {"name": "x"}});
-        set.mark(&mut object);
-        assert_eq!(object["metadata"]["labels"]["objectset.rio.cattle.io/hash"], json!(set.hash()));
-        assert_eq!(object["metadata"]["annotations"]["objectset.rio.cattle.io/owner-name"], "demo");
+        let mut meta = ObjectMeta::default();
+        set.mark(&mut meta);
+        assert_eq!(meta.labels.unwrap()["objectset.rio.cattle.io/hash"], set.hash());
+        assert_eq!(meta.annotations.unwrap()["objectset.rio.cattle.io/owner-name"], "demo");
     }
 }
