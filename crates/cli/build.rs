@@ -20,7 +20,7 @@ fn main() {
             println!("cargo::rustc-env=DROVER_UNINSTALL_SCRIPT={}", script("uninstall").display());
         }
         Err(why) => {
-            eprintln!("the node agent could not be built: {why}");
+            eprintln!("failed to build the node agent: {why}");
             std::process::exit(1);
         }
     }
@@ -43,9 +43,9 @@ fn build_agent(root: &Path, out: &Path) -> Result<PathBuf, String> {
         .env_remove("CARGO_TARGET_DIR")
         .env_remove("RUSTC_WORKSPACE_WRAPPER")
         .status()
-        .map_err(|e| format!("cargo cannot be started: {e}"))?;
+        .map_err(|e| format!("failed to start cargo: {e}"))?;
     if !status.success() {
-        return Err("its build failed".into());
+        return Err("the build failed".into());
     }
     let dir = if release { "agent" } else { "debug" };
     Ok(folder.join(target).join(dir).join("drover-agent"))

@@ -18,19 +18,19 @@ fn every() -> bool {
     std::env::var_os("DROVER_CRASH_EVERY").is_some()
 }
 
-/// From Ready to removed, with nothing double and nothing left.
-async fn whole(site: &Site, told: &str) {
+/// From Ready to deleted, without duplicates or leftovers.
+async fn whole(site: &Site, faults: &str) {
     demo::make(&site.objects).await;
-    demo::ready(&site.objects, told).await;
-    demo::exactly_once(&site.objects, told).await;
+    demo::ready(&site.objects, faults).await;
+    demo::exactly_once(&site.objects, faults).await;
     sized(site, 3).await;
-    demo::remove(&site.objects, told).await;
-    assert!(site.datacenter.names().is_empty(), "machines left after {told}");
+    demo::remove(&site.objects, faults).await;
+    assert!(site.datacenter.names().is_empty(), "machines left after {faults}");
 }
 
 /// Every management plane in this cluster's life has a fault after some writes; a killed one is replaced.
 async fn life_under(gap: u64, first: u64) {
-    let told = format!("faults at write {first}, then after every {gap} writes");
+    let faults = format!("faults at write {first}, then after every {gap} writes");
     let mut plan = Plan::new(FAULTS[0], first);
     let (site, mut manager) = Site::start(Some(plan.clone())).await;
     let over = AtomicBool::new(false);
@@ -50,11 +50,11 @@ async fn life_under(gap: u64, first: u64) {
         manager
     };
     let life = async {
-        whole(&site, &told).await;
+        whole(&site, &faults).await;
         over.store(true, Ordering::SeqCst);
     };
     let (manager, ()) = tokio::join!(reaper, life);
-    eprintln!("{told}: {} faults", struck.load(Ordering::SeqCst));
+    eprintln!("{faults}: {} faults", struck.load(Ordering::SeqCst));
     site.close(manager).await;
 }
 
@@ -77,10 +77,10 @@ async fn a_machine_that_loses_power_between_any_two_writes_carries_on() {
         // An install has some forty writes; the last power cuts happen during the deletion, or not at all.
         let seed = u64::from(std::process::id()) + round;
         let cuts: Vec<u64> = (0..6).map(|n| 1 + (seed * 7 + n * 11) % 40).collect();
-        let told = format!("power cuts after {cuts:?} writes");
+        let faults = format!("power cuts after {cuts:?} writes");
         site.datacenter.cut_power(cuts);
-        whole(&site, &told).await;
-        eprintln!("{told}: {} not reached", site.datacenter.power_cuts_left());
+        whole(&site, &faults).await;
+        eprintln!("{faults}: {} not reached", site.datacenter.power_cuts_left());
         site.close(manager).await;
     }
 }

@@ -68,9 +68,9 @@ async fn a_fleet_of_20_clusters_with_churn_and_faults_converges_and_is_deleted()
     fleet.stop().await;
     let fleet = Fleet::start(client.clone(), options()).await.unwrap();
     assert_eq!(fleet.datacenter.names(), machines);
-    converge(&client, "switched on again").await;
+    converge(&client, "powered on again").await;
 
-    tokio::time::timeout(LIMIT, fleet.delete()).await.expect("the fleet is deleted in time").unwrap();
+    tokio::time::timeout(LIMIT, fleet.delete()).await.expect("timed out deleting the fleet").unwrap();
     eventually_within(LIMIT, || async {
         let left = fleet.datacenter.names();
         if left.is_empty() { Ok(()) } else { Err(left) }

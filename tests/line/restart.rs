@@ -75,7 +75,7 @@ async fn a_restart_of_the_management_plane_is_no_news_of_a_cluster_unless_that_s
     manager.kill().await;
     site.datacenter.with(&name, async |machine| machine.power_off().await).await;
     let manager = site.patient_manager(None, Duration::from_secs(3)).await;
-    assert_eq!(connected(&site).await, "True", "it may come back");
+    assert_eq!(connected(&site).await, "True", "it may reconnect");
     lost(&site).await;
     site.close(manager).await;
 }

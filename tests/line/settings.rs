@@ -22,6 +22,6 @@ async fn a_value_that_a_person_chose_outlives_a_restart() {
     let after = setting(&site, "server-url").await;
     assert_eq!((&after["value"], &after["default"]), (&json!(here), &before["default"]), "{after:#}");
     let other = setting(&site, "internal-server-url").await;
-    assert_eq!(other["value"], other["default"], "nobody chose this one");
+    assert_eq!(other["value"], other["default"], "no user has set it");
     site.close(manager).await;
 }

@@ -68,7 +68,7 @@ impl Agent {
             .stdout(log.try_clone()?)
             .stderr(log)
             .spawn()
-            .context("the agent cannot be started")?;
+            .context("failed to start the agent")?;
         api.create(&[]);
         Ok(Self { api, dialect, dir, child })
     }
@@ -89,7 +89,7 @@ impl Agent {
         let deadline = Instant::now() + Duration::from_secs(180);
         while !condition(&self.api) {
             if Instant::now() > deadline {
-                bail!("waited in vain: {what}; the secret is {}", self.api.describe());
+                bail!("timed out waiting until {what}; the secret is {}", self.api.describe());
             }
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
@@ -102,7 +102,7 @@ impl Agent {
         let Some(line) = status.lines().find_map(|line| line.strip_prefix(name)) else {
             let log = std::fs::read_to_string(self.path("log")).unwrap_or_default();
             let last: Vec<&str> = log.lines().rev().take(5).collect();
-            bail!("the agent has ended by itself; its last words, backwards: {last:#?}");
+            bail!("the agent has exited; its last lines in reverse order: {last:#?}");
         };
         let kibibytes: u64 = line.trim_matches(|c: char| !c.is_ascii_digit()).parse()?;
         Ok(kibibytes * 1024)

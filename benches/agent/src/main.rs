@@ -54,19 +54,17 @@ async fn measure(program: Option<&String>) -> anyhow::Result<()> {
     println!("program: {}", program.display());
     let ours = rows(&program, Dialect::State).await?;
     let Some(original) = std::env::var_os("DROVER_BENCH_ORIGINAL").map(PathBuf::from) else {
-        println!("\n{}", table::alone(&ours));
-        println!(
-            "*** ONLY OURS: DROVER_BENCH_ORIGINAL names no rancher-system-agent to measure beside it ***"
-        );
+        println!("\n{}", table::single(&ours));
+        println!("*** WITHOUT COMPARISON: DROVER_BENCH_ORIGINAL is not set to a rancher-system-agent ***");
         return Ok(());
     };
     println!("original: {}", original.display());
     let alike = rows(&program, Dialect::Checksum).await?;
     match rows(&original, Dialect::Checksum).await {
-        Ok(theirs) => println!("\n{}", table::beside(&ours, &alike, &theirs)),
+        Ok(theirs) => println!("\n{}", table::comparison(&ours, &alike, &theirs)),
         Err(error) => {
-            println!("\n{}", table::alone(&ours));
-            println!("*** ONLY OURS: the original could not be measured: {error:#} ***");
+            println!("\n{}", table::single(&ours));
+            println!("*** WITHOUT COMPARISON: failed to measure the original: {error:#} ***");
         }
     }
     Ok(())

@@ -43,7 +43,7 @@ impl Amount {
 }
 
 /// Drover's agent only.
-pub(crate) fn alone(ours: &[Row]) -> String {
+pub(crate) fn single(ours: &[Row]) -> String {
     let mut table = "| what | aim | measured |\n|---|---|---|\n".to_owned();
     for row in ours {
         table += &format!("| {} | {} | {} |\n", row.what, row.aim, row.amount.text());
@@ -52,7 +52,7 @@ pub(crate) fn alone(ours: &[Row]) -> String {
 }
 
 /// Drover's agent with its own protocol and with the original's (`alike`), and the original, where a value exists.
-pub(crate) fn beside(ours: &[Row], alike: &[Row], theirs: &[Row]) -> String {
+pub(crate) fn comparison(ours: &[Row], alike: &[Row], theirs: &[Row]) -> String {
     let mut table = "| what | aim | ours | ours, by checksums | original | original ÷ ours, by checksums |\n\
                      |---|---|---|---|---|---|\n"
         .to_owned();

@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn an_authority_is_its_certificates_and_every_one_must_be_reported() {
+    fn every_certificate_of_a_registration_must_be_reported() {
         let (old, new, foreign) = (pem("old"), pem("new"), pem("foreign"));
         let read = |text: &str| Authority::from_pem(text.as_bytes()).unwrap();
         let both = read(&format!("# rotated\n{old}\n{new}"));
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_certificate_is_no_authority() {
+    fn a_text_without_certificates_is_not_an_authority() {
         let broken = "-----BEGIN CERTIFICATE-----\n%%%\n-----END CERTIFICATE-----\n";
         let large = format!("{}{}", " ".repeat(LARGEST), pem("x"));
         for text in

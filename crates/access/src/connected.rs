@@ -23,8 +23,8 @@ use parking_lot::Mutex;
 use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
 
+use crate::acceptor::TunnelAcceptor;
 use crate::downstream::Downstreams;
-use crate::gate::Gate;
 
 const PROBE_LIMIT: Duration = Duration::from_secs(5);
 const PROBE_PERIOD: Duration = Duration::from_secs(15);
@@ -37,7 +37,7 @@ const PROBES: usize = 1024;
 pub struct Connectivity {
     clusters: Cache<Cluster>,
     downstreams: Downstreams,
-    gate: Gate,
+    acceptor: TunnelAcceptor,
     applier: Applier,
     clock: Arc<dyn Clock>,
     /// Until then, tunnels of the previous server may be opened again.
@@ -52,23 +52,23 @@ impl Connectivity {
         client: Client,
         clusters: Cache<Cluster>,
         downstreams: Downstreams,
-        gate: Gate,
+        acceptor: TunnelAcceptor,
         clock: Arc<dyn Clock>,
         patience: Duration,
     ) -> Self {
         let patient_until = clock.now() + patience;
         let applier = Applier::new(client, "access", "connected");
-        Self { clusters, downstreams, gate, applier, clock, patient_until, seen: Mutex::default() }
+        Self { clusters, downstreams, acceptor, applier, clock, patient_until, seen: Mutex::default() }
     }
 
     /// Runs until `stop`.
     pub async fn run(self, stop: CancellationToken) {
-        let (clusters, gate) = (self.clusters.clone(), self.gate.clone());
+        let (clusters, acceptor) = (self.clusters.clone(), self.acceptor.clone());
         let mut changes = self.downstreams.tunnels().changes();
         let controller = Controller::new(self).concurrency(PROBES).reconciles(&clusters);
         let queue = controller.queue();
         let credentials = controller.queue();
-        gate.registrar().on_credential(move |id| credentials.add(ObjectKey::cluster(id)));
+        acceptor.registrar().on_credential(move |id| credentials.add(ObjectKey::cluster(id)));
         let follow = async {
             loop {
                 match changes.recv().await {
@@ -118,16 +118,16 @@ impl Reconciler for Connectivity {
         if let Some(left) = self.patience(&cluster, &key.name) {
             return Ok(Next::after(left));
         }
-        // What was recorded may have been changed by others since; the tunnel that is open knows better.
-        self.gate.restore(&key.name).await?;
+        // Other clients may have changed the record; the open session has the right one.
+        self.acceptor.restore(&key.name).await?;
         let answer = self.probe(&key.name).await;
         if let Some(condition) = decide(&cluster, &answer, self.clock.now()) {
-            let (told, name) = (news(&cluster, &condition), &cluster.spec.display_name);
+            let (text, name) = (transition(&cluster, &condition), &cluster.spec.display_name);
             let mut desired = Cluster::new(&key.name, Default::default());
             desired.status = Some(ClusterStatus { conditions: vec![condition], ..ClusterStatus::default() });
             self.applier.apply_cluster_status(&desired, Some(&cluster)).await?;
-            if let Some(told) = told {
-                tracing::info!(cluster = key.name, name, "{told}");
+            if let Some(text) = text {
+                tracing::info!(cluster = key.name, name, "{text}");
             }
         }
         let open = self.downstreams.tunnels().is_connected(&key.name);
@@ -167,17 +167,17 @@ fn decide(cluster: &Cluster, answer: &Result<(), String>, now: Timestamp) -> Opt
     })
 }
 
-/// What the log says of a new condition: that the cluster came or went, and why; not that the reason is another one now.
-fn news(cluster: &Cluster, new: &GenericCondition) -> Option<String> {
+/// The log message for a new condition when the cluster connects or disconnects; none if only the reason changes.
+fn transition(cluster: &Cluster, new: &GenericCondition) -> Option<String> {
     let conditions = cluster.status.iter().flat_map(|status| &status.conditions);
     let mut old = conditions.filter(|condition| condition.type_ == CONNECTED);
     if old.any(|old| old.status == new.status) {
         return None;
     }
     Some(if new.status == TRUE {
-        "the cluster answers through its tunnel".to_owned()
+        "the cluster is connected".to_owned()
     } else {
-        format!("the cluster is out of reach: {}", new.message)
+        format!("the cluster is disconnected: {}", new.message)
     })
 }
 
@@ -200,10 +200,10 @@ mod tests {
     }
 
     #[test]
-    fn the_condition_follows_the_answers_and_is_written_only_when_it_changes() {
+    fn the_condition_follows_the_probes_and_is_written_only_if_it_changes() {
         let at = |second| Timestamp::from_second(second).unwrap();
         let fresh = with(None);
-        assert_eq!(decide(&fresh, &Err("no tunnel".into()), at(1)), None, "never connected: nothing to say");
+        assert_eq!(decide(&fresh, &Err("no tunnel".into()), at(1)), None, "never connected: no condition");
         let up = decide(&fresh, &Ok(()), at(10)).unwrap();
         assert_eq!((up.status.as_str(), up.last_transition_time.as_str()), ("True", "1970-01-01T00:00:10Z"));
         let connected = with(Some(up));
@@ -216,31 +216,31 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_starts_waits_for_the_tunnels_of_before_and_only_for_those() {
+    fn a_new_server_waits_only_for_tunnels_of_the_previous_one() {
         let at = |second| Timestamp::from_second(second).unwrap();
         let up = with(decide(&with(None), &Ok(()), at(10)));
         let down = with(decide(&up, &Err("agent gone".into()), at(20)));
         assert_eq!(patience(&up, at(150), at(100)), Some(Duration::from_secs(50)));
-        assert_eq!(patience(&up, at(150), at(150)), None, "it did not come back");
+        assert_eq!(patience(&up, at(150), at(150)), None, "it did not reconnect");
         assert_eq!(patience(&up, at(150), at(999)), None);
         assert_eq!(patience(&down, at(150), at(100)), None, "it was lost before");
         assert_eq!(patience(&with(None), at(150), at(100)), None);
     }
 
     #[test]
-    fn the_log_has_a_line_when_a_cluster_comes_or_goes_and_none_between() {
+    fn the_log_has_a_line_per_connect_and_disconnect() {
         let now = Timestamp::from_second(1).unwrap();
-        let told = |cluster: &Cluster, answer: Result<(), String>| {
+        let log = |cluster: &Cluster, answer: Result<(), String>| {
             let condition = decide(cluster, &answer, now).unwrap();
-            (news(cluster, &condition), with(Some(condition)))
+            (transition(cluster, &condition), with(Some(condition)))
         };
-        let (line, up) = told(&with(None), Ok(()));
-        assert_eq!(line.as_deref(), Some("the cluster answers through its tunnel"));
-        let (line, down) = told(&up, Err("agent gone".into()));
-        assert_eq!(line.as_deref(), Some("the cluster is out of reach: agent gone"));
-        let (line, still_down) = told(&down, Err("other reason".into()));
+        let (line, up) = log(&with(None), Ok(()));
+        assert_eq!(line.as_deref(), Some("the cluster is connected"));
+        let (line, down) = log(&up, Err("agent gone".into()));
+        assert_eq!(line.as_deref(), Some("the cluster is disconnected: agent gone"));
+        let (line, still_down) = log(&down, Err("other reason".into()));
         assert_eq!(line, None);
-        let (line, _) = told(&still_down, Ok(()));
-        assert_eq!(line.as_deref(), Some("the cluster answers through its tunnel"));
+        let (line, _) = log(&still_down, Ok(()));
+        assert_eq!(line.as_deref(), Some("the cluster is connected"));
     }
 }

@@ -1,9 +1,9 @@
 //! Access to downstream clusters for users and controllers: registration, tunnels, and the proxy.
 //!
-//! * [`registration`]: what a cluster's agent says when it opens its tunnel, and what is recorded of it.
-//! * [`gate`]: who may open the tunnel of a cluster, and when its session is dialled by others.
-//! * [`authority`]: the authority that a registration names, against those that machines reported; pure.
-//! * [`machines`]: what this crate asks about the machines of a cluster; the server answers.
+//! * [`registration`]: what a cluster's agent registers when it opens its tunnel.
+//! * [`acceptor`]: decides which tunnels are accepted and used.
+//! * [`authority`]: compares the CA of a registration with those that machines reported; pure.
+//! * [`machines`]: queries about the machines of a cluster, which the server answers.
 //! * [`downstream`]: HTTP to a cluster's API through its tunnel.
 //! * [`clusters`]: access to all clusters for controllers, through tunnels and with kubeconfigs.
 //! * [`connected`]: the `Connected` condition.
@@ -14,11 +14,11 @@
 //! This crate knows clusters only as `management.cattle.io/v3` objects; it must not know how they are provisioned,
 //! nor on which sockets the server listens. Start reading at [`downstream`].
 
+pub mod acceptor;
 pub mod authority;
 pub mod clusters;
 pub mod connected;
 pub mod downstream;
-pub mod gate;
 pub mod hop;
 pub mod machines;
 pub mod proxy;

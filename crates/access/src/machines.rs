@@ -35,6 +35,6 @@ pub trait Machines: Send + Sync + 'static {
     /// Whether a registration token alone may open the tunnel of a provisioned cluster.
     fn accepts_registration_tokens(&self) -> bool;
 
-    /// Tells people something about a cluster.
-    fn tell(&self, cluster: &str, note: &Note);
+    /// Records an event of a cluster.
+    fn record_event(&self, cluster: &str, note: &Note);
 }

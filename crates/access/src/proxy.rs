@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn credentials_impersonation_and_hop_headers_stay_behind() {
+    fn credentials_impersonation_and_hop_headers_are_removed() {
         let mut headers = HeaderMap::new();
         for name in
             ["connection", "upgrade", "te", "cookie", "impersonate-user", "impersonate-extra-foo", "accept"]

@@ -91,7 +91,7 @@ pub fn params(headers: &HeaderMap) -> Result<ClusterParams, Refusal> {
         .map_err(|e| Refusal::bad(format!("X-API-Tunnel-Params is not base64: {e}")))?;
     let params: Params = serde_json::from_slice(&json)
         .map_err(|e| Refusal::bad(format!("X-API-Tunnel-Params is not JSON: {e}")))?;
-    let params = params.cluster.ok_or_else(|| Refusal::bad("X-API-Tunnel-Params names no cluster"))?;
+    let params = params.cluster.ok_or_else(|| Refusal::bad("X-API-Tunnel-Params contains no cluster"))?;
     for (field, value) in
         [("address", &params.address), ("token", &params.token), ("caCert", &params.ca_cert)]
     {
@@ -112,7 +112,7 @@ pub fn identify(headers: &HeaderMap, tokens: &Tokens) -> Result<(String, Cluster
     };
     let found = tokens.registration(token).ok_or_else(|| Refusal::bad("cluster not found"))?;
     if found.scoped {
-        let why = "this registration token is for machines of certain roles only; it does not open a tunnel";
+        let why = "this registration token is limited to machines of certain roles and cannot open a tunnel";
         return Err(Refusal::new(StatusCode::FORBIDDEN, why));
     }
     Ok((found.cluster, params(headers)?))
@@ -267,10 +267,10 @@ mod tests {
     #[test]
     fn a_known_token_with_an_endpoint_is_identified() {
         let json = r#"{"cluster":{"address":"10.43.0.1:443","token":"t","caCert":"Y2E="}}"#;
-        let (cluster, said) = identify(&headers(Some("good"), Some(&params(json))), &tokens()).unwrap();
+        let (cluster, params) = identify(&headers(Some("good"), Some(&params(json))), &tokens()).unwrap();
         assert_eq!(cluster, "c-m-1");
         assert_eq!(
-            said,
+            params,
             ClusterParams { address: "10.43.0.1:443".into(), token: "t".into(), ca_cert: "Y2E=".into() }
         );
     }
@@ -286,7 +286,7 @@ mod tests {
             (headers(Some("bad"), Some(&full)), 400, "cluster not found"),
             (headers(Some("good"), Some("%%%")), 400, "not base64"),
             (headers(Some("good"), Some(&params("{"))), 400, "not JSON"),
-            (headers(Some("good"), Some(&node)), 400, "names no cluster"),
+            (headers(Some("good"), Some(&node)), 400, "contains no cluster"),
             (headers(Some("good"), Some(&no_ca)), 400, "cluster.caCert is empty"),
             (headers(Some("good"), None), 400, "missing"),
         ];

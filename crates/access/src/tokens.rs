@@ -172,7 +172,7 @@ mod tests {
     const PROVISIONING: (&str, &str) = ("provisioning.cattle.io/v1", "Cluster");
 
     #[test]
-    fn a_registration_token_counts_only_in_a_secret_that_a_registration_token_owns() {
+    fn a_registration_token_is_valid_only_in_a_secret_that_its_object_owns() {
         let tokens = Tokens::new(Cache::fixed([
             secret("c-m-1", "crt-token-default-token", CRT, "good"),
             secret("c-m-2", "crt-token-forged", ("v1", "ConfigMap"), "forged"),
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_registration_token_for_certain_roles_is_told_by_its_secret_or_its_object() {
+    fn a_registration_token_for_certain_roles_is_marked_by_its_secret_or_its_object() {
         let roles = || Some([(REGISTRATION_ROLES.to_owned(), "worker".to_owned())].into());
         let mut noted = secret("c-m-1", "crt-token-noted", CRT, "noted");
         noted.metadata.annotations = roles();
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_kubeconfig_token_gives_its_cluster_and_an_unknown_one_is_refused() {
+    async fn a_kubeconfig_token_identifies_its_cluster_and_an_unknown_one_is_rejected() {
         let tokens = Tokens::new(Cache::fixed([secret(
             "fleet-default",
             "demo-kubeconfig",

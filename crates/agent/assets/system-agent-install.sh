@@ -4,12 +4,12 @@
 #   curl -fL https://SERVER/system-agent-install.sh | sudo sh -s - --server https://SERVER --token TOKEN \
 #       --ca-checksum SUM --worker
 #
-# Whoever is root already needs no sudo.
+# sudo is not needed as root.
 #
 # It takes the arguments and environment variables of Rancher's system-agent installer, uses its paths, and installs the
 # agent under its name, so that either can replace the other. Needs a POSIX shell and curl or wget.
 #
-# Arguments (each also by the variable in brackets):
+# Arguments (or the variable in brackets):
 #   --all-roles, -a | --controlplane, -p | --etcd, -e | --worker, -w | --no-roles   [CATTLE_ROLE_CONTROLPLANE, _ETCD, _WORKER, _NONE]
 #   --node-name, -n NAME          [CATTLE_NODE_NAME]
 #   --address ADDR                [CATTLE_ADDRESS]            an address, an interface, or a metadata keyword
@@ -28,12 +28,12 @@
 #   CATTLE_AGENT_UNINSTALL_URL, CATTLE_AGENT_UNINSTALL_CHECKSUM, CATTLE_AGENT_UNINSTALL_LOCAL=true +
 #   CATTLE_AGENT_UNINSTALL_LOCAL_LOCATION,
 #   CATTLE_AGENT_STRICT_VERIFY or STRICT_VERIFY, CATTLE_AGENT_RETRIES=4500, CATTLE_AGENT_RETRY_PAUSE=5,
-#   CATTLE_AGENT_REFUSALS=12                how often in a row the server may refuse the token before it is taken for wrong
+#   CATTLE_AGENT_REFUSALS=12                consecutive rejections after which the token is considered invalid
 #   CATTLE_AGENT_SYSTEMD_DIR=/etc/systemd/system,
-#   CATTLE_AGENT_IMAGES_FROM_SERVER=false   ask the server for installer images too, before the registry of their name;
-#                                           the script that Drover serves says true
+#   CATTLE_AGENT_IMAGES_FROM_SERVER=false   also pull installer images from the server, before the image's registry;
+#                                           the script that Drover serves sets true
 
-# Everything is in functions and called by the last line: half a script that arrived through a pipe does nothing.
+# Everything is in functions that the last line calls, so that an incomplete download does nothing.
 
 UNIT=rancher-system-agent
 SYSTEMD_DIR=${CATTLE_AGENT_SYSTEMD_DIR:-/etc/systemd/system}
@@ -46,7 +46,7 @@ fatal() {
 }
 
 need_value() {
-    [ $# -ge 2 ] && [ -n "$2" ] || fatal "argument $1 needs a value"
+    [ $# -ge 2 ] && [ -n "$2" ] || fatal "argument $1 requires a value"
 }
 
 # join LIST ITEM: a comma-separated list with one more item.
@@ -94,7 +94,7 @@ setup_arch() {
     esac
 }
 
-# The prefix must be writable and no mount of its own: an agent on it would be gone when the mount is.
+# The prefix must be writable and not a separate mount: without the mount, the agent would be missing.
 setup_prefix() {
     [ -z "$CATTLE_AGENT_BIN_PREFIX" ] || return 0
     CATTLE_AGENT_BIN_PREFIX=/usr/local
@@ -121,7 +121,7 @@ setup_env() {
     CATTLE_AGENT_IMAGES_FROM_SERVER=${CATTLE_AGENT_IMAGES_FROM_SERVER:-false}
     RETRIES=${CATTLE_AGENT_RETRIES:-4500}
     RETRY_PAUSE=${CATTLE_AGENT_RETRY_PAUSE:-5}
-    # Five minutes, with the pauses between. Not by the clock: that of a new machine may be set meanwhile.
+    # Five minutes, measured by the pauses and not by the clock, because the clock of a new machine may be set meanwhile.
     MOST_REFUSALS=${CATTLE_AGENT_REFUSALS:-12}
     [ "$MOST_REFUSALS" -lt "$RETRIES" ] || MOST_REFUSALS=$RETRIES
     CATTLE_SERVER=${CATTLE_SERVER%/}
@@ -132,7 +132,7 @@ setup_env() {
         esac
     done
     is_true "$CATTLE_REMOTE_ENABLED" || is_true "$CATTLE_LOCAL_ENABLED" ||
-        fatal "CATTLE_REMOTE_ENABLED and CATTLE_LOCAL_ENABLED are both false: the agent would have nothing to do"
+        fatal "CATTLE_REMOTE_ENABLED and CATTLE_LOCAL_ENABLED are both false: set at least one of them to true"
     setup_source
     is_true "$CATTLE_REMOTE_ENABLED" || return 0
     [ -n "$CATTLE_TOKEN" ] || fatal "--token (or CATTLE_TOKEN) is required"
@@ -142,11 +142,11 @@ setup_env() {
         fatal "at least one of --controlplane, --etcd, --worker, --all-roles or --no-roles is required"
     fi
     if is_true "$CATTLE_AGENT_STRICT_VERIFY" && [ -z "$CATTLE_CA_CHECKSUM" ]; then
-        fatal "strict verification needs --ca-checksum (or CATTLE_CA_CHECKSUM)"
+        fatal "strict verification requires --ca-checksum (or CATTLE_CA_CHECKSUM)"
     fi
 }
 
-# Where the binary comes from. An agent for local plans alone needs no server, but may well have its binary from one.
+# The source of the binary. An agent for local plans needs no server, but its binary can come from one.
 setup_source() {
     CATTLE_AGENT_BINARY_BASE_URL=${CATTLE_AGENT_BINARY_BASE_URL%/}
     if [ -z "$CATTLE_SERVER" ] && ! is_true "$CATTLE_REMOTE_ENABLED"; then
@@ -159,10 +159,10 @@ setup_source() {
     fi
     is_true "$CATTLE_REMOTE_ENABLED" || is_true "$CATTLE_AGENT_BINARY_LOCAL" || [ -n "$CATTLE_AGENT_BINARY_URL" ] ||
         [ -n "$CATTLE_AGENT_BINARY_BASE_URL" ] ||
-        fatal "there is nowhere to have the agent from: give --server, CATTLE_AGENT_BINARY_URL or CATTLE_AGENT_BINARY_LOCAL"
+        fatal "no source for the agent's binary: set --server, CATTLE_AGENT_BINARY_URL or CATTLE_AGENT_BINARY_LOCAL"
 }
 
-# Whether anything is asked of the server: its API, or the binary alone.
+# Whether the server is used: its API, or only its copy of the binary.
 needs_server() {
     is_true "$CATTLE_REMOTE_ENABLED" && return 0
     is_true "$CATTLE_AGENT_BINARY_LOCAL" && return 1
@@ -190,7 +190,7 @@ setup_client() {
     else
         fatal "curl or wget is required"
     fi
-    TMP=$(mktemp -d) || fatal "cannot create a temporary directory"
+    TMP=$(mktemp -d) || fatal "failed to create a temporary directory"
     INTERLOCK=
     trap 'rm -rf "$TMP"; [ -z "$INTERLOCK" ] || rm -f "$INTERLOCK"' EXIT
     trap 'exit 1' HUP INT TERM
@@ -205,7 +205,7 @@ ipv4() {
     count=0 number=0 rest=$1.
     while [ -n "$rest" ]; do
         part=${rest%%.*} rest=${rest#*.}
-        # A leading zero would make it octal, for some.
+        # Some shells treat a leading zero as octal.
         case "$part" in 0?* | ????*) return 1 ;; esac
         [ "$part" -le 255 ] || return 1
         number=$((number * 256 + part))
@@ -214,8 +214,8 @@ ipv4() {
     [ "$count" -eq 4 ] && echo "$number"
 }
 
-# in_no_proxy URL: whether its address is in a network of NO_PROXY. Names and single addresses are understood by curl and
-# wget themselves; networks only by newer versions of curl. In a subshell, since it splits at commas and expands nothing.
+# in_no_proxy URL: whether its address is in a network of NO_PROXY. curl and wget support names and single addresses;
+# only newer versions of curl support networks. In a subshell, because it changes word splitting and globbing.
 in_no_proxy() (
     host=${1#*://}
     host=${host%%[/?#]*}
@@ -235,9 +235,9 @@ in_no_proxy() (
     exit 1
 )
 
-# fetch TRUST URL FILE TIMEOUT [HEADER...]: one try. TRUST is ca (the pinned authority, if there is one), system or none.
-# An answer that is an error is in the file, too.
-# The headers go through a file: arguments of a process can be read by everybody. Those without a value are left out.
+# fetch TRUST URL FILE TIMEOUT [HEADER...]: one attempt. TRUST is ca (the pinned CA, if there is one), system or none.
+# The body of an error response is written to the file too.
+# Headers are passed in a file, because every user can read the arguments of a process. Empty headers are omitted.
 fetch() {
     trust=$1 url=$2 file=$3 timeout=$4
     shift 4
@@ -255,7 +255,7 @@ fetch() {
         esac
         if in_no_proxy "$url"; then set -- "$@" --noproxy '*'; fi
         : >"$TMP/answer"
-        # Not --fail, which would lose what the server says; --fail-with-body is unknown to many that are in use.
+        # Not --fail, which drops the body of an error; many versions of curl in use do not support --fail-with-body.
         curl -sSL --connect-timeout 30 --max-time "$timeout" --config "$TMP/headers" "$@" -o "$file" -D "$TMP/answer" \
             -w '%{http_code}' "$url" >"$TMP/code" 2>"$TMP/error" || return
         case "$(cat "$TMP/code")" in
@@ -276,20 +276,20 @@ fetch() {
         *) set -- ;;
         esac
         if in_no_proxy "$url"; then set -- "$@" --no-proxy; fi
-        # wget knows the names in small letters alone. Not --quiet: that would keep the reason of a failure back, too. In the
-        # language in which the reason is looked for.
+        # wget supports only lowercase names. Not --quiet, which would also hide the reason of a failure. In the language
+        # in which the reason is searched for.
         http_proxy=${http_proxy:-${HTTP_PROXY:-}} https_proxy=${https_proxy:-${HTTPS_PROXY:-}} \
             no_proxy=${no_proxy:-${NO_PROXY:-}} WGETRC="$TMP/wgetrc" LC_ALL=C \
             wget -nv -S --tries=1 --content-on-error --timeout="$timeout" "$@" -O "$file" "$url" 2>"$TMP/output"
         set -- $?
-        # The lines of the answer are indented; the rest says what went wrong.
+        # The lines of the response are indented; the other lines contain the error.
         sed -n 's/^  *//p' "$TMP/output" >"$TMP/answer"
         sed '/^ /d' "$TMP/output" >"$TMP/error"
         return "$1"
     fi
 }
 
-# How many seconds the server wants to be left alone, if it was asked too often; else none. Not longer than ten minutes.
+# The seconds of Retry-After after too many requests, at most ten minutes; empty otherwise.
 asked_to_wait() {
     grep -q -i 'error:\{0,1\} 429' "$TMP/error" 2>/dev/null || return 1
     seconds=$(tr -d '\r' <"$TMP/answer" | sed -n 's/^[Rr]etry-[Aa]fter: *\([0-9]\{1,6\}\)$/\1/p' | tail -n 1)
@@ -298,27 +298,27 @@ asked_to_wait() {
     echo "$seconds"
 }
 
-# Why the last fetch failed, in one line.
+# The reason of the last failure, in one line.
 reason() {
     tr -s '\n' ' ' 2>/dev/null <"$TMP/error" | sed 's/ *$//'
 }
 
-# retry WHAT COMMAND...: until it works.
+# retry WHAT COMMAND...: repeats the command until it succeeds.
 retry() {
     what=$1
     shift
     try=1
     until "$@"; do
         [ "$try" -lt "$RETRIES" ] || fatal "$what: failed $try times, giving up: $(reason)"
-        [ "$try" -gt 1 ] || warn "$what: $(reason); trying again every $RETRY_PAUSE s"
+        [ "$try" -gt 1 ] || warn "$what: $(reason); retrying every $RETRY_PAUSE s"
         try=$((try + 1))
         pause=$(asked_to_wait) || pause=$RETRY_PAUSE
         sleep "$pause"
     done
 }
 
-# Trust is settled before anything else is downloaded: what cacerts serves must have the checksum that the person who
-# runs this was given, unless the system trusts the server anyway.
+# Establishes trust before anything else is downloaded: the CA from /cacerts must have the given checksum, unless the
+# system already trusts the server.
 verify_ca() {
     [ -n "$CATTLE_CA_CHECKSUM" ] || return 0
     if ! is_true "$CATTLE_AGENT_STRICT_VERIFY" && fetch system "$CATTLE_SERVER/healthz" "$TMP/healthz" 30; then
@@ -345,7 +345,7 @@ metadata() {
     fetch none "$url" "$TMP/metadata" 60 "$@" && cat "$TMP/metadata"
 }
 
-# resolve_address WHAT: an address for a keyword or an interface; anything else stays as it is.
+# resolve_address WHAT: the address for a keyword or an interface; other values are not changed.
 resolve_address() {
     case "$1" in
     awslocal) metadata http://169.254.169.254/latest/meta-data/local-ipv4 ;;
@@ -373,34 +373,34 @@ resolve_addresses() {
     if [ -n "$CATTLE_ADDRESS" ]; then
         given=$CATTLE_ADDRESS
         CATTLE_ADDRESS=$(resolve_address "$given")
-        [ -n "$CATTLE_ADDRESS" ] || fatal "--address $given: no such address was found"
+        [ -n "$CATTLE_ADDRESS" ] || fatal "--address $given: no address found"
     fi
     if [ -n "$CATTLE_INTERNAL_ADDRESS" ]; then
         given=$CATTLE_INTERNAL_ADDRESS
         CATTLE_INTERNAL_ADDRESS=$(resolve_address "$given")
-        [ -n "$CATTLE_INTERNAL_ADDRESS" ] || fatal "--internal-address $given: no such address was found"
+        [ -n "$CATTLE_INTERNAL_ADDRESS" ] || fatal "--internal-address $given: no address found"
     fi
 }
 
 create_directories() {
     for directory in "$CATTLE_AGENT_CONFIG_DIR" "$CATTLE_AGENT_VAR_DIR" "$CATTLE_AGENT_VAR_DIR/interlock"; do
-        mkdir -p "$directory" && chmod 0700 "$directory" || fatal "cannot create $directory"
+        mkdir -p "$directory" && chmod 0700 "$directory" || fatal "failed to create $directory"
     done
-    mkdir -p "$CATTLE_AGENT_BIN_PREFIX/bin" || fatal "cannot create $CATTLE_AGENT_BIN_PREFIX/bin"
+    mkdir -p "$CATTLE_AGENT_BIN_PREFIX/bin" || fatal "failed to create $CATTLE_AGENT_BIN_PREFIX/bin"
 }
 
-# An agent that runs finishes its pass first, and starts no other. Only now: until here nothing disturbs it, however long
-# a download takes.
+# Waits until a running agent has finished its pass, and prevents further ones. Done as late as possible, so that slow
+# downloads do not affect the agent.
 take_interlock() {
     INTERLOCK=$CATTLE_AGENT_VAR_DIR/interlock/restart-pending
-    # With its time. The agent would write that into an empty file, perhaps just after it was removed here, and then wait
-    # for five minutes for nobody.
+    # With the time: the agent would write it into an empty file, possibly just after the file was removed here, and then
+    # wait for five minutes.
     LC_ALL=C date -u '+%a %b %e %H:%M:%S UTC %Y' | private "$INTERLOCK" || exit 1
     waited=0
     while [ -e "$CATTLE_AGENT_VAR_DIR/interlock/applyinator-active" ]; do
         [ "$waited" -gt 0 ] || info "waiting for the running agent to finish its plan"
         if [ "$waited" -ge 300 ]; then
-            warn "the running agent did not finish its plan in 5 minutes; going on"
+            warn "the running agent did not finish its plan within 5 minutes; continuing"
             break
         fi
         sleep 1
@@ -408,12 +408,12 @@ take_interlock() {
     done
 }
 
-# The base URL serves the original's file name; ours is asked for first, so that a server may offer both. Before the
-# server hears of this machine: what it was told then would stand, though nothing could be installed.
+# The base URL serves the original's file name; Drover's is tried first, so that a server can offer both. Done before the
+# registration, because a registered machine would remain even if the installation failed.
 download_binary() {
     if is_true "$CATTLE_AGENT_BINARY_LOCAL"; then
         [ -n "$CATTLE_AGENT_BINARY_LOCAL_LOCATION" ] || fatal "CATTLE_AGENT_BINARY_LOCAL_LOCATION is required"
-        cp "$CATTLE_AGENT_BINARY_LOCAL_LOCATION" "$TMP/agent" || fatal "cannot copy $CATTLE_AGENT_BINARY_LOCAL_LOCATION"
+        cp "$CATTLE_AGENT_BINARY_LOCAL_LOCATION" "$TMP/agent" || fatal "failed to copy $CATTLE_AGENT_BINARY_LOCAL_LOCATION"
     elif [ -n "$CATTLE_AGENT_BINARY_URL" ]; then
         retry "downloading $CATTLE_AGENT_BINARY_URL" fetch_asset "$CATTLE_AGENT_BINARY_URL" "$TMP/agent"
     else
@@ -424,23 +424,23 @@ download_binary() {
         [ "$found" = "$CATTLE_AGENT_BINARY_CHECKSUM" ] ||
             fatal "the agent's binary has checksum $found, but $CATTLE_AGENT_BINARY_CHECKSUM was expected"
     fi
-    # An answer of 200 may be anybody's page.
+    # A response with status 200 can be any page.
     case "$(od -An -N4 -tx1 "$TMP/agent" | tr -d ' \n')" in
     7f454c46 | 2321*) ;;
-    *) fatal "the agent's binary is not a program: it begins with $(head -c 40 "$TMP/agent" | tr -cd ' -~')" ;;
+    *) fatal "the agent's binary is not a program: it starts with $(head -c 40 "$TMP/agent" | tr -cd ' -~')" ;;
     esac
 }
 
 install_binary() {
     BINARY=$CATTLE_AGENT_BIN_PREFIX/bin/rancher-system-agent
-    # Beside its place, then renamed: a running binary cannot be written to, and a reader must never see half of it.
-    cp "$TMP/agent" "$BINARY.tmp" && chmod 0755 "$BINARY.tmp" || fatal "cannot write $BINARY.tmp"
-    # Before it takes the place of an agent that works. A file with nothing to do is a program to a shell, and says nothing.
+    # Copied and then renamed: a running binary cannot be overwritten, and an incomplete one must never be visible.
+    cp "$TMP/agent" "$BINARY.tmp" && chmod 0755 "$BINARY.tmp" || fatal "failed to write $BINARY.tmp"
+    # Run it before it replaces a working agent. An empty file would be a valid shell script without output.
     if ! "$BINARY.tmp" --version >"$TMP/version" 2>&1 || [ ! -s "$TMP/version" ]; then
         rm -f "$BINARY.tmp"
         fatal "the agent's binary does not run on this machine: $(head -c 400 "$TMP/version")"
     fi
-    mv -f "$BINARY.tmp" "$BINARY" || fatal "cannot install $BINARY"
+    mv -f "$BINARY.tmp" "$BINARY" || fatal "failed to install $BINARY"
     info "installed $(cat "$TMP/version") as $BINARY"
 }
 
@@ -449,8 +449,8 @@ fetch_binary() {
         fetch_asset "$CATTLE_AGENT_BINARY_BASE_URL/rancher-system-agent-$ARCH" "$TMP/agent"
 }
 
-# fetch_asset URL FILE: the server is trusted by the pinned authority alone. Another place may have its certificate from
-# that authority too, or from one that this system trusts.
+# fetch_asset URL FILE: the server is trusted only with the pinned CA. Another URL can have a certificate from that CA, or
+# from one that this system trusts.
 fetch_asset() {
     fetch ca "$1" "$2" 600 && return 0
     case "$1" in
@@ -459,15 +459,15 @@ fetch_asset() {
     [ -n "$CA_FILE" ] && fetch system "$1" "$2" 600
 }
 
-# The uninstall script that was asked for, else one that asks the agent itself. As early as the binary.
+# The given uninstall script, or else one that calls the agent. Fetched as early as the binary.
 download_uninstaller() {
     if is_true "$CATTLE_AGENT_UNINSTALL_LOCAL"; then
         cp "$CATTLE_AGENT_UNINSTALL_LOCAL_LOCATION" "$TMP/uninstall.sh" ||
-            fatal "cannot copy CATTLE_AGENT_UNINSTALL_LOCAL_LOCATION ($CATTLE_AGENT_UNINSTALL_LOCAL_LOCATION)"
+            fatal "failed to copy CATTLE_AGENT_UNINSTALL_LOCAL_LOCATION ($CATTLE_AGENT_UNINSTALL_LOCAL_LOCATION)"
     elif [ -n "$CATTLE_AGENT_UNINSTALL_URL" ]; then
         retry "downloading $CATTLE_AGENT_UNINSTALL_URL" fetch_asset "$CATTLE_AGENT_UNINSTALL_URL" "$TMP/uninstall.sh"
     else
-        own_uninstaller >"$TMP/uninstall.sh" || fatal "cannot write $TMP/uninstall.sh"
+        own_uninstaller >"$TMP/uninstall.sh" || fatal "failed to write $TMP/uninstall.sh"
     fi
     if [ -n "$CATTLE_AGENT_UNINSTALL_CHECKSUM" ]; then
         found=$(sha256_of "$TMP/uninstall.sh")
@@ -476,33 +476,33 @@ download_uninstaller() {
     fi
     case "$(head -c 2 "$TMP/uninstall.sh")" in
     '#!') ;;
-    *) fatal "the uninstall script is no script: it begins with $(head -c 40 "$TMP/uninstall.sh" | tr -cd ' -~')" ;;
+    *) fatal "the uninstall script is not a script: it starts with $(head -c 40 "$TMP/uninstall.sh" | tr -cd ' -~')" ;;
     esac
 }
 
 install_uninstaller() {
     uninstaller=$CATTLE_AGENT_BIN_PREFIX/bin/rancher-system-agent-uninstall.sh
     cp "$TMP/uninstall.sh" "$uninstaller.tmp" && chmod 0755 "$uninstaller.tmp" &&
-        mv -f "$uninstaller.tmp" "$uninstaller" || fatal "cannot install $uninstaller"
+        mv -f "$uninstaller.tmp" "$uninstaller" || fatal "failed to install $uninstaller"
 }
 
 own_uninstaller() {
     cat <<EOF
 #!/bin/sh
 # Removes the node agent from this machine. Kubernetes stays, unless --purge-distribution is given.
-# The agent removes itself and this script; after --help, or a mistyped argument, both are still there.
+# The agent removes itself and this script; after --help or an invalid argument, both are kept.
 CATTLE_AGENT_SYSTEMD_DIR='$SYSTEMD_DIR' CATTLE_AGENT_CONFIG='$CATTLE_AGENT_CONFIG_DIR/config.yaml' \\
     '$CATTLE_AGENT_BIN_PREFIX/bin/rancher-system-agent' uninstall "\$@"
 EOF
 }
 
-# private FILE: standard input becomes the file, readable by root alone from its first byte on. At the end of a pipeline it
-# is a process of its own, and its failure must end this one as well: || exit 1.
+# private FILE: writes standard input to a file that only root can read from the start. At the end of a pipeline it is a
+# separate process, whose failure must end this one as well: || exit 1.
 private() {
-    (umask 077 && cat >"$1.tmp") && mv -f "$1.tmp" "$1" || fatal "cannot write $1"
+    (umask 077 && cat >"$1.tmp") && mv -f "$1.tmp" "$1" || fatal "failed to write $1"
 }
 
-# The agent itself says whether it understands it, before it takes the place of one that works.
+# The agent validates the new configuration before it replaces a working one.
 write_config() {
     config=$CATTLE_AGENT_CONFIG_DIR/config.yaml
     {
@@ -521,19 +521,19 @@ write_config() {
     } | private "$config.new" || exit 1
     if ! "$BINARY" validate-config "$config.new" >/dev/null; then
         rm -f "$config.new"
-        fatal "the agent refuses its configuration"
+        fatal "the agent rejected its configuration"
     fi
-    mv -f "$config.new" "$config" || fatal "cannot write $config"
+    mv -f "$config.new" "$config" || fatal "failed to write $config"
 }
 
-# durable PATH...: with all that their file systems hold. Not with others, where the sync of this machine can do that: one
-# that does not answer any more would hold us for ever.
+# durable PATH...: syncs the file systems of the paths. Others are not synced if this machine's sync supports that,
+# because a network file system that does not respond would block forever.
 durable() {
     sync -f "$@" 2>/dev/null || sync
 }
 
-# The machine's identity: made once and kept, so that a second run is the same machine. It is on disk before the server
-# hears of it: a run that is cut off must not leave a machine there that nobody will ever be.
+# The machine's identity: generated once and kept, so that a second run registers the same machine. It is written to disk
+# before the registration, so that an interrupted run does not leave a registered machine without an owner.
 machine_id() {
     id_file=$CATTLE_AGENT_CONFIG_DIR/cattle-id
     NEW_ID=
@@ -543,22 +543,22 @@ machine_id() {
         CATTLE_ID=$(cat "$id_file")
     else
         CATTLE_ID=$(dd if=/dev/urandom bs=64 count=1 2>/dev/null | od -An -v -tx1 | tr -d ' \n' | cut -c 1-63)
-        [ ${#CATTLE_ID} -eq 63 ] || fatal "cannot make a machine id"
+        [ ${#CATTLE_ID} -eq 63 ] || fatal "failed to generate a machine id"
     fi
     [ -e "$id_file" ] || NEW_ID=$id_file
     mkdir -p "$CATTLE_AGENT_CONFIG_DIR" && chmod 0700 "$CATTLE_AGENT_CONFIG_DIR" ||
-        fatal "cannot create $CATTLE_AGENT_CONFIG_DIR"
+        fatal "failed to create $CATTLE_AGENT_CONFIG_DIR"
     printf '%s\n' "$CATTLE_ID" | private "$id_file" || exit 1
     durable "$id_file"
 }
 
-# The credential that an earlier run got from the same server: it proves that this machine is the one that is registered.
-# It is shown to no other server.
+# The credential of an earlier run from the same server: it proves that this machine is the registered one. It is sent to
+# no other server.
 machine_token() (
     connection=$CATTLE_AGENT_VAR_DIR/rancher2_connection_info.json
     [ -s "$connection" ] || exit 0
     set -f
-    # Words of it, whether the kubeconfig in it is JSON or YAML: after "server" comes an address, after "token" the token.
+    # Split into words, which works for JSON and YAML: an address follows "server", and the token follows "token".
     before='' server='' token=''
     for word in $(tr -cs 'A-Za-z0-9._:/[]-' ' ' <"$connection" | sed 's/: / /g'); do
         case "$before" in
@@ -574,9 +574,9 @@ machine_token() (
 role() { if is_true "$1"; then echo true; else echo false; fi; }
 
 fetch_connection() {
-    # The server may keep us waiting while it makes the machine's objects.
+    # The server may need some time to create the machine's objects.
     status=0
-    # An answer without a body may leave the file as it was, and that of an earlier try is not what it says.
+    # A response without a body may leave the file unchanged, with the content of an earlier attempt.
     : >"$TMP/connection.json"
     fetch ca "$CATTLE_SERVER/v3/connect/agent" "$TMP/connection.json" 60 \
         "Authorization: Bearer $CATTLE_TOKEN" \
@@ -594,20 +594,20 @@ fetch_connection() {
         chmod 0600 "$TMP/connection.json"
         return 0
     fi
-    # What was given stays what it is, so that asking again would be of no use.
+    # A retry would send the same values.
     ! is_bad_request || give_up "$(sentence)"
-    # A server that has just started may not know all its tokens yet, so once is not enough.
+    # A server that has just started may not have loaded all tokens yet, so retry a few times.
     if is_refusal "$status"; then
         REFUSALS=$((REFUSALS + 1))
         [ "$REFUSALS" -lt "$MOST_REFUSALS" ] || give_up "the token (--token): it is wrong or has expired"
-        [ "$REFUSALS" -gt 1 ] || warn "the token is refused: it is wrong, or the server has just started and does not know it yet"
+        [ "$REFUSALS" -gt 1 ] || warn "the token was rejected: it is wrong or has expired, or the server has just started and has not loaded it yet"
     else
         REFUSALS=0
     fi
     return 1
 }
 
-# is_refusal STATUS: whether the last fetch was answered with 401. That is exit code 6 of wget.
+# is_refusal STATUS: whether the last response was 401, which is exit code 6 of wget.
 is_refusal() {
     if [ "$CLIENT" = curl ]; then
         grep -q 'error: 401' "$TMP/error"
@@ -616,28 +616,28 @@ is_refusal() {
     fi
 }
 
-# Whether the last fetch was answered with 400, 403 or 409: the server says what is wrong with the values it was given, what
-# the token does not allow, or what it has registered already.
+# Whether the last response was 400, 403 or 409: its body states which value is invalid, not permitted by the token, or
+# already registered.
 is_bad_request() {
     grep -q -i 'error:\{0,1\} 40[039]' "$TMP/error"
 }
 
-# What the server said, in one line, without anything that a terminal would obey.
+# The message of the server in one line, without control characters.
 sentence() {
     said=$(head -c 2000 "$TMP/connection.json" | tr -s '\n\r\t' '   ' | LC_ALL=C tr -d '\000-\037\177' | sed 's/ *$//')
-    printf 'what it was given: %s' "${said:-it does not say why}"
+    printf 'the given values: %s' "${said:-no reason given}"
 }
 
-# give_up WHAT: the server refuses it.
+# give_up WHAT: the server rejected it.
 give_up() {
     if [ -n "$NEW_ID" ]; then
         rm -f "$NEW_ID"
         rmdir -p "$CATTLE_AGENT_CONFIG_DIR" 2>/dev/null || :
     fi
-    fatal "$CATTLE_SERVER refuses $1$UNTOUCHED"
+    fatal "$CATTLE_SERVER rejected $1$UNTOUCHED"
 }
 
-# Before anything is installed, so that a wrong token or a wrong value leaves no trace.
+# Done before anything is installed, so that an invalid token or value leaves no files.
 connect() {
     is_true "$CATTLE_REMOTE_ENABLED" || return 0
     REFUSALS=0
@@ -645,7 +645,7 @@ connect() {
     (umask 077 && : >"$TMP/connection.json")
     retry "registering with $CATTLE_SERVER" fetch_connection
     info "registered with $CATTLE_SERVER"
-    # From now on the server knows the machine by its identity, whatever it refuses later.
+    # From now on the server knows the machine's identity, so it is kept even if a later step fails.
     REFUSALS=0 NEW_ID='' UNTOUCHED=''
 }
 
@@ -655,7 +655,7 @@ validate_connection() {
 
 fetch_valid_connection() { fetch_connection && validate_connection; }
 
-# The agent itself says whether it understands what the server answered.
+# The agent validates the response of the server.
 write_connection() {
     is_true "$CATTLE_REMOTE_ENABLED" || return 0
     validate_connection || retry "registering with $CATTLE_SERVER" fetch_valid_connection
@@ -663,7 +663,7 @@ write_connection() {
 }
 
 write_unit() {
-    mkdir -p "$SYSTEMD_DIR" || fatal "cannot create $SYSTEMD_DIR"
+    mkdir -p "$SYSTEMD_DIR" || fatal "failed to create $SYSTEMD_DIR"
     cat >"$SYSTEMD_DIR/$UNIT.service.tmp" <<EOF
 [Unit]
 Description=Drover node agent
@@ -681,43 +681,43 @@ EnvironmentFile=-$SYSTEMD_DIR/$UNIT.env
 Type=simple
 Restart=always
 RestartSec=5s
-# Only the agent is asked to stop: it ends its instruction itself and takes the plan up again later; an instruction that
-# got the signal as well would look as if it had failed. Whatever a killed agent left behind is ended before the next
-# starts, so that a plan never runs twice at once. Daemons that shall stay belong into units of their own.
+# Only the agent gets SIGTERM: it ends its instruction itself and resumes the plan later; an instruction that got the
+# signal as well would appear to have failed. Processes of a killed agent are killed before the next one starts, so that
+# a plan never runs twice in parallel. Daemons that must keep running need units of their own.
 KillMode=mixed
 TimeoutStopSec=30s
-# When memory is short, others go first. Instructions do not inherit this, and one that is killed for want of memory
-# fails alone.
+# When memory is short, other processes are killed first. Instructions do not inherit this score, and one that is killed
+# fails without affecting the agent.
 OOMScoreAdjust=-500
 OOMPolicy=continue
-# Instructions share these limits with the agent, and unpack, compile and install whole distributions: none of them may
-# be lower than what the system gives to services. A tunnel needs a file per connection.
+# Instructions share these limits with the agent, and install whole distributions: none of the limits may be lower than
+# the default for services. A tunnel needs a file descriptor per connection.
 TasksMax=infinity
 LimitNPROC=infinity
 LimitNOFILE=65536:524288
-# A dump would hold credentials; an instruction that wants one may raise it.
+# A core dump would contain credentials; an instruction that needs one can raise the limit.
 LimitCORE=0:infinity
-# The files of the agent have their modes anyway; what an instruction installs must be usable by everybody.
+# The agent sets the modes of its own files; files that instructions install must be readable by everyone.
 UMask=0022
 # No sandbox (ProtectSystem, PrivateTmp, PrivateDevices, ProtectKernelTunables, ProtectClock, NoNewPrivileges, system call
-# filters): instructions would be in it too, and they write to /usr and /etc, load modules, set sysctls, mount, set up
-# time servers and install programs with privileges of their own.
+# filters): it would apply to instructions too, which write to /usr and /etc, load modules, set sysctls, mount file
+# systems, set up time servers and install privileged programs.
 Environment=CATTLE_LOGLEVEL=$CATTLE_AGENT_LOGLEVEL
 Environment=CATTLE_AGENT_CONFIG=$CATTLE_AGENT_CONFIG_DIR/config.yaml
 Environment=CATTLE_AGENT_STRICT_VERIFY=$(role "$CATTLE_AGENT_STRICT_VERIFY")
 ExecStart=$CATTLE_AGENT_BIN_PREFIX/bin/rancher-system-agent sentinel
 EOF
     chmod 0644 "$SYSTEMD_DIR/$UNIT.service.tmp" && mv -f "$SYSTEMD_DIR/$UNIT.service.tmp" "$SYSTEMD_DIR/$UNIT.service" ||
-        fatal "cannot write $SYSTEMD_DIR/$UNIT.service"
+        fatal "failed to write $SYSTEMD_DIR/$UNIT.service"
     {
         for name in HTTP_PROXY HTTPS_PROXY NO_PROXY http_proxy https_proxy no_proxy; do
             eval "value=\${$name:-}"
             # shellcheck disable=SC2154 # set by eval
-            # A backslash (DOMAIN\\user) is for echo to interpret, and for systemd.
+            # echo and systemd interpret a backslash (DOMAIN\\user).
             # shellcheck disable=SC1003 # no quote is escaped
             [ -z "$value" ] || printf '%s=%s\n' "$name" "$value" | sed 's/\\/\\\\/g'
         done
-        # Programs that instructions install go beside the agent when /usr/local cannot be used.
+        # Programs that instructions install are next to the agent when /usr/local cannot be used.
         if [ "$CATTLE_AGENT_BIN_PREFIX" != /usr/local ]; then
             echo "PATH=$PATH:$CATTLE_AGENT_BIN_PREFIX/bin"
         fi
@@ -755,7 +755,7 @@ main() {
     write_connection
     take_interlock
     write_unit
-    # What is started is there after a power cut, too.
+    # The installed files must survive a power failure.
     durable "$BINARY" "$CATTLE_AGENT_CONFIG_DIR" "$CATTLE_AGENT_VAR_DIR" "$SYSTEMD_DIR"
     start_agent
 }

@@ -1,12 +1,12 @@
-//! The authority behind the API of the cluster that this node serves: [`crate::cluster_agent`] learns it from the admin
-//! kubeconfig, and [`crate::remote`] reports it in the plan secret. The management plane accepts a tunnel only for an
-//! authority that a control-plane machine reported.
+//! The CA of the API of the cluster that this node belongs to: [`crate::cluster_agent`] reads it from the admin
+//! kubeconfig, and [`crate::remote`] reports it in the plan secret. The management plane accepts a tunnel only if a
+//! control plane machine reported its CA.
 
 use std::sync::Arc;
 
 use tokio::sync::watch;
 
-/// The value, shared by those who learn and those who report it.
+/// The value, shared by the module that reads it and the module that reports it.
 #[derive(Clone)]
 pub struct ClusterCa(Arc<watch::Sender<Option<Arc<[u8]>>>>);
 
@@ -17,8 +17,8 @@ impl Default for ClusterCa {
 }
 
 impl ClusterCa {
-    /// It is this PEM now.
-    pub fn learn(&self, pem: &[u8]) {
+    /// Sets the PEM.
+    pub fn set(&self, pem: &[u8]) {
         self.0.send_if_modified(|known| {
             let new = known.as_deref() != Some(pem);
             if new {
@@ -28,25 +28,25 @@ impl ClusterCa {
         });
     }
 
-    /// From now on.
-    pub(crate) fn follow(&self) -> Followed {
-        Followed(self.0.subscribe())
+    /// Subscribes to changes.
+    pub(crate) fn subscribe(&self) -> Subscription {
+        Subscription(self.0.subscribe())
     }
 }
 
-/// What a reporter sees of it.
-pub(crate) struct Followed(watch::Receiver<Option<Arc<[u8]>>>);
+/// A subscription to the CA.
+pub(crate) struct Subscription(watch::Receiver<Option<Arc<[u8]>>>);
 
-impl Followed {
-    /// The PEM, if it was learnt.
-    pub(crate) fn known(&self) -> Option<Arc<[u8]>> {
+impl Subscription {
+    /// The PEM, if it is known.
+    pub(crate) fn get(&self) -> Option<Arc<[u8]>> {
         self.0.borrow().clone()
     }
 
-    /// Waits until it is another.
+    /// Waits until it changes.
     pub(crate) async fn changed(&mut self) {
         if self.0.changed().await.is_err() {
-            // Nobody can learn it any more.
+            // The sender is gone, so it will not change.
             std::future::pending().await
         }
     }

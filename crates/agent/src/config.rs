@@ -1,7 +1,7 @@
-//! The agent's two files: its configuration and its connection to the management plane.
+//! The agent's two files: its configuration, and its connection to the management plane.
 //!
-//! Both hold or lead to a credential, so on Linux they must be readable by nobody but the agent. On Windows the
-//! configuration is a section of the file of the service that the original lives in.
+//! Both contain or reference a credential, so on Linux only the agent may have access to them. On Windows the
+//! configuration is a section in the file of the service that contains the original agent.
 
 mod content;
 mod section;
@@ -15,129 +15,130 @@ use std::{
 use serde::{Deserialize, de::DeserializeOwned};
 
 use crate::{
+    duration,
     host::Host,
     platform::{self, Platform},
-    span,
 };
 
-/// Where the configuration lies unless `CATTLE_AGENT_CONFIG` says otherwise.
+/// The default path of the configuration; `CATTLE_AGENT_CONFIG` overrides it.
 pub fn default_path() -> &'static str {
     platform::CURRENT.config_path()
 }
-/// Where the agent keeps its things unless the configuration says otherwise.
+/// The default directory for the agent's state.
 pub fn default_var_dir() -> &'static str {
     platform::CURRENT.var_dir()
 }
-/// Where image tarballs lie unless the configuration says otherwise.
+/// The default directory for image tarballs.
 pub fn default_images_dir() -> PathBuf {
     Path::new(default_var_dir()).join("images")
 }
 
-/// Why a file of the agent was refused.
+/// Why a file of the agent was rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The file could not be looked at.
-    #[error("cannot read {path}: {source}")]
+    /// Reading the file failed.
+    #[error("failed to read {path}: {source}")]
     Read {
-        /// Which file.
+        /// The path.
         path: PathBuf,
         /// Why.
         source: io::Error,
     },
-    /// Others could read the file.
+    /// Other users can read the file.
     #[error("{path} has mode {found:04o}, but must have mode 0600")]
     Mode {
-        /// Which file.
+        /// The path.
         path: PathBuf,
         /// Its mode.
         found: u32,
     },
-    /// The file is someone else's.
+    /// The file belongs to another user.
     #[error("{path} is owned by {}:{}, but must be owned by {}:{} (0600, uid:gid of the agent)",
         found.0, found.1, expected.0, expected.1)]
     Owner {
-        /// Which file.
+        /// The path.
         path: PathBuf,
         /// Its uid and gid.
         found: (u32, u32),
         /// The agent's.
         expected: (u32, u32),
     },
-    /// The name says neither JSON nor YAML.
+    /// The format is not known from the file name.
     #[error("{0}: the file name must contain .json, .yaml or .yml")]
     Extension(PathBuf),
-    /// The content is not what the name says.
-    #[error("cannot parse {path}: {message}")]
+    /// The content does not have the format of the file name.
+    #[error("failed to parse {path}: {message}")]
     Parse {
-        /// Which file.
+        /// The path.
         path: PathBuf,
         /// Where and why.
         message: String,
     },
-    /// A field that must be there is empty.
+    /// A required field is missing or empty.
     #[error("{path}: field {field} is missing or empty")]
     Missing {
-        /// Which file.
+        /// The path.
         path: PathBuf,
         /// Which field.
         field: &'static str,
     },
-    /// The scratch space would be the system itself.
+    /// The work directory is a system directory.
     #[error(
-        "{path}: workDirectory must be a directory of its own, because it is emptied before every plan, but it is \
+        "{path}: workDirectory must not be a system directory, because it is emptied before every plan; it is set to \
          {directory}"
     )]
     WorkDirectory {
-        /// Which file.
+        /// The path.
         path: PathBuf,
-        /// What it says.
+        /// Its value.
         directory: PathBuf,
     },
-    /// The agent would have nothing to do.
-    #[error("{0}: neither localEnabled nor remoteEnabled is true; the agent would have nothing to do")]
+    /// Neither local nor remote plans are enabled.
+    #[error("{0}: neither localEnabled nor remoteEnabled is true; set at least one of them")]
     NothingEnabled(PathBuf),
 }
 
-/// `config.yaml`, with the original's keys.
+/// `config.yaml`, with the keys of the original.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Config {
-    /// Scratch space of instructions; emptied before each pass.
+    /// Working directory of instructions; emptied before each pass.
     pub work_directory: PathBuf,
     /// Watch a directory for plans.
     pub local_enabled: bool,
-    /// That directory.
+    /// The directory for local plans.
     pub local_plan_directory: PathBuf,
-    /// Copies of the plans applied last; empty for none.
+    /// Directory for copies of the applied plans; empty for none.
     pub applied_plan_directory: PathBuf,
     /// Watch the plan secret.
     pub remote_enabled: bool,
     /// The connection file.
     pub connection_info_file: PathBuf,
-    /// Do not empty the scratch space.
+    /// Do not empty the working directory.
     pub preserve_work_directory: bool,
-    /// Image tarballs.
+    /// The directory of image tarballs.
     pub images_directory: PathBuf,
-    /// registries.yaml of the agent.
+    /// Path of the agent's registries.yaml.
     pub agent_registries_file: PathBuf,
     /// Configuration of credential provider plugins.
     pub image_credential_provider_config: PathBuf,
-    /// Folder of credential provider plugins.
+    /// Directory of credential provider plugins.
     pub image_credential_provider_bin_directory: PathBuf,
-    /// Where installer and agent tell each other to wait; empty for nowhere.
+    /// Directory in which installer and agent wait for each other; empty for none.
     pub interlock_directory: PathBuf,
-    /// Ours: ask the server of the connection file for images, after the mirrors and before the registry of the name.
+    /// Drover only: pull images from the server of the connection file, after the mirrors and before the image's
+    /// registry.
     pub images_from_server: bool,
-    /// Ours: stay this program, whichever agent the manager offers.
+    /// Drover only: do not upgrade the agent, whatever the manager offers.
     pub pin_agent: bool,
-    /// Ours: how long one instruction may run; 0 for ever. Default one hour.
+    /// Drover only: the maximum duration of one instruction; 0 for no limit. Default: one hour.
     pub instruction_timeout_seconds: Option<u64>,
-    /// Trust only the authority in the connection file; said beside the section, where there is one.
+    /// Trust only the CA in the connection file; set outside of the section, if there is one.
     #[serde(skip)]
     pub strict: bool,
 }
 
-/// Its fields that hold a text.
+/// Its text fields.
 const CONFIG_TEXTS: &[&str] = &[
     "workDirectory",
     "localPlanDirectory",
@@ -161,25 +162,25 @@ const CONFIG_OTHERS: &[&str] = &[
 const CONNECTION_TEXTS: &[&str] = &["kubeConfig", "namespace", "secretName"];
 
 impl Config {
-    /// Reads and checks the file.
+    /// Reads and validates the file.
     pub fn load(host: &dyn Host, path: &Path) -> Result<Self, Error> {
         Self::load_on(platform::CURRENT, host, path)
     }
 
-    /// Reads and checks the file as the agent of a platform does.
+    /// Reads and validates the file as the agent of a platform does.
     pub fn load_on(platform: &dyn Platform, host: &dyn Host, path: &Path) -> Result<Self, Error> {
         let path = &host.absolute(path);
-        let ((mut config, keys), beside) = match section::read(platform, host, path)? {
-            Some((own, beside)) => (parsed(path, content::fields::<Self>(own, CONFIG_TEXTS))?, beside),
-            None => (read::<Self>(platform, host, path, CONFIG_TEXTS)?, section::Beside::default()),
+        let ((mut config, keys), outer) = match section::read(platform, host, path)? {
+            Some((own, outer)) => (parsed(path, content::fields::<Self>(own, CONFIG_TEXTS))?, outer),
+            None => (read::<Self>(platform, host, path, CONFIG_TEXTS)?, section::OuterSettings::default()),
         };
-        config.strict = beside.strict;
-        for key in beside.others {
-            tracing::warn!("{}: key {key} is not for the agent and is ignored", path.display());
+        config.strict = outer.strict;
+        for key in outer.others {
+            tracing::warn!("{}: ignoring key {key}, which does not belong to the agent", path.display());
         }
         let known = CONFIG_TEXTS.iter().chain(CONFIG_OTHERS);
         for key in keys.iter().filter(|key| !known.clone().any(|known| known.eq_ignore_ascii_case(key))) {
-            tracing::warn!("{}: unknown key {key} is ignored", path.display());
+            tracing::warn!("{}: ignoring unknown key {key}", path.display());
         }
         if !config.local_enabled && !config.remote_enabled {
             return Err(Error::NothingEnabled(path.to_owned()));
@@ -206,10 +207,10 @@ impl Config {
         Ok(config)
     }
 
-    /// Whether the file asks for more in the log. What is wrong with it is told by [`Config::load`], in that log.
+    /// Whether the file enables debug logs. Errors are ignored here, because [`Config::load`] reports them.
     pub fn asks_for_debug(host: &dyn Host, path: &Path) -> bool {
         let found = section::read(platform::CURRENT, host, &host.absolute(path));
-        found.ok().flatten().is_some_and(|(_, beside)| beside.debug)
+        found.ok().flatten().is_some_and(|(_, outer)| outer.debug)
     }
 
     fn paths(&mut self) -> [&mut PathBuf; 9] {
@@ -226,21 +227,21 @@ impl Config {
         ]
     }
 
-    /// Where what must survive a restart lies: beside the scratch space, never in it.
+    /// The directory of state that survives restarts. It is next to the work directory, which is emptied.
     pub fn var_dir(&self) -> PathBuf {
         self.work_directory.parent().unwrap_or(Path::new(default_var_dir())).to_owned()
     }
 
-    /// The limit for one instruction.
+    /// The maximum duration of one instruction.
     pub fn instruction_timeout(&self) -> Option<Duration> {
         match self.instruction_timeout_seconds.unwrap_or(3600) {
             0 => None,
-            seconds => Some(span::seconds(seconds)),
+            seconds => Some(duration::seconds(seconds)),
         }
     }
 }
 
-/// `/`, `C:\\`, or one of the directories that every system has.
+/// `/`, `C:\\`, or a top-level directory of the system.
 fn is_of_the_system(directory: &Path) -> bool {
     let mut names = directory.components().filter_map(|part| match part {
         Component::Normal(name) => Some(name),
@@ -258,20 +259,20 @@ const OF_THE_SYSTEM: [&str; 19] = [
     "sbin", "srv", "sys", "tmp", "usr", "var",
 ];
 
-/// The connection file, as `/v3/connect/agent` answers.
+/// The connection file, which is the response of `/v3/connect/agent`.
 #[derive(Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Connection {
-    /// Text of a kubeconfig.
+    /// The text of a kubeconfig.
     pub kube_config: String,
-    /// Namespace of the plan secret.
+    /// The namespace of the plan secret.
     pub namespace: String,
-    /// Name of the plan secret.
+    /// The name of the plan secret.
     pub secret_name: String,
 }
 
 impl Connection {
-    /// Reads and checks the file.
+    /// Reads and validates the file.
     pub fn load(host: &dyn Host, path: &Path) -> Result<Self, Error> {
         let path = &host.absolute(path);
         let (connection, _): (Self, _) = read(platform::CURRENT, host, path, CONNECTION_TEXTS)?;
@@ -288,7 +289,7 @@ impl Connection {
     }
 }
 
-/// The content, and the names of all fields in it.
+/// The content, and the names of all its fields.
 fn read<T: DeserializeOwned>(
     platform: &dyn Platform,
     host: &dyn Host,
@@ -305,10 +306,10 @@ fn read<T: DeserializeOwned>(
     }
 }
 
-/// The file, if nobody else can read it.
+/// The file, if no other user can read it.
 fn bytes(platform: &dyn Platform, host: &dyn Host, path: &Path) -> Result<Vec<u8>, Error> {
     let unreadable = |source| Error::Read { path: path.to_owned(), source };
-    // A link may lead to it: what counts is who can read the content.
+    // A link is followed, because the permissions of the content matter.
     let stat = host.stat_target(path).map_err(unreadable)?;
     if platform.checks_modes() && stat.mode != 0o600 {
         return Err(Error::Mode { path: path.to_owned(), found: stat.mode });
@@ -325,7 +326,7 @@ enum Format {
     Yaml,
 }
 
-/// What the file's name says, anywhere in it.
+/// The format by the extension, anywhere in the file name.
 fn format(path: &Path) -> Option<Format> {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     match name {
@@ -354,7 +355,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn agent_check_1_mode_and_owner_are_named() {
+    async fn agent_check_1_wrong_mode_and_owner_are_reported() {
         let host = host();
         put(&host, "/e/config.yaml", "remoteEnabled: true\nconnectionInfoFile: /x", 0o644, (0, 0));
         let error = Config::load(&host, Path::new("/e/config.yaml")).unwrap_err().to_string();
@@ -365,21 +366,25 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn agent_check_2_the_missing_field_is_named() {
+    async fn agent_check_2_the_missing_field_is_reported() {
         let host = host();
         put(&host, "/c.json", r#"{"kubeConfig":"x","namespace":"y"} trailing"#, 0o600, (0, 0));
         let error = Connection::load(&host, Path::new("/c.json")).err().unwrap().to_string();
         assert!(error.contains("secretName"), "{error}");
         put(&host, "/c.json", "<html>", 0o600, (0, 0));
         assert!(
-            Connection::load(&host, Path::new("/c.json")).err().unwrap().to_string().contains("cannot parse")
+            Connection::load(&host, Path::new("/c.json"))
+                .err()
+                .unwrap()
+                .to_string()
+                .contains("failed to parse")
         );
         put(&host, "/c.txt", "{}", 0o600, (0, 0));
         assert!(matches!(Connection::load(&host, Path::new("/c.txt")).err(), Some(Error::Extension(_))));
     }
 
     #[tokio::test]
-    async fn what_the_original_reads_is_read() {
+    async fn files_are_read_as_by_the_original() {
         let host = host();
         let expected = Config {
             work_directory: "/v/work".into(),
@@ -414,14 +419,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_cannot_be_read_is_named_and_not_repeated() {
+    async fn errors_name_the_field_without_its_value() {
         let host = host();
         for (path, text, named) in [
             ("/c.yaml", "remoteEnabled: [secret]", "/c.yaml: at .remoteEnabled: a list where true or false"),
             ("/c.yaml", "connectionInfoFile: {secret: x}", "at .connectionInfoFile: an object where a text"),
             ("/c.yaml", "instructionTimeoutSeconds: -1", "at .instructionTimeoutSeconds: "),
             ("/c.yaml", "- secret", "/c.yaml: the content: a list where an object is expected"),
-            ("/c.yaml", "a: b\nsecret: [", "/c.yaml: not valid YAML at line "),
+            ("/c.yaml", "a: b\nsecret: [", "/c.yaml: invalid YAML at line "),
             ("/c.json", r#"{"connectionInfoFile": 5}"#, "/c.json: at .connectionInfoFile: a number"),
             ("/c.json", r#"{"remoteEnabled": "secret"}"#, "at .remoteEnabled: a text where true or false"),
             ("/c.json", "", "/c.json: the file is empty"),
@@ -433,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_limit_may_be_any_number() {
+    fn any_number_is_accepted_as_time_limit() {
         let limit = |seconds| {
             Config { instruction_timeout_seconds: seconds, ..Config::default() }.instruction_timeout()
         };
@@ -443,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_emptied_before_every_plan_is_not_the_system_itself() {
+    fn the_work_directory_must_not_be_a_system_directory() {
         let host = host();
         let load = |directory: &str| {
             let text = format!("workDirectory: {directory}\nremoteEnabled: true\nconnectionInfoFile: /c");
@@ -451,8 +456,8 @@ mod tests {
             Config::load(&host, Path::new("/config.yml"))
         };
         for directory in ["/", "//", "/./", "/etc", "/var/", "/usr"] {
-            let told = load(directory).unwrap_err().to_string();
-            assert!(told.contains("workDirectory must be a directory of its own"), "{directory}: {told}");
+            let shown = load(directory).unwrap_err().to_string();
+            assert!(shown.contains("workDirectory must not be a system directory"), "{directory}: {shown}");
         }
         for directory in ["/w", "/var/work", "/etc/rancher/work"] {
             load(directory).unwrap();

@@ -17,8 +17,8 @@ use crate::{
     kubeconfig::Access,
 };
 
-/// The maximum size of a response. A secret is at most 1 MiB; base64, managedFields and a copy of the plan make it larger
-/// on the wire.
+/// The maximum size of a response. A secret is at most 1 MiB; base64, managedFields and a copy of the plan make it
+/// larger on the wire.
 pub const LIMIT: usize = 8 * 1024 * 1024;
 const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -74,8 +74,8 @@ pub struct KubeApi {
 }
 
 impl KubeApi {
-    /// Creates a client without connecting. Strict verification ignores `insecure-skip-tls-verify`; `system_roots` ignores
-    /// the kubeconfig's authority.
+    /// Creates a client without connecting. Strict verification ignores `insecure-skip-tls-verify`; `system_roots`
+    /// ignores the kubeconfig's authority.
     pub fn new(
         host: Arc<dyn Host>,
         access: &Access,
@@ -135,7 +135,7 @@ impl KubeApi {
     }
 
     async fn stream(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Error> {
-        let answer = self.client.send_alone(request).await?;
+        let answer = self.client.send_on_new_connection(request).await?;
         match answer.status().is_success() {
             true => Ok(answer),
             false => success_body(answer).await.and(Err(Error::Json)),

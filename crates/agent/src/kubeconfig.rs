@@ -1,46 +1,46 @@
-//! The part of a kubeconfig that names one server and one credential.
+//! Parses the part of a kubeconfig that is needed to connect: one server and one credential.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde::Deserialize;
 
 use crate::http::tls::Trust;
 
-/// Why a kubeconfig cannot be used. No variant repeats a value: the text holds credentials.
+/// Why a kubeconfig is invalid. Errors never contain a value, because the text contains credentials.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Not YAML, or of another shape.
-    #[error("kubeconfig: not valid YAML or JSON of a kubeconfig")]
+    /// Not YAML, or not a kubeconfig.
+    #[error("kubeconfig: invalid YAML or JSON, or not a kubeconfig")]
     Parse,
-    /// A name leads nowhere.
+    /// A referenced entry does not exist.
     #[error("kubeconfig: {0} is missing")]
     Missing(&'static str),
     /// Embedded data is not base64.
-    #[error("kubeconfig: {0} is not base64")]
+    #[error("kubeconfig: {0} is not valid base64")]
     Base64(&'static str),
-    /// The server's address cannot be used.
+    /// The server is not an http or https URL.
     #[error("kubeconfig: server {0} is not an http or https URL")]
     Server(String),
 }
 
-/// Where and as whom to connect.
+/// The server and credential to connect with.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Access {
     /// http or https URL, with an optional path before `/api`.
     pub server: String,
-    /// Name in the server's certificate, if another than the URL's.
+    /// The name in the server's certificate, if it differs from the URL.
     pub tls_server_name: Option<String>,
-    /// PEM of the only authority to trust; `None` for the system's.
+    /// The only CA to trust, as PEM; `None` for the system's.
     pub ca: Option<Vec<u8>>,
-    /// Do not verify the server at all.
+    /// Do not verify the server.
     pub insecure: bool,
-    /// Bearer token.
+    /// The bearer token.
     pub token: Option<String>,
-    /// PEM of certificate and key.
+    /// The client certificate and key, as PEM.
     pub client_cert: Option<(Vec<u8>, Vec<u8>)>,
 }
 
 impl Access {
-    /// Whom to believe to be the server. `strict` forbids not to verify; `system_roots` ignores the authority.
+    /// Which servers to trust. `strict` ignores `insecure`; `system_roots` ignores the CA.
     pub fn trust(&self, strict: bool, system_roots: bool) -> Trust<'_> {
         match &self.ca {
             _ if self.insecure && !strict => Trust::Anything,
@@ -50,7 +50,7 @@ impl Access {
     }
 }
 
-/// Follows the current context (or the only one) to its cluster and user.
+/// Resolves the current context (or the first one) to its cluster and user.
 pub fn parse(text: &str) -> Result<Access, Error> {
     let config: Kubeconfig = serde_saphyr::from_str(text).map_err(|_| Error::Parse)?;
     let context = match config.current_context.as_str() {
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_connection_file_of_the_original_is_understood() {
+    fn a_connection_file_of_the_original_is_parsed() {
         let access = parse(
             "apiVersion: v1\nkind: Config\ncurrent-context: agent\npreferences: {}\nclusters:\n- name: agent\n  \
              cluster:\n    server: https://m:8443/\n    certificate-authority-data: YWJj\ncontexts:\n- name: agent\n  \
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn errors_name_the_invalid_field() {
         assert!(matches!(parse("{"), Err(Error::Parse)));
         assert!(matches!(parse("{}"), Err(Error::Missing("the current context"))));
         let text = "{contexts: [{name: a, context: {cluster: a, user: a}}], clusters: [{name: a, cluster: {server: x}}], \

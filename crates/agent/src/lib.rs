@@ -1,25 +1,28 @@
 //! The node agent.
 //!
-//! It watches one Secret, the machine plan, makes the machine look like that plan, and reports in the same Secret. It
-//! never gives up: a lost API server, a failed instruction or a full disk is something to wait for and to tell.
+//! It watches one Secret with the machine plan, applies the plan to the machine, and reports in the same Secret. It
+//! does not exit because of an error: it waits and retries if the API server is unreachable, an instruction fails or
+//! the disk is full, and reports the problem.
 //!
-//! It must not know who made the plan, nor which Kubernetes distribution the plan installs.
+//! It must not know who wrote the plan, nor which Kubernetes distribution the plan installs.
 //!
-//! Start with [`sentinel`], which puts the parts together; then [`remote`] (watch, decide, report), [`apply`] (files
-//! and instructions), [`image`], [`probe`], [`local`], [`upgrade`] and, on control-plane nodes, [`cluster_agent`]. All of them touch the machine only through [`host::Host`].
+//! Start with [`sentinel`], which starts all parts; then [`remote`] (watch, decide, report), [`apply`] (files and
+//! instructions), [`image`], [`probe`], [`local`], [`upgrade`] and, on control plane nodes, [`cluster_agent`]. All of
+//! them access the machine only through [`host::Host`].
 
-pub mod alone;
 pub mod apply;
 pub mod cli;
 pub mod cluster_agent;
 pub mod cluster_ca;
 pub mod config;
+pub mod duration;
 pub mod host;
 pub mod http;
 pub mod image;
 pub mod kube_api;
 pub mod kubeconfig;
 pub mod local;
+pub mod lock;
 pub mod log;
 pub mod platform;
 pub mod probe;
@@ -27,11 +30,10 @@ pub mod redact;
 pub mod remote;
 pub mod sentinel;
 pub mod service;
-pub mod span;
 pub mod status;
 pub mod uninstall;
 pub mod unix_date;
 pub mod upgrade;
 
-/// The install script, served by the management plane and embedded in bootstrap data.
+/// The install script, which the management plane serves and embeds in bootstrap data.
 pub const INSTALL_SCRIPT: &str = include_str!("../assets/system-agent-install.sh");

@@ -1,4 +1,4 @@
-//! Plans in a directory: `*.plan` files, applied in the order of their paths, with state beside them in `*.pos`.
+//! Applies plans in a directory: `*.plan` files, in the order of their paths, with their state in `*.pos` files.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,12 +23,12 @@ use crate::{
     status::Board,
 };
 
-/// How often the directory is looked through where the machine tells no changes, or could not do what it should: a plan
-/// takes effect within five seconds.
+/// How often the directory is scanned if the platform cannot watch it, or after an error, so that a plan takes effect
+/// within five seconds.
 const SCAN: Duration = Duration::from_secs(4);
-/// The same where it tells them: some file systems tell nothing.
+/// The same if the platform can watch it: some file systems report no changes.
 const IDLE: Duration = Duration::from_secs(60);
-/// Rest after a failure.
+/// The pause after a failure.
 const COOLDOWN: Duration = Duration::from_secs(30);
 const DEPTH: usize = 8;
 
@@ -39,15 +39,15 @@ pub struct Local {
     applier: Arc<Applier>,
     board: Arc<Board>,
     known: BTreeMap<PathBuf, Known>,
-    /// What was complained about, once.
+    /// Problems that were logged once.
     said: BTreeSet<String>,
 }
 
-/// What lies in the directory.
+/// The content of the directory.
 #[derive(Default)]
 struct Found {
     plans: Vec<PathBuf>,
-    /// Some are symlinks, so that what they hold changes where nobody tells.
+    /// Some plans are symlinks, whose targets can change without an event.
     linked: bool,
     directories: BTreeSet<PathBuf>,
     complaints: BTreeSet<String>,
@@ -59,11 +59,11 @@ struct Known {
     broken: Option<String>,
     /// Its state, while it cannot be written.
     unwritten: Option<Position>,
-    /// How it is, for people.
+    /// Its status, for people.
     how: String,
 }
 
-/// Content of a `.pos` file, readable for the original too.
+/// The content of a `.pos` file, which the original can read too.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Position {
@@ -75,20 +75,20 @@ struct Position {
     probe_status: BTreeMap<String, ProbeStatus>,
     #[serde(skip_serializing_if = "String::is_empty")]
     periodic_output: String,
-    /// Ours: failures of which plan, for the number of the next attempt.
+    /// Drover only: failures and the plan that they belong to, for the number of the next attempt.
     #[serde(skip_serializing_if = "String::is_empty")]
     failed_checksum: String,
     #[serde(skip_serializing_if = "is_zero")]
     failure_count: i64,
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref)] // as serde calls it
+#[allow(clippy::trivially_copy_pass_by_ref)] // required by serde
 fn is_zero(count: &i64) -> bool {
     *count == 0
 }
 
 impl Local {
-    /// Nothing happens before [`Local::run`].
+    /// Creates it; [`Local::run`] starts it.
     pub fn new(host: Arc<dyn Host>, directory: &Path, applier: Arc<Applier>, board: Arc<Board>) -> Self {
         Self {
             host,
@@ -100,42 +100,42 @@ impl Local {
         }
     }
 
-    /// Runs for ever.
+    /// Runs forever.
     pub async fn run(mut self) {
         let mut watcher = self.host.watcher();
         loop {
             let found = self.find();
             match watcher.as_mut().map(|watcher| watcher.follow(&found.directories)) {
-                // Something may have come before the directory was followed.
+                // Files may have been created before the watch started.
                 Some(Ok(true)) => continue,
                 Some(Err(error)) => {
                     tracing::warn!(
-                        "cannot wait for changes, so plans are looked for again and again: {error}"
+                        "failed to watch the plans directory, scanning it periodically instead: {error}"
                     );
                     watcher = None;
                 }
                 _ => {}
             }
-            let told = watcher.is_some() && found.directories.contains(&self.directory) && !found.linked;
-            let mut wake = if told { IDLE } else { SCAN };
+            let watched = watcher.is_some() && found.directories.contains(&self.directory) && !found.linked;
+            let mut wake = if watched { IDLE } else { SCAN };
             for complaint in found.complaints.difference(&self.said) {
                 tracing::warn!("{complaint}");
             }
             self.said = found.complaints;
             self.known.retain(|path, _| found.plans.contains(path));
             for path in found.plans {
-                wake = wake.min(self.look(&path).await.unwrap_or(IDLE));
+                wake = wake.min(self.check(&path).await.unwrap_or(IDLE));
                 self.show();
             }
             self.show();
-            if self.board.is_owed() {
+            if self.board.is_unwritten() {
                 wake = wake.min(SCAN);
             }
             self.wait(&mut watcher, wake).await;
         }
     }
 
-    /// Until a file or a probe changes, or the time is up.
+    /// Waits for a change of a file or a probe, or until the time is up.
     async fn wait(&self, watcher: &mut Option<Box<dyn Watcher>>, wake: Duration) {
         let mut probes: Vec<_> = self.known.values().map(|known| Box::pin(known.prober.changed())).collect();
         let probed = std::future::poll_fn(|cx| {
@@ -171,7 +171,7 @@ impl Local {
         if self.host.stat(&self.directory).is_err()
             && let Err(error) = self.host.make_dirs(&self.directory, 0o700)
         {
-            found.complaints.insert(format!("cannot create {}: {error}", self.directory.display()));
+            found.complaints.insert(format!("failed to create {}: {error}", self.directory.display()));
             return found;
         }
         self.collect(&self.directory, DEPTH, &mut found);
@@ -183,7 +183,7 @@ impl Local {
         let names = match self.host.list(directory) {
             Ok(names) => names,
             Err(error) => {
-                tracing::debug!("cannot list {}: {error}", directory.display());
+                tracing::debug!("failed to list {}: {error}", directory.display());
                 return;
             }
         };
@@ -196,13 +196,13 @@ impl Local {
                 {
                     Kind::File => found.plans.push(path),
                     Kind::Symlink => {
-                        // Also after a complaint: it may be mended where the link leads.
+                        // Also after a problem, because it may be fixed at the target of the link.
                         found.linked = true;
-                        match self.misled(&path) {
+                        match self.link_problem(&path) {
                             None => found.plans.push(path),
                             Some(why) => {
                                 let complaint = format!(
-                                    "{} is a symbolic link to {why}, so it is not applied",
+                                    "not applying {}: it is a symbolic link to {why}",
                                     path.display()
                                 );
                                 found.complaints.insert(complaint);
@@ -216,27 +216,27 @@ impl Local {
         }
     }
 
-    /// What is wrong with where a link leads: out of the agent's own directory, so perhaps to what anybody may write, and
-    /// plans are run as root.
-    fn misled(&self, link: &Path) -> Option<String> {
+    /// Why a symlink's target must not be applied. It is outside of the agent's directory, so others may be able to
+    /// write it, and plans run as root.
+    fn link_problem(&self, link: &Path) -> Option<String> {
         let stat = match self.host.stat_target(link) {
             Ok(stat) if stat.kind == Kind::File => stat,
-            Ok(_) => return Some("what is no file".into()),
-            Err(error) => return Some(format!("nothing ({error})")),
+            Ok(_) => return Some("something that is not a file".into()),
+            Err(error) => return Some(format!("a missing file ({error})")),
         };
         let own = [0, self.host.identity().0];
         match stat {
             _ if !platform::CURRENT.checks_modes() => None,
             _ if !own.contains(&stat.uid) => Some(format!("a file of another user (uid {})", stat.uid)),
             _ if stat.mode & 0o022 != 0 => {
-                Some(format!("a file that others may write (mode {:04o})", stat.mode))
+                Some(format!("a file that others can write (mode {:04o})", stat.mode))
             }
             _ => None,
         }
     }
 
-    /// Does what is due for one plan, and tells when to look again unless something changes before.
-    async fn look(&mut self, path: &Path) -> Option<Duration> {
+    /// Processes one plan, and returns when to check it again unless something changes.
+    async fn check(&mut self, path: &Path) -> Option<Duration> {
         let Ok(bytes) = self.host.read(path) else { return Some(SCAN) };
         let checksum = drover_plan::checksum(&bytes);
         let known = self.known.entry(path.to_owned()).or_insert_with(|| Known {
@@ -244,14 +244,14 @@ impl Local {
             failed: None,
             broken: None,
             unwritten: None,
-            how: "waits for its turn".into(),
+            how: "waiting for another plan".into(),
         });
         let plan: Plan = match drover_plan::from_slice(&bytes) {
             Ok(plan) => plan,
             Err(error) => {
-                known.how = format!("not a valid plan: {error}");
+                known.how = format!("invalid plan: {error}");
                 if known.broken.as_ref() != Some(&checksum) {
-                    tracing::error!("{}: not a valid plan: {error}", path.display());
+                    tracing::error!("{}: invalid plan: {error}", path.display());
                     known.broken = Some(checksum);
                 }
                 return None;
@@ -275,8 +275,8 @@ impl Local {
         });
         let plan = Arc::new(plan);
         if apply || due {
-            // The original always says 0. After a failure the number goes on, because scripts that run once per attempt
-            // would otherwise take the new attempt for one that they have done.
+            // The original always uses 0. After a failure the number increases, because otherwise scripts that run once
+            // per attempt number would treat the new attempt as already done.
             let failures =
                 if position.failed_checksum == checksum { position.failure_count.max(0) } else { 0 };
             let attempt = apply.then_some(failures);
@@ -295,14 +295,14 @@ impl Local {
                 position.output = pack(&outputs);
                 match done.error {
                     None => {
-                        tracing::info!("{} is applied", path.display());
+                        tracing::info!("applied {}", path.display());
                         known.failed = None;
                         position.applied_checksum.clone_from(&checksum);
                         (position.failed_checksum, position.failure_count) = Default::default();
                     }
                     Some(error) => {
-                        tracing::error!("{} failed: {error}", path.display());
-                        known.how = format!("failed, is tried again after a rest: {error}");
+                        tracing::error!("failed to apply {}: {error}", path.display());
+                        known.how = format!("failed, will be retried: {error}");
                         known.failed = Some((checksum.clone(), Instant::now()));
                         position.failed_checksum.clone_from(&checksum);
                         position.failure_count = failures.saturating_add(1);
@@ -321,8 +321,8 @@ impl Local {
                 .map_err(std::io::Error::other)
                 .and_then(|bytes| self.host.replace(&place, &bytes, Attr { mode: 0o600, owner: None }));
             if let Err(error) = written {
-                tracing::warn!("cannot write {}: {error}", place.display());
-                // Kept, else the plan would be applied again and again.
+                tracing::warn!("failed to write {}: {error}", place.display());
+                // Keep it in memory; otherwise the plan would be applied again and again.
                 known.unwritten = Some(position.clone());
                 wake = Some(SCAN);
             }

@@ -1,5 +1,4 @@
-//! Log lines in the original's format: on standard output, where systemd collects them, or wherever the service manager
-//! wants them.
+//! Logs in the original's format: to standard output, which systemd collects, or to the sink of the service manager.
 
 use std::{
     fmt::{self, Write as _},
@@ -16,7 +15,7 @@ use tracing::{
 
 use crate::redact::patterns;
 
-/// Reads `CATTLE_LOGLEVEL`; `None` for a word that is none of the original's levels.
+/// Parses `CATTLE_LOGLEVEL`; `None` if it is not a level of the original.
 pub fn parse_level(text: &str) -> Option<LevelFilter> {
     Some(match text.to_ascii_lowercase().as_str() {
         "trace" => LevelFilter::TRACE,
@@ -28,22 +27,22 @@ pub fn parse_level(text: &str) -> Option<LevelFilter> {
     })
 }
 
-/// Takes a line of the log.
+/// Receives one line of the log.
 pub type Sink = fn(&Level, &str);
 
-/// Starts logging; only the first call counts.
+/// Starts logging; only the first call has an effect.
 pub fn init(level: LevelFilter, sink: Sink) {
-    // A second call finds the first one's logger, which is as good.
+    // After a second call, the first logger stays active, which is fine.
     let _ = tracing::subscriber::set_global_default(Logger { level, sink, spans: AtomicU64::new(1) });
 }
 
-/// A line on standard output.
+/// Writes a line to standard output.
 pub fn stdout(_: &Level, line: &str) {
-    // Nobody is left to be told when standard output is gone.
+    // Errors are ignored, because there is no other place to report them.
     let _ = std::io::stdout().lock().write_all(line.as_bytes());
 }
 
-/// A hand-written subscriber: what a full-blown one offers costs more memory than the rest of the agent.
+/// A hand-written subscriber: a general one uses more memory than the rest of the agent.
 struct Logger {
     level: LevelFilter,
     sink: Sink,
@@ -52,7 +51,7 @@ struct Logger {
 
 impl Subscriber for Logger {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        // Libraries below speak of requests, and requests carry credentials.
+        // Libraries log requests, which contain credentials.
         *metadata.level() <= self.level && metadata.target().starts_with("drover")
     }
 
@@ -80,7 +79,7 @@ impl Subscriber for Logger {
         let mut fields = Fields::default();
         event.record(&mut fields);
         let now = jiff::Timestamp::now();
-        // Texts of others, errors above all, may quote a URL or a header.
+        // Messages of others, mostly errors, can contain a URL or a header.
         let (message, rest) = (patterns::clean(&fields.message), patterns::clean(&fields.rest));
         let line = format!("time=\"{now:.3}\" level={level} msg={message:?}{rest}\n");
         (self.sink)(event.metadata().level(), &line);
@@ -95,7 +94,7 @@ struct Fields {
 
 impl Visit for Fields {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        // Writing into a string cannot fail.
+        // Writing to a string cannot fail.
         let _ = if field.name() == "message" {
             write!(self.message, "{value:?}")
         } else {

@@ -1,48 +1,48 @@
-//! What differs between the operating systems that a plan can be made for, apart from how the machine is touched
-//! (`host`). Both are always compiled, so that what can be tested of Windows is tested everywhere.
+//! Differences between the operating systems that a plan can be for, except for access to the machine (`host`). Both
+//! are always compiled, so that most of the code for Windows is tested everywhere.
 
 /// One operating system, as the original agent treats it.
 pub trait Platform: Send + Sync {
-    /// Where the configuration lies unless `CATTLE_AGENT_CONFIG` says otherwise.
+    /// The default path of the configuration; `CATTLE_AGENT_CONFIG` overrides it.
     fn config_path(&self) -> &'static str;
-    /// Where in that file the agent's configuration is, if the file is another program's.
+    /// The agent's section in that file, if the file belongs to another program.
     fn section(&self) -> Option<&'static Section>;
-    /// Where the agent keeps its things unless the configuration says otherwise.
+    /// The default directory for the agent's state.
     fn var_dir(&self) -> &'static str;
-    /// Name of the service that runs the agent.
+    /// The name of the service that runs the agent.
     fn service(&self) -> &'static str;
-    /// How many threads may block at the same time.
+    /// The maximum number of threads for blocking work.
     fn blocking_threads(&self) -> usize;
-    /// Whether a node can be of a control plane, and so carry the tunnel to its cluster.
+    /// Whether a node can be a control plane node, and so open a tunnel to its cluster.
     fn has_control_planes(&self) -> bool;
-    /// Whether there is an installer of the agent, whose work `uninstall` undoes.
+    /// Whether the agent has an installer, which `uninstall` reverts.
     fn has_installer(&self) -> bool;
-    /// Whether mode and owner of the agent's own files are checked. Elsewhere an access list protects them, which the
+    /// Whether mode and owner of the agent's files are checked. Otherwise an access list protects them, which the
     /// installer sets.
     fn checks_modes(&self) -> bool;
     /// Whether installer and agent wait for each other.
     fn has_interlock(&self) -> bool;
-    /// Program and arguments of an instruction that names no command, in its folder.
+    /// The program and arguments of an instruction without a command, in its directory.
     fn entry(&self, dir: &str) -> (String, Vec<String>);
-    /// What the file of an instruction's script is called.
+    /// The file name of an instruction's script.
     fn script_name(&self) -> &'static str;
-    /// Program and arguments of an instruction that is such a script.
+    /// The program and arguments that run the script.
     fn script(&self, path: String, text: &str) -> (String, Vec<String>);
-    /// The PATH of an instruction: the agent's own, out of its environment, and then the instruction's folder.
+    /// The PATH of an instruction: the agent's own PATH, followed by the instruction's directory.
     fn search_path(&self, env: &[(String, String)], dir: &str) -> String;
-    /// The only folder of an image that is unpacked, if it is not all of it; its content comes to the top.
+    /// The only directory of an image that is unpacked, to the top level; `None` for the whole image.
     fn image_root(&self) -> Option<&'static str>;
 }
 
-/// A part of a configuration file that is not only the agent's, and what the rest of it says about the agent. All are
-/// keys at the top of the file, which is YAML whatever its name.
+/// The agent's section in the configuration file of another program, and settings for the agent outside of it. All are
+/// top-level keys; the file is YAML whatever its name.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Section {
-    /// Holds the agent's own configuration.
+    /// The key of the agent's section.
     pub name: &'static str,
-    /// True: trust only the authority in the connection file, as `CATTLE_AGENT_STRICT_VERIFY` says elsewhere.
+    /// If true, trust only the CA in the connection file, as `CATTLE_AGENT_STRICT_VERIFY` does on Linux.
     pub strict: &'static str,
-    /// True: log more, unless `CATTLE_LOGLEVEL` says how much.
+    /// If true, enable debug logs, unless `CATTLE_LOGLEVEL` is set.
     pub debug: &'static str,
 }
 
@@ -108,7 +108,7 @@ impl Platform for Linux {
     }
 }
 
-/// Windows, for worker nodes. The original lives inside of the service `rancher-wins`.
+/// Windows, for worker nodes. The original agent runs inside the service `rancher-wins`.
 pub struct Windows;
 
 impl Platform for Windows {
@@ -130,7 +130,7 @@ impl Platform for Windows {
     }
 
     fn blocking_threads(&self) -> usize {
-        // Each pipe of a program blocks one until the last process closes it, which may be a service.
+        // Each pipe of a program blocks a thread until the last process closes it, which can be a service.
         512
     }
 
@@ -163,7 +163,7 @@ impl Platform for Windows {
     }
 
     fn search_path(&self, env: &[(String, String)], dir: &str) -> String {
-        // Most call it `Path` there, and mean the same.
+        // Usually it is spelled `Path` on Windows, where names are case-insensitive.
         let own = env.iter().rev().find(|(name, _)| name.eq_ignore_ascii_case("PATH"));
         format!("{};{dir}", own.map_or("", |(_, value)| value))
     }
@@ -173,10 +173,10 @@ impl Platform for Windows {
     }
 }
 
-/// The one this agent was built for.
+/// The platform of this build.
 #[cfg(not(windows))]
 pub const CURRENT: &dyn Platform = &Linux;
-/// The one this agent was built for.
+/// The platform of this build.
 #[cfg(windows)]
 pub const CURRENT: &dyn Platform = &Windows;
 
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_script_is_the_shells_of_the_system_unless_it_names_its_own() {
+    fn a_script_runs_in_the_systems_shell_unless_it_has_a_shebang() {
         assert_eq!(Linux.script("/w/s.sh".into(), "true"), ("sh".into(), vec!["/w/s.sh".into()]));
         assert_eq!(Linux.script("/w/s.sh".into(), "#!/bin/x\n"), ("/w/s.sh".into(), vec![]));
         let (program, args) = Windows.script("C:/w/s.ps1".into(), "exit 0");
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn the_search_path_of_an_instruction_ends_with_its_folder() {
+    fn the_path_of_an_instruction_ends_with_its_directory() {
         let env = |name: &str, value: &str| vec![(name.to_owned(), value.to_owned())];
         assert_eq!(Linux.search_path(&env("PATH", "/usr/bin:/bin"), "/w/x_0"), "/usr/bin:/bin:/w/x_0");
         assert_eq!(Linux.search_path(&env("Path", "/nowhere"), "/w"), ":/w");

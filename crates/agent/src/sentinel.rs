@@ -1,4 +1,4 @@
-//! The daemon: puts the parts together and keeps them running until it is told to stop.
+//! The daemon: starts all parts and keeps them running until it is stopped.
 
 use std::{future::Future, sync::Arc};
 
@@ -14,11 +14,11 @@ use crate::{
     status::Board,
 };
 
-/// A running agent, and the set of tasks that others may join.
+/// A running agent, whose task set can be extended.
 ///
-/// A companion (for example the reverse tunnel, [`crate::cluster_agent`]) joins with [`Sentinel::join`] before
-/// [`Sentinel::run`]: it then lives and ends with the agent, and delays none of its parts. What it needs of the agent
-/// it takes from [`Sentinel::host`], [`Sentinel::config`], [`Sentinel::board`] and [`Sentinel::cluster_ca`].
+/// Another task (for example the reverse tunnel, [`crate::cluster_agent`]) is added with [`Sentinel::join`] before
+/// [`Sentinel::run`]. It then starts and ends with the agent, and delays none of its parts. It can use
+/// [`Sentinel::host`], [`Sentinel::config`], [`Sentinel::board`] and [`Sentinel::cluster_ca`].
 pub struct Sentinel {
     host: Arc<dyn Host>,
     config: Config,
@@ -28,10 +28,10 @@ pub struct Sentinel {
 }
 
 impl Sentinel {
-    /// Checks what can be checked and starts. Call it inside a tokio runtime.
+    /// Validates the configuration and starts. Call it inside a tokio runtime.
     pub fn start(host: Arc<dyn Host>, config: Config, strict: bool) -> Result<Self, LinkError> {
         let board = Arc::new(Board::new(host.clone(), &config.var_dir()));
-        // From now on there is something to say.
+        // From now on the status file exists.
         board.show(|status| status.remote = config.remote_enabled);
         let applier = Arc::new(Applier::new(host.clone(), &config));
         let cluster_ca = ClusterCa::default();
@@ -41,8 +41,8 @@ impl Sentinel {
             let link = match Link::new(host.clone(), file.clone(), strict) {
                 Ok(link) => Arc::new(link),
                 Err(error) => {
-                    // The agent ends, and this is all that people find.
-                    let why = format!("the connection file {} cannot be used: {error}", file.display());
+                    // The agent exits, so this is the only place where people can find the reason.
+                    let why = format!("invalid connection file {}: {error}", file.display());
                     board.show(|status| status.trouble = Some(why));
                     return Err(error);
                 }
@@ -68,7 +68,7 @@ impl Sentinel {
         Ok(Self { host, config, board, cluster_ca, tasks })
     }
 
-    /// The machine.
+    /// The host.
     pub fn host(&self) -> Arc<dyn Host> {
         self.host.clone()
     }
@@ -78,17 +78,17 @@ impl Sentinel {
         &self.config
     }
 
-    /// Where its status is shown.
+    /// The board for its status.
     pub fn board(&self) -> Arc<Board> {
         self.board.clone()
     }
 
-    /// Where a companion puts the authority of the cluster, to have it reported.
+    /// Receives the CA of the cluster, which is then reported.
     pub fn cluster_ca(&self) -> ClusterCa {
         self.cluster_ca.clone()
     }
 
-    /// Adds a companion.
+    /// Adds a task.
     pub fn join(&mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
         self.tasks.spawn(async move {
             task.await;
@@ -96,7 +96,7 @@ impl Sentinel {
         });
     }
 
-    /// Runs until `stop` is ready, then ends every task, and with them the instructions they run.
+    /// Runs until `stop` is ready, then aborts all tasks and the instructions that they run.
     pub async fn run(mut self, stop: impl Future<Output = ()>) {
         tokio::pin!(stop);
         loop {
@@ -104,7 +104,7 @@ impl Sentinel {
                 () = &mut stop => break,
                 Some(ended) = self.tasks.join_next() => match ended {
                     Ok(name) => tracing::info!("{name} ended"),
-                    Err(error) => tracing::error!("a part of the agent broke off: {error}"),
+                    Err(error) => tracing::error!("a task of the agent failed: {error}"),
                 },
                 else => break,
             }

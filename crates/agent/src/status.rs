@@ -1,4 +1,4 @@
-//! What `drover-agent status` shows: a small file that the sentinel keeps beside its other things.
+//! The status file that `drover-agent status` shows. The sentinel writes it to its directory.
 
 use std::{
     collections::BTreeMap,
@@ -11,66 +11,66 @@ use serde::{Deserialize, Serialize};
 
 use crate::host::{Attr, Host};
 
-/// The sentinel's state, for people.
+/// The state of the sentinel, for people.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Status {
     /// Version of the agent.
     pub version: String,
-    /// Process id of the sentinel.
+    /// The process id of the sentinel.
     pub pid: u32,
-    /// It is to take plans from a management plane.
+    /// Whether it gets plans from a management plane.
     pub remote: bool,
     /// Whether list and watch work.
     pub connected: bool,
-    /// What is wrong if not, or what else the API server refuses.
+    /// The current problem: why they do not work, or what else the API server rejects.
     pub trouble: Option<String>,
-    /// host:port of the management plane.
+    /// The management plane as host:port.
     pub server: Option<String>,
-    /// Checksum of the plan.
+    /// The checksum of the plan.
     pub plan: Option<String>,
-    /// Its state.
+    /// The state of the plan.
     pub plan_state: Option<String>,
-    /// Its revision.
+    /// The revision of the plan.
     pub plan_revision: Option<String>,
-    /// Checksum of the plan applied last.
+    /// The checksum of the last applied plan.
     pub applied_checksum: Option<String>,
-    /// When.
+    /// When it was applied.
     pub last_apply_time: Option<String>,
-    /// Failures of the plan, if any.
+    /// The number of failures of the plan, if there are any.
     pub failure_count: Option<String>,
-    /// Why it failed last.
+    /// The reason of the last failure.
     pub failure: Option<String>,
-    /// What is said of the plan is what an earlier agent knew, because this one has not heard of it yet.
+    /// The fields about the plan are from an earlier process, because this one has not received the plan yet.
     pub before: bool,
-    /// Results wait to be published.
+    /// There are unpublished results.
     pub unpublished: bool,
-    /// Probes and whether they are healthy.
+    /// The probes and whether they are healthy.
     pub probes: BTreeMap<String, bool>,
     /// What the agent is doing or waiting for.
     pub waiting_for: Option<String>,
-    /// What keeps the agent from becoming the one that the manager offers.
+    /// Why the agent cannot upgrade to the version that the manager offers.
     pub upgrade: Option<String>,
     /// The reverse tunnel.
     pub tunnel: Option<Tunnel>,
-    /// Local plans by path, and how they are.
+    /// The status of local plans, by path.
     pub local: BTreeMap<String, String>,
 }
 
-/// How the reverse tunnel is.
+/// The state of the reverse tunnel.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Tunnel {
-    /// Connected to what, or what it waits for.
+    /// Its server, or what it is waiting for.
     pub state: String,
     /// Since when.
     pub since: String,
 }
 
-/// The file is made larger than need be, by blanks, so that it can be rewritten as it stands on a disk that is full.
+/// The file is padded with spaces to this size, so that it can be overwritten in place on a full disk.
 const ROOM: usize = 4096;
 
-/// Where the sentinel writes its status.
+/// Writes the status file.
 pub struct Board {
     host: Arc<dyn Host>,
     path: PathBuf,
@@ -79,12 +79,12 @@ pub struct Board {
 
 struct Shown {
     status: Status,
-    /// It was not written yet, or the last attempt to write it failed.
+    /// It was not written yet, or the last attempt failed.
     owed: bool,
 }
 
 impl Status {
-    /// What stays worth knowing of an earlier agent until there is news: the plan, and how it went.
+    /// The part of an earlier process's status that stays useful until there is news: the plan and its result.
     fn remembered(self) -> Self {
         Self {
             before: self.plan.is_some() || self.applied_checksum.is_some(),
@@ -105,7 +105,7 @@ impl Status {
 }
 
 impl Board {
-    /// In the agent's own directory, where an earlier agent may have left what it knew.
+    /// In the agent's directory, which can contain the status of an earlier process.
     pub fn new(host: Arc<dyn Host>, var: &Path) -> Self {
         let path = path(var);
         let earlier = host.read(&path).ok().and_then(|bytes| serde_json::from_slice::<Status>(&bytes).ok());
@@ -113,7 +113,7 @@ impl Board {
         Self { host, path, shown: Mutex::new(Shown { status, owed: true }) }
     }
 
-    /// Changes the status; writes only if something is different, or was not written before.
+    /// Changes the status; writes it only if it changed, or the last write failed.
     pub fn show(&self, change: impl FnOnce(&mut Status)) {
         let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
         let mut next = shown.status.clone();
@@ -131,29 +131,29 @@ impl Board {
             let mut padded = bytes.clone();
             padded.resize((bytes.len() / ROOM + 2) * ROOM, b' ');
             let refreshed = self.host.refresh(&self.path, &padded, Attr { mode: 0o600, owner: None });
-            // Without room for another file, what is shown would else be old for as long as the disk is full, which is
-            // when people look.
+            // If the disk is too full for another file, the status would otherwise be outdated as long as the disk is
+            // full, which is when people need it.
             refreshed.or_else(|error| self.host.rewrite(&self.path, &bytes).map_err(|_| error))
         });
         shown.owed = written.is_err();
         if let Err(error) = written {
-            // Only a convenience: a full disk must not flood the log as well.
-            tracing::debug!("cannot write {}: {error}", self.path.display());
+            // Debug, so that a full disk does not also fill the log.
+            tracing::debug!("failed to write {}: {error}", self.path.display());
         }
     }
 
-    /// Whether the file does not hold what was shown last, so that showing it again is worth a try.
-    pub fn is_owed(&self) -> bool {
+    /// Whether the last status was not written, so that writing it again is useful.
+    pub fn is_unwritten(&self) -> bool {
         self.shown.lock().unwrap_or_else(PoisonError::into_inner).owed
     }
 }
 
-/// The file below the agent's directory.
+/// The path below the agent's directory.
 pub fn path(var: &Path) -> PathBuf {
     var.join("status.json")
 }
 
-/// Why nothing can be noted in the agent's directory at the moment, so that what was noted last may be old.
+/// Why the agent's directory cannot be written at the moment, so that the status may be outdated.
 pub fn obstacle(host: &dyn Host, var: &Path) -> Option<io::Error> {
     let probe = var.join("status.probe");
     let tried = host.refresh(&probe, &[b' '; ROOM], Attr { mode: 0o600, owner: None });
@@ -161,7 +161,7 @@ pub fn obstacle(host: &dyn Host, var: &Path) -> Option<io::Error> {
     tried.err()
 }
 
-/// As lines for people.
+/// Formats the status as lines for people.
 pub fn render(status: &Status) -> String {
     let mut out = String::new();
     let mut line = |name: &str, value: &str| out.push_str(&format!("{name:<14}{value}\n"));
@@ -189,12 +189,12 @@ pub fn render(status: &Status) -> String {
         line("upgrade", upgrade);
     }
     if status.server.is_none() && !status.remote {
-        // Nobody gives it another plan.
+        // It gets no other plan.
         return out;
     }
     let none = "none".to_owned();
     if status.before {
-        line("known", "from before this agent started; it has not reached its plan since");
+        line("known", "from before this agent started; it has not received its plan yet");
     }
     line("plan", status.plan.as_ref().unwrap_or(&none));
     if let Some(state) = &status.plan_state {
@@ -209,7 +209,7 @@ pub fn render(status: &Status) -> String {
         line("failure", why);
     }
     if status.unpublished {
-        line("report", "waits to be published");
+        line("report", "waiting to be published");
     }
     for (name, healthy) in &status.probes {
         line("probe", &format!("{name}: {}", if *healthy { "healthy" } else { "unhealthy" }));
@@ -225,26 +225,26 @@ mod tests {
     use crate::host::{MemoryHost, testing::NoProgram};
 
     #[tokio::test]
-    async fn what_a_full_disk_refused_is_written_when_there_is_room_again() {
+    async fn a_failed_write_is_retried_when_there_is_space_again() {
         let host = Arc::new(MemoryHost::new(jiff::Timestamp::UNIX_EPOCH, 1, NoProgram));
         let board = Board::new(host.clone(), Path::new("/v"));
         board.show(|_| {});
         host.crash_after_writes(0);
         let change = |status: &mut Status| status.plan = Some("c".into());
         board.show(change);
-        assert!(board.is_owed());
+        assert!(board.is_unwritten());
         host.restart();
         board.show(change);
-        assert!(!board.is_owed());
+        assert!(!board.is_unwritten());
         let status: Status = serde_json::from_slice(&host.read(&path(Path::new("/v"))).unwrap()).unwrap();
         assert_eq!(status.plan.as_deref(), Some("c"));
         let writes = host.writes();
         board.show(change);
-        assert_eq!(host.writes(), writes, "and then no more");
+        assert_eq!(host.writes(), writes, "and only once");
     }
 
     #[tokio::test]
-    async fn what_an_earlier_agent_knew_is_kept_with_a_remark() {
+    async fn the_status_of_an_earlier_process_is_kept_and_marked() {
         let host = Arc::new(MemoryHost::new(jiff::Timestamp::UNIX_EPOCH, 1, NoProgram));
         let shown =
             || -> Status { serde_json::from_slice(&host.read(&path(Path::new("/v"))).unwrap()).unwrap() };
@@ -263,7 +263,7 @@ mod tests {
         assert!(status.before && !status.connected && status.tunnel.is_none());
         let text = render(&status);
         assert!(text.contains("it broke") && text.contains("known         from before"), "{text}");
-        // And a file that nobody can read is no trouble.
+        // An invalid file is ignored.
         let attr = Attr { mode: 0o600, owner: None };
         host.replace(&path(Path::new("/v")), b"{", attr).unwrap();
         Board::new(host.clone(), Path::new("/v")).show(|_| {});
@@ -271,23 +271,20 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_that_has_no_plan_says_why() {
+    fn an_agent_without_a_plan_reports_the_reason() {
         let mut status = Status { remote: true, ..Status::default() };
         let text = render(&status);
         assert!(text.contains("connection    none yet\n") && !text.contains("idle"), "{text}");
-        status.trouble = Some("the connection file /c cannot be used: no users".into());
+        status.trouble = Some("invalid connection file /c: no users".into());
         let text = render(&status);
-        assert!(
-            text.contains("connection    none: the connection file /c cannot be used: no users\n"),
-            "{text}"
-        );
+        assert!(text.contains("connection    none: invalid connection file /c: no users\n"), "{text}");
         assert!(
             !text.contains("local plans only") && text.contains("now           waiting for the connection\n")
         );
     }
 
     #[test]
-    fn on_a_full_disk_the_file_is_rewritten_as_it_stands() {
+    fn on_a_full_disk_the_file_is_overwritten_in_place() {
         let dir = tempfile::tempdir().unwrap();
         let (file, mode) = (dir.path().join("status.json"), Attr { mode: 0o600, owner: None });
         let host: Arc<dyn Host> = Arc::new(crate::host::RealHost::new());
@@ -297,10 +294,10 @@ mod tests {
         let before = std::fs::metadata(&file).unwrap().len();
         let long = Status { failure: Some("x".repeat(2000)), ..Status::default() };
         host.rewrite(&file, &serde_json::to_vec(&long).unwrap()).unwrap();
-        assert_eq!(std::fs::metadata(&file).unwrap().len(), before, "it takes no more room");
+        assert_eq!(std::fs::metadata(&file).unwrap().len(), before, "it needs no more space");
         let found: Status = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
         assert_eq!(found, long);
-        // What does not fit leaves the old content whole, and what does not exist is not made.
+        // Content that does not fit keeps the old content, and missing files are not created.
         host.rewrite(&file, &vec![b'x'; before as usize + 1]).unwrap_err();
         assert_eq!(serde_json::from_slice::<Status>(&std::fs::read(&file).unwrap()).unwrap(), long);
         host.rewrite(&dir.path().join("other"), b"").unwrap_err();
@@ -310,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn the_connection_is_told_as_it_is() {
+    fn the_connection_is_described_correctly() {
         let mut status = Status { server: Some("m:443".into()), connected: true, ..Status::default() };
         assert!(render(&status).contains("connected to m:443\n"));
         status.trouble = Some("reports are refused: 403".into());

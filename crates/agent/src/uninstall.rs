@@ -1,5 +1,5 @@
-//! Takes the agent off a machine: unit, environment, directories, binaries. The Kubernetes distribution stays, unless it
-//! is asked to leave too: then its own uninstaller does that, which knows best.
+//! Uninstalls the agent: unit, environment, directories, binaries. The Kubernetes distribution stays, unless its
+//! removal is requested: then the distribution's own uninstaller runs.
 
 use std::{
     io,
@@ -15,46 +15,46 @@ use crate::{
     upgrade,
 };
 
-/// Name of the systemd unit, as the original's.
+/// The name of the systemd unit, which is the original's.
 pub const UNIT: &str = "rancher-system-agent.service";
 const ENVIRONMENT: &str = "rancher-system-agent.env";
 const UNINSTALLER: &str = "rancher-system-agent-uninstall.sh";
 
-/// Where distributions put their uninstallers, and what they call them.
+/// The possible directories and names of the distributions' uninstallers.
 const DISTRIBUTION_FOLDERS: &[&str] = &["/usr/local/bin", "/opt/bin", "/opt/rke2/bin", "/usr/bin"];
 const DISTRIBUTION_UNINSTALLERS: &[&str] =
     &["k3s-uninstall.sh", "k3s-agent-uninstall.sh", "rke2-uninstall.sh"];
-/// Where plans remember which of their actions ran: on a machine that begins anew, all of them are to run again.
+/// Where plans record which of their actions have run: on a machine that starts over, all of them must run again.
 const DONE_ACTIONS: &str = "/var/lib/rancher/capr";
-/// Where the binary goes if `/usr/local` cannot be used.
+/// The directory of the binary if `/usr/local` cannot be used.
 const OWN_PREFIX: &str = "/opt/rancher-system-agent";
-/// They stop every container and unmount everything, which takes its time.
+/// They stop every container and unmount everything, which takes time.
 const PURGE_TIMEOUT: Duration = Duration::from_secs(900);
 
-/// What the installer made, and where.
+/// What the installer created, and where.
 pub struct Installed<'a> {
     /// The configuration file.
     pub config: &'a Path,
-    /// The folder of systemd units.
+    /// The directory of systemd units.
     pub units: &'a Path,
     /// The agent's own binary.
     pub binary: Option<&'a Path>,
 }
 
-/// Ends the agent for good, so that it installs nothing again.
+/// Stops and disables the agent, so that it installs nothing again.
 pub fn stop() {
     for args in [&["stop", UNIT][..], &["disable", UNIT], &["reset-failed", UNIT]] {
-        // A machine without systemd, or without the unit, is as good as one where it is stopped.
+        // If systemd or the unit does not exist, there is nothing to stop.
         let _ = Command::new("systemctl").args(args).output();
     }
 }
 
-/// Runs the uninstallers of the distributions that are installed; returns what went wrong.
+/// Runs the uninstallers of all installed distributions; returns the errors.
 pub async fn purge_distribution(host: &dyn Host) -> Vec<String> {
     struct Show;
     impl Sink for Show {
         fn write(&mut self, _: Source, chunk: &[u8]) {
-            // Nobody to tell is no reason to stop.
+            // Errors of the output are ignored.
             let _ = io::Write::write_all(&mut io::stdout(), chunk);
         }
     }
@@ -75,9 +75,9 @@ pub async fn purge_distribution(host: &dyn Host) -> Vec<String> {
             };
             match host.run(&exec, &mut Show).await {
                 Ok(Exit::Code(0)) => {}
-                Ok(Exit::Code(code)) => failed.push(format!("{}: exited with {code}", path.display())),
+                Ok(Exit::Code(code)) => failed.push(format!("{}: exit code {code}", path.display())),
                 Ok(Exit::TimedOut) => failed.push(format!(
-                    "{}: was killed after {} seconds",
+                    "{}: killed after {} seconds",
                     path.display(),
                     PURGE_TIMEOUT.as_secs()
                 )),
@@ -94,7 +94,7 @@ pub async fn purge_distribution(host: &dyn Host) -> Vec<String> {
     failed
 }
 
-/// Removes everything the installer and the agent made, after [`stop`]; returns what could not be removed.
+/// Removes everything that the installer and the agent created, after [`stop`]; returns what could not be removed.
 pub fn remove(host: &dyn Host, installed: &Installed<'_>) -> Vec<String> {
     let config = Config::load(host, installed.config).ok();
     let mut failed = Vec::new();
@@ -116,7 +116,7 @@ pub fn remove(host: &dyn Host, installed: &Installed<'_>) -> Vec<String> {
 
 fn whole(host: &dyn Host, path: &Path) -> io::Result<()> {
     match host.stat(path)?.kind {
-        // No directory of an agent is as shallow as `/var`, and an empty path is `/`.
+        // No directory of an agent is as shallow as `/var`, and an empty path would be `/`.
         Kind::Directory if path.components().count() < 3 => Ok(()),
         Kind::Directory => host.remove_tree(path),
         _ => host.remove_file(path),
@@ -130,7 +130,7 @@ fn if_empty(host: &dyn Host, path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The plans that were applied here last.
+/// The copies of applied plans.
 fn copies(host: &dyn Host, path: &Path) -> io::Result<()> {
     for name in host.list(path)?.iter().filter(|name| name.ends_with(history::SUFFIX)) {
         host.remove_file(&path.join(name))?;
@@ -138,26 +138,26 @@ fn copies(host: &dyn Host, path: &Path) -> io::Result<()> {
     if_empty(host, path)
 }
 
-/// What goes, and how much of it.
+/// What to remove.
 #[derive(Debug, PartialEq, Eq)]
 enum Target {
-    /// A file, or a directory with all that is in it.
+    /// A file, or a directory with its content.
     Whole(PathBuf),
-    /// A directory that may be somebody else's as well.
+    /// A directory that others may use too, if it is empty.
     IfEmpty(PathBuf),
-    /// Copies of plans in a directory that may be somebody else's as well.
+    /// Copies of plans in a directory that others may use too.
     Copies(PathBuf),
 }
 
-/// What the installer writes beside the configuration.
+/// A file that the installer writes next to the configuration.
 const IDENTITY: &str = "cattle-id";
-/// Files of the agent beside its scratch space.
+/// Files of the agent next to its work directory.
 const OWN: &[&str] = &["running", "outbox.json", "status.json", "continues", "sentinel.lock", "cache/blobs"];
-/// Directories that the installer makes beside it.
+/// Directories that the installer creates next to it.
 const MADE: &[&str] = &["applied", "plans", "interlock", "images"];
 
-/// The directories may be anywhere: beside a distribution's, in `/var` itself. Nothing goes as a whole whose name is not
-/// the agent's own.
+/// Directories can be anywhere: next to a distribution's, or in `/var` itself. A directory is removed completely only
+/// if its name belongs to the agent.
 fn targets(config: Option<&Config>, installed: &Installed<'_>) -> Vec<Target> {
     let mut targets =
         vec![Target::Whole(installed.units.join(UNIT)), Target::Whole(installed.units.join(ENVIRONMENT))];
@@ -180,7 +180,7 @@ fn targets(config: Option<&Config>, installed: &Installed<'_>) -> Vec<Target> {
         targets.extend(OWN.iter().map(|name| Target::Whole(var.join(name))));
         targets.push(Target::IfEmpty(var.join("cache")));
         let own = var == Path::new(config::default_var_dir());
-        // The folder around it is shared with the distribution.
+        // The parent directory is shared with the distribution.
         let around = var.parent().filter(|_| own).map(Path::to_owned);
         targets.push(if own { Target::Whole(var) } else { Target::IfEmpty(var) });
         targets.extend(around.map(Target::IfEmpty));
@@ -195,7 +195,7 @@ fn targets(config: Option<&Config>, installed: &Installed<'_>) -> Vec<Target> {
     }
     if let Some(binary) = installed.binary {
         targets.push(Target::Whole(binary.to_owned()));
-        targets.push(Target::Whole(upgrade::beside(binary)));
+        targets.push(Target::Whole(upgrade::download_path(binary)));
         targets.extend(binary.parent().map(|parent| Target::Whole(parent.join(UNINSTALLER))));
         let folders = binary.ancestors().skip(1).take_while(|folder| folder.starts_with(OWN_PREFIX));
         targets.extend(folders.map(|folder| Target::IfEmpty(folder.to_owned())));
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn agent_check_40_what_lies_beside_the_agents_files_stays() {
+    fn agent_check_40_files_next_to_the_agents_files_stay() {
         let (config, others) = ("/etc/rancher/rke2/agent.yaml", "/etc/rancher/rke2/config.yaml");
         let files = [
             others,
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn shared_folders_go_with_the_last_that_was_in_them() {
+    fn shared_directories_are_removed_only_if_they_are_empty() {
         let text = "workDirectory: /var/lib/rancher/agent/work\nremoteEnabled: true\n\
                     connectionInfoFile: /var/lib/rancher/agent/c.json\n";
         let binary = "/opt/rancher-system-agent/bin/rancher-system-agent";
@@ -268,21 +268,21 @@ mod tests {
             let installed = Installed { config: Path::new(config), units, binary: Some(Path::new(binary)) };
             assert_eq!(remove(&host, &installed), Vec::<String>::new());
             assert_eq!(left(&host, &folders), stays);
-            assert_eq!(left(&host, &["/opt"]), ["/opt"], "nothing above");
+            assert_eq!(left(&host, &["/opt"]), ["/opt"], "no parents");
         }
     }
 
     #[tokio::test]
-    async fn a_purged_machine_remembers_no_action() {
+    async fn a_purge_removes_the_records_of_actions() {
         let done = "/var/lib/rancher/capr/idempotence/x/last-attempt";
         let host = machine("/etc/x", "", &[done]);
         assert_eq!(purge_distribution(&host).await, Vec::<String>::new());
         assert_eq!(left(&host, &["/var/lib/rancher/capr"]), Vec::<String>::new());
-        assert_eq!(purge_distribution(&host).await, Vec::<String>::new(), "nothing is there any more");
+        assert_eq!(purge_distribution(&host).await, Vec::<String>::new(), "nothing is left");
     }
 
     #[test]
-    fn directories_of_the_installer_go_wherever_they_are() {
+    fn directories_of_the_installer_are_removed_wherever_they_are() {
         let names = [
             "work/x",
             "applied/1-applied.plan",
@@ -299,7 +299,7 @@ mod tests {
         let host = machine("/srv/etc/config.yaml", text, &files);
         remove_from(&host, "/srv/etc/config.yaml");
         assert_eq!(left(&host, &["/srv/agent", "/srv/etc"]), Vec::<String>::new());
-        // What is not configured is not `/`, and nothing shallow goes.
+        // A missing setting does not mean `/`, and no shallow directory is removed.
         let text = "workDirectory: /scratch\nlocalEnabled: true\nlocalPlanDirectory: /plans\n";
         let host = machine("/srv/etc/config.yaml", text, &["/scratch/x", "/plans/a.plan", "/keep"]);
         remove_from(&host, "/srv/etc/config.yaml");
@@ -307,7 +307,7 @@ mod tests {
             left(&host, &["/scratch/x", "/plans/a.plan", "/keep"]),
             ["/scratch/x", "/plans/a.plan", "/keep"]
         );
-        // A configuration that cannot be read says nothing of other places.
+        // Without a valid configuration, only default paths are removed.
         let var = format!("{}/x", config::default_var_dir());
         let host = machine(config::default_path(), "%", &[&var]);
         remove_from(&host, config::default_path());
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_that_was_fetched_but_never_ran_goes_too() {
+    fn a_downloaded_agent_that_never_ran_is_removed() {
         let files = [
             "/usr/local/bin/rancher-system-agent",
             "/usr/local/bin/.rancher-system-agent.drover-new",

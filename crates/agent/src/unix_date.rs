@@ -1,14 +1,14 @@
-//! Go's `UnixDate` time format, in which the plan secret tells times: `Thu Jan  1 15:04:05 UTC 2026`.
+//! Go's `UnixDate` format, which the plan secret uses for times: `Thu Jan  1 15:04:05 UTC 2026`.
 
 use jiff::{Timestamp, civil::DateTime, fmt::strtime, tz::TimeZone};
 
-/// Always UTC: abbreviations of other zones cannot be read back.
+/// Formats a time, always in UTC, because abbreviations of other zones cannot be parsed.
 pub fn format(at: Timestamp) -> String {
-    // The format string is a constant that jiff accepts; it can only fail for one that it does not.
+    // The format string is constant and valid, so this cannot fail.
     strtime::format("%a %b %e %H:%M:%S UTC %Y", at.to_zoned(TimeZone::UTC).datetime()).unwrap_or_default()
 }
 
-/// Reads `UnixDate` of any zone (the abbreviation is taken as UTC, as Go does for zones it does not know) and RFC 3339.
+/// Parses RFC 3339, or `UnixDate` of any zone (the abbreviation is ignored, as Go does for unknown zones).
 pub fn parse(text: &str) -> Option<Timestamp> {
     let text = text.trim();
     if let Ok(at) = text.parse::<Timestamp>() {
@@ -22,7 +22,7 @@ pub fn parse(text: &str) -> Option<Timestamp> {
     at.to_zoned(TimeZone::UTC).ok().map(|zoned| zoned.timestamp())
 }
 
-/// `YYYYMMDD-HHMMSS`, the original's name for folders and files of one pass.
+/// `YYYYMMDD-HHMMSS`, the original's name for files and directories of one pass.
 pub fn compact(at: Timestamp) -> String {
     strtime::format("%Y%m%d-%H%M%S", at.to_zoned(TimeZone::UTC).datetime()).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! The real binary against the embedded API over TLS. Numbers are those of the agent's Checks.
+//! The real binary with the embedded API over TLS. Numbers are those of the agent's Checks.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // helpers outside #[test] functions
 
@@ -20,7 +20,7 @@ fn failure(output: std::process::Output) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn agent_check_1_2_3_files_that_cannot_be_used_are_refused_by_name() {
+async fn agent_check_1_2_3_invalid_files_are_rejected_by_name() {
     let machine = Machine::with_connection("{}");
     let config = machine.path("config.yaml");
     let connection_file = machine.path("var/connection.json");
@@ -37,7 +37,7 @@ async fn agent_check_1_2_3_files_that_cannot_be_used_are_refused_by_name() {
         );
         std::os::unix::fs::chown(&config, Some(0), Some(0)).unwrap();
     }
-    // The connection file holds a credential, and is guarded alike.
+    // The connection file contains a credential, and is checked the same way.
     machine.private("config.yaml", &machine.read("config.yaml").unwrap());
     machine.private("var/connection.json", &connection("https://127.0.0.1:1", "t", None, "plan"));
     std::fs::set_permissions(&connection_file, std::fs::Permissions::from_mode(0o640)).unwrap();
@@ -87,7 +87,7 @@ async fn agent_check_1_2_3_files_that_cannot_be_used_are_refused_by_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn relative_paths_start_where_the_caller_is_and_links_lead_to_the_file_that_counts() {
+async fn relative_paths_and_links_are_resolved() {
     let api = Api::new();
     let mut machine = Machine::new(&api).await;
     let validate = |args: &[&str]| machine.command(args).current_dir(machine.dir.path()).output().unwrap();
@@ -104,12 +104,12 @@ async fn relative_paths_start_where_the_caller_is_and_links_lead_to_the_file_tha
         let output = validate(&args);
         assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
     }
-    // What the link leads to counts, not the link.
+    // The permissions of the target are checked, not those of the link.
     std::fs::set_permissions(machine.path("config.yaml"), std::fs::Permissions::from_mode(0o640)).unwrap();
     let error = failure(validate(&["validate-config", "link.yaml"]));
     assert!(error.contains("link.yaml has mode 0640") && error.contains("0600"), "{error}");
     std::fs::set_permissions(machine.path("config.yaml"), std::fs::Permissions::from_mode(0o600)).unwrap();
-    // The daemon too, with a script that is run in a folder of its own; in a plan written as Go would read it.
+    // The same for the daemon, with a script that runs in its own directory; the plan uses Go's case-insensitive names.
     let plan = json!({"Instructions": [{"NAME": "i", "Script": "#!/bin/sh\npwd\n", "SaveOutput": true}]});
     api.create(&[("plan", &plan.to_string()), ("plan-state", "pending")]);
     let mut sentinel = machine.command(&["sentinel"]);
@@ -122,7 +122,7 @@ async fn relative_paths_start_where_the_caller_is_and_links_lead_to_the_file_tha
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_second_agent_with_the_same_files_is_refused_by_name() {
+async fn a_second_agent_with_the_same_files_is_rejected() {
     let api = Api::new();
     let mut machine = Machine::new(&api).await;
     let ran = machine.path("ran");
@@ -133,7 +133,7 @@ async fn a_second_agent_with_the_same_files_is_refused_by_name() {
     assert!(error.contains(machine.path("var/sentinel.lock").to_str().unwrap()), "{error}");
     assert!(machine.is_running());
     assert_eq!(count(&ran), 1);
-    // A killed one leaves nothing that is in the way.
+    // A killed agent leaves no lock.
     machine.kill();
     machine.start();
     api.plan(&shell(&format!("echo >>{}; echo", ran.display())), Some("pending"));
@@ -141,7 +141,7 @@ async fn a_second_agent_with_the_same_files_is_refused_by_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn agent_check_4_another_authority_is_accepted_only_from_the_system_and_never_when_strict() {
+async fn agent_check_4_another_ca_is_accepted_only_from_the_system_and_never_when_strict() {
     let api = Api::new();
     api.create(&[("plan", "{}"), ("plan-state", "pending")]);
     let server = format!("https://{}", api.listen().await);
@@ -153,7 +153,7 @@ async fn agent_check_4_another_authority_is_accepted_only_from_the_system_and_ne
     api.until_text("plan-state", "succeeded").await;
     machine.kill();
 
-    // The system's roots hold the right authority, the kubeconfig a wrong one.
+    // The system trusts the right CA, the kubeconfig has a wrong one.
     api.plan("{}", Some("pending"));
     let mut machine = Machine::with_connection(&api.connection_with(&server, Some(&wrong)));
     machine.private("system-roots.pem", api.ca());
@@ -162,25 +162,23 @@ async fn agent_check_4_another_authority_is_accepted_only_from_the_system_and_ne
     machine.env.push(("CATTLE_AGENT_STRICT_VERIFY".into(), "TRUE".into()));
     machine.start();
     let (knocks, requests) = (api.knocks(), api.requests().len());
-    until("the agent says why", || machine.log().contains("not connected")).await;
-    until("it tries again", || {
-        machine.log().contains("UnknownIssuer") || machine.log().contains("invalid peer")
-    })
-    .await;
+    until("the agent reports the reason", || machine.log().contains("not connected")).await;
+    until("it retries", || machine.log().contains("UnknownIssuer") || machine.log().contains("invalid peer"))
+        .await;
     until("and again", || api.knocks() >= knocks + 3).await;
-    assert!(machine.is_running(), "it never gives up");
-    assert_eq!(api.requests().len(), requests, "nothing was asked of a server that it does not trust");
+    assert!(machine.is_running(), "it keeps retrying");
+    assert_eq!(api.requests().len(), requests, "no request is sent to an untrusted server");
     assert_eq!(api.text("plan-state"), "pending");
     machine.kill();
 
     machine.env.pop();
     machine.start();
     api.until_text("plan-state", "succeeded").await;
-    assert!(machine.log().contains("trusted by this system"));
+    assert!(machine.log().contains("by a CA that this system trusts"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn agent_check_5_strict_without_an_authority_is_refused() {
+async fn agent_check_5_strict_verification_without_a_ca_is_rejected() {
     let machine = Machine::with_connection(&connection("https://127.0.0.1:1", "t", None, "plan"));
     let error =
         failure(machine.command(&["sentinel"]).env("CATTLE_AGENT_STRICT_VERIFY", "true").output().unwrap());
@@ -196,7 +194,7 @@ async fn agent_check_6_checksum_mode_runs_once_more_after_a_restart() {
     machine.start();
     api.until_text("applied-checksum", &sum(&plan)).await;
     assert_eq!(count(&machine.path("ran")), 1);
-    assert_eq!(api.text("plan-state"), "", "the dialect is the server's choice");
+    assert_eq!(api.text("plan-state"), "", "the server selects the protocol");
     machine.kill();
     machine.start();
     api.until_text("success-count", "2").await;
@@ -212,7 +210,7 @@ async fn agent_check_7_8_pending_is_committed_before_anything_runs_and_a_restart
     api.create(&[("plan", &plan), ("plan-state", "pending"), ("plan-revision", "4")]);
     api.faults().fail(Call::Put, Fault::Status(500), usize::MAX);
     machine.start();
-    until("it cannot commit", || machine.log().contains("so it is not started")).await;
+    until("it cannot commit", || machine.log().contains("not starting the plan")).await;
     assert!(!machine.path("ran").exists());
     api.faults().heal();
     until("it runs", || machine.path("ran").exists()).await;
@@ -225,7 +223,7 @@ async fn agent_check_7_8_pending_is_committed_before_anything_runs_and_a_restart
     let (time, revision) = (api.text("last-apply-time"), api.text("plan-revision"));
     machine.kill();
     machine.start();
-    until("it rests", || machine.log().matches("the plan is applied").count() >= 2).await;
+    until("it is idle", || machine.log().matches("the plan is applied").count() >= 2).await;
     assert_eq!((api.text("last-apply-time"), api.text("plan-revision")), (time, revision));
 }
 
@@ -250,7 +248,7 @@ async fn agent_check_9_killed_in_an_instruction_it_runs_the_plan_again_with_the_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_result_that_could_not_be_reported_survives_kill_9_and_the_plan_is_not_run_twice() {
+async fn an_unpublished_result_survives_kill_9_and_the_plan_runs_once() {
     let api = Api::new();
     let mut machine = Machine::new(&api).await;
     let dir = machine.dir.path().display();
@@ -260,7 +258,7 @@ async fn a_result_that_could_not_be_reported_survives_kill_9_and_the_plan_is_not
     until("the instruction runs", || count(&machine.path("ran")) == 1).await;
     api.set_down(true);
     std::fs::write(machine.path("go"), "").unwrap();
-    until("the result is kept", || machine.path("var/outbox.json").exists()).await;
+    until("the result is saved", || machine.path("var/outbox.json").exists()).await;
     machine.kill();
     api.set_down(false);
     machine.start();
@@ -286,15 +284,15 @@ async fn agent_check_13_14_the_first_failure_stops_and_both_streams_are_saved() 
     let output = api.output("failed-output", "one");
     assert!(output.contains("out") && output.contains("err"), "{output}");
     assert!(
-        api.output("failed-output", "drover-agent/error").contains("instruction 1 of 2 (one): exited with 1")
+        api.output("failed-output", "drover-agent/error").contains("instruction 1 of 2 (one): exit code 1")
     );
     assert_eq!(api.text("failure-count"), "1");
 
-    // What was not asked to be saved tells its last line all the same.
+    // The last line is also reported for output that is not saved.
     let plan =
         json!({"instructions": [{"command": "sh", "args": ["-c", "echo tar: disk full >&2; exit 4"]}]});
     api.plan(&plan.to_string(), Some("pending"));
-    let reason = "instruction 1 of 1: exited with 4\ntar: disk full";
+    let reason = "instruction 1 of 1: exit code 4\ntar: disk full";
     api.until("the reason", |api| api.output("failed-output", "drover-agent/error") == reason).await;
 
     let plan = shell("echo out; echo err >&2");
@@ -302,22 +300,18 @@ async fn agent_check_13_14_the_first_failure_stops_and_both_streams_are_saved() 
     api.until_text("plan-state", "succeeded").await;
     let output = api.output("applied-output", "i");
     assert!(output.contains("out") && output.contains("err"), "{output}");
-    // Check 12: the failure is forgotten with the first success.
+    // Check 12: the first success clears the failure.
     assert_eq!((api.text("failure-count").as_str(), api.text("failed-checksum").as_str()), ("0", ""));
     assert_eq!((api.text("failed-output").as_str(), api.text("success-count").as_str()), ("", "1"));
     assert_eq!(api.text("applied-checksum"), sum(&plan));
-    assert_eq!(
-        api.text("probe-statuses"),
-        "{}",
-        "a plan without probes passes them, and the server hears of it"
-    );
+    assert_eq!(api.text("probe-statuses"), "{}", "a plan without probes is healthy, which is reported");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn agent_check_17_18_31_an_image_from_a_tarball_runs_in_its_folder() {
+async fn agent_check_17_18_31_an_image_from_a_tarball_runs_in_its_directory() {
     let api = Api::new();
     let mut machine = Machine::new(&api).await;
-    // The registry of the image's name, which nobody may ask for what is there.
+    // The registry of the image's name, which must not be contacted.
     let registry = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let image_name = format!("{}/rancher/system-agent-installer-k3s:v1-k3s1", registry.local_addr().unwrap());
     std::fs::create_dir_all(machine.path("var/images")).unwrap();
@@ -347,7 +341,7 @@ async fn agent_check_17_18_31_an_image_from_a_tarball_runs_in_its_folder() {
     );
     assert_eq!(field("stamp="), "s");
     let asked = tokio::time::timeout(Duration::ZERO, registry.accept()).await;
-    assert!(asked.is_err(), "the registry was asked: {asked:?}");
+    assert!(asked.is_err(), "the registry was contacted: {asked:?}");
 }
 
 fn append(archive: &mut tar::Builder<Vec<u8>>, name: &str, content: &[u8], mode: u32) {
@@ -358,7 +352,7 @@ fn append(archive: &mut tar::Builder<Vec<u8>>, name: &str, content: &[u8], mode:
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn agent_check_21_files_that_cannot_be_written_are_a_failure_with_a_reason() {
+async fn agent_check_21_files_that_cannot_be_written_fail_with_a_reason() {
     let api = Api::new();
     let mut machine = Machine::new(&api).await;
     let path = machine.path("f");
@@ -415,7 +409,7 @@ async fn agent_check_28_concurrent_writes_are_merged_and_a_new_plan_wins() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn agent_check_29_the_process_outlives_the_api_and_reports_afterwards() {
+async fn agent_check_29_the_process_survives_an_outage_of_the_api_and_reports_afterwards() {
     let api = Api::new();
     let mut machine = Machine::new(&api).await;
     let health = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -439,7 +433,7 @@ async fn agent_check_29_the_process_outlives_the_api_and_reports_afterwards() {
     api.set_down(true);
     server.abort();
     until("it noticed", || machine.log().contains("not connected")).await;
-    until("the probe failed meanwhile", || machine.log().contains("probe p fails")).await;
+    until("the probe failed meanwhile", || machine.log().contains("probe p failed")).await;
     assert_eq!(api.text("probe-statuses"), r#"{"p":{"healthy":true,"successCount":1}}"#);
     api.set_down(false);
     api.until("the latest status", |api| api.text("probe-statuses") == r#"{"p":{"failureCount":1}}"#).await;
@@ -449,7 +443,7 @@ async fn agent_check_29_the_process_outlives_the_api_and_reports_afterwards() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn agent_check_30_a_secret_that_is_made_anew_is_applied() {
+async fn agent_check_30_a_recreated_secret_is_applied() {
     let api = Api::new();
     let mut machine = Machine::new(&api).await;
     let plan = shell(&format!("echo ran >> {}", machine.path("ran").display()));
@@ -464,7 +458,7 @@ async fn agent_check_30_a_secret_that_is_made_anew_is_applied() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_renewed_token_is_taken_from_the_file_and_secrets_stay_out_of_the_log() {
+async fn a_renewed_token_is_read_from_the_file_and_secrets_are_not_logged() {
     let api = Api::new();
     let mut machine = Machine::new(&api).await;
     machine.env.push(("CATTLE_LOGLEVEL".into(), "trace".into()));
@@ -492,11 +486,11 @@ async fn a_renewed_token_is_taken_from_the_file_and_secrets_stay_out_of_the_log(
     api.create(&[("plan", &plan), ("plan-state", "pending")]);
     machine.start();
     api.until_text("plan-state", "succeeded").await;
-    // Its watch goes on, as a watch does; the next call is refused.
+    // The watch continues; the next request is rejected.
     let old = api.token();
     api.renew_token();
     api.plan("{}", Some("pending"));
-    until("it is refused", || machine.log().contains("401")).await;
+    until("it is rejected", || machine.log().contains("401")).await;
     let renewed = machine.read("var/connection.json").unwrap().replace(&old, &api.token());
     machine.private("var/connection.json", &renewed);
     api.until_text("plan-state", "succeeded").await;
@@ -516,7 +510,7 @@ async fn a_renewed_token_is_taken_from_the_file_and_secrets_stay_out_of_the_log(
     for secret in known.into_iter().chain(printed) {
         assert!(!log.contains(secret), "{secret} is in the log");
     }
-    let long = "xxx [15 bytes more in this line]";
+    let long = "xxx [15 more bytes in this line]";
     for shown in
         ["my [redacted] is here", "HARMLESS_NAME=shown as it is", "postgres://u:[redacted]@h/db", long]
     {
@@ -544,11 +538,11 @@ async fn stopping_the_agent_ends_the_instruction_and_its_children() {
     })
     .await;
     assert!(machine.child.as_mut().unwrap().wait().unwrap().success());
-    assert_eq!(api.text("plan-state"), "in-progress", "the next start takes it up again");
+    assert_eq!(api.text("plan-state"), "in-progress", "the next start resumes it");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_daemon_left_behind_does_not_hold_up_the_plan() {
+async fn a_background_process_does_not_block_the_plan() {
     let api = Api::new();
     let mut machine = Machine::new(&api).await;
     let plan = shell(&format!(
@@ -561,8 +555,8 @@ async fn a_daemon_left_behind_does_not_hold_up_the_plan() {
     api.until_text("plan-state", "succeeded").await;
     let pid: i32 = machine.read("pid").unwrap().trim().parse().unwrap();
     std::fs::write(machine.path("reported"), "").unwrap();
-    until("it can still print", || count(&machine.path("printed")) == 1).await;
-    assert!(std::path::Path::new(&format!("/proc/{pid}")).exists(), "it is not ours to kill");
+    until("it can still write", || count(&machine.path("printed")) == 1).await;
+    assert!(std::path::Path::new(&format!("/proc/{pid}")).exists(), "it was not killed");
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL).unwrap();
     assert_eq!(api.output("applied-output", "i"), "done\n");
 }

@@ -1,5 +1,5 @@
-//! Each call of the agent failing in each way, in front of the embedded API: it waits, and neither loses nor repeats
-//! anything. In virtual time on machines in memory, where hanging costs nothing, and with the real binary over TLS.
+//! Each request of the agent failing in each way, with the embedded API: the agent waits, and neither loses nor repeats
+//! anything. In virtual time on simulated machines, where waiting costs nothing, and with the real binary over TLS.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // helpers outside #[test] functions
 
@@ -17,13 +17,13 @@ use drover_agent::host::Host as _;
 use serde_json::json;
 use tokio::time::sleep;
 
-/// How long a call fails. A watch that hangs is noticed after ten minutes.
+/// How long a request fails. A hanging watch is detected after ten minutes.
 const TROUBLE: Duration = Duration::from_secs(120);
 
-/// Far more than rests allow, far less than a loop without any.
+/// Far more requests than with pauses, far less than with a busy loop.
 const MANY: usize = 1000;
 
-/// With a plan that succeeds and one that fails, in both dialects.
+/// With a plan that succeeds and one that fails, in both protocols.
 async fn each_way(call: Call) {
     for dialect in [Some("pending"), None] {
         for code in [0, 1] {
@@ -48,14 +48,17 @@ async fn each_fault(call: Call, dialect: Option<&str>, code: i32) {
         node.api().faults().fail(call, fault, usize::MAX);
         node.start();
         sleep(TROUBLE).await;
-        assert!(node.api().faults().struck() > 0, "{about}: it was tried");
+        assert!(node.api().faults().struck() > 0, "{about}: the request failed");
         let requests = node.api().requests();
         assert!(requests.len() < MANY, "{about}: {} requests in two minutes", requests.len());
-        assert!(!requests.iter().any(|request| request.contains("elsewhere")), "{about}: nobody is followed");
-        // Of the first call only the fact counts that somebody answers.
+        assert!(
+            !requests.iter().any(|request| request.contains("elsewhere")),
+            "{about}: no redirect is followed"
+        );
+        // The body of the first request is not checked by the agent.
         let harmless = (call, fault) == (Call::Version, Fault::OtherKind);
         if matches!(call, Call::Version | Call::List) && !harmless {
-            assert!(node.runs("i").is_empty(), "{about}: nothing starts that was not committed");
+            assert!(node.runs("i").is_empty(), "{about}: nothing starts before the commit");
         }
         node.api().faults().heal();
         node.api().set_down(false);
@@ -65,7 +68,7 @@ async fn each_fault(call: Call, dialect: Option<&str>, code: i32) {
         };
         let settled = |api: &Api| api.text(key) == sum(&text) && api.text("probe-statuses").contains("true");
         node.api().until_within(LONG, &about, settled).await;
-        assert_eq!(node.runs("i").len(), 1, "{about}: what was done is never done again");
+        assert_eq!(node.runs("i").len(), 1, "{about}: nothing runs twice");
         assert_eq!(node.runs("i")[0].attempt, "1", "{about}");
         let counts = if code == 0 { ["1", "0"] } else { ["0", "1"] };
         assert_eq!(["success-count", "failure-count"].map(|key| node.api().text(key)), counts, "{about}");
@@ -73,11 +76,11 @@ async fn each_fault(call: Call, dialect: Option<&str>, code: i32) {
         let state = dialect.map_or("", |_| if code == 0 { "succeeded" } else { "failed" });
         assert_eq!(node.api().text("plan-state"), state, "{about}");
         assert_eq!(node.api().text("plan-revision"), dialect.map_or("", |_| "1"), "{about}");
-        // The watch is back too: what is written now is heard of, without another list.
+        // The watch works again: later changes are noticed without another list.
         let next = json!({"instructions": [{"name": "n", "command": "x", "args": ["n"]}]}).to_string();
         node.api().plan(&next, dialect);
         node.api().until_within(LONG, &about, |api| api.text("applied-checksum") == sum(&next)).await;
-        assert!(!node.task.as_ref().unwrap().is_finished(), "{about}: it never ends");
+        assert!(!node.task.as_ref().unwrap().is_finished(), "{about}: it does not exit");
         node.stop().await;
     }
 }
@@ -107,9 +110,9 @@ async fn the_update_fails_in_each_way() {
     each_way(Call::Put).await;
 }
 
-/// What is fetched beside the plan fails too, and is never put in place by half.
+/// The download of an agent fails too, and an incomplete file is never installed.
 #[tokio::test(start_paused = true)]
-async fn the_offered_agent_fails_to_come_in_each_way() {
+async fn the_download_of_the_offered_agent_fails_in_each_way() {
     const AGENT: &str = "/usr/local/bin/rancher-system-agent";
     let server = Api::new();
     for (seed, fault) in Fault::of(Call::Asset).into_iter().enumerate() {
@@ -128,7 +131,7 @@ async fn the_offered_agent_fails_to_come_in_each_way() {
             node.api().set_down(false);
         }
         node.api().until_within(LONG, &about, |_| node.host.became() == 1).await;
-        assert!(node.api().faults().struck() > 0, "{about}: it was tried");
+        assert!(node.api().faults().struck() > 0, "{about}: the request failed");
         assert_eq!(node.host.read(Path::new(AGENT)).unwrap(), b"the new agent", "{about}");
         assert_eq!(node.host.list(Path::new("/usr/local/bin")).unwrap(), ["rancher-system-agent"], "{about}");
         node.stop().await;
@@ -139,7 +142,7 @@ fn watches(api: &Api) -> usize {
     api.requests().iter().filter(|request| request.contains("watch=true")).count()
 }
 
-/// One process through all of it, a plan after each.
+/// One process survives all faults, with a new plan after each.
 async fn the_real_agent(call: Call) {
     let api = Api::new();
     let mut machine = Machine::new(&api).await;
@@ -158,7 +161,7 @@ async fn the_real_agent(call: Call) {
             api.cut();
         }
         if call == Call::Watch && *fault != Fault::Refused {
-            // The plan shall come by the watch that follows; a list would have it before.
+            // The plan must arrive through the next watch; a list would have it earlier.
             api.until(&about, |api| crate::watches(api) >= watches + 2).await;
         }
         let script = format!("echo {index} >> {}", ran.display());
@@ -174,11 +177,11 @@ async fn the_real_agent(call: Call) {
         assert_eq!(api.text("plan-revision"), (index + 2).to_string(), "{about}");
         assert_eq!(count(&ran), index + 1, "{about}: once");
         if starts_over {
-            // Else there is nothing to cut.
+            // There must be a watch to break.
             api.until(&about, |api| crate::watches(api) > watches).await;
         }
     }
-    assert!(machine.is_running() && machine.pid() == pid, "it never ends");
+    assert!(machine.is_running() && machine.pid() == pid, "it does not exit");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -206,10 +209,10 @@ async fn the_real_agent_and_the_update() {
     the_real_agent(Call::Put).await;
 }
 
-/// Half a minute until a call without an answer is given up, and a whole one for half an answer; all side by side. A
-/// watch that hangs takes ten, which is for virtual time.
+/// A request without a response times out after half a minute, an incomplete response after a minute; all in parallel.
+/// A hanging watch takes ten minutes, which is tested in virtual time.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_real_agent_gives_a_call_up_that_hangs() {
+async fn the_real_agent_times_out_hanging_requests() {
     let mut all = tokio::task::JoinSet::new();
     for call in [Call::Version, Call::List, Call::Get, Call::Put] {
         for fault in [Fault::Hang, Fault::HangAfter, Fault::HangInside] {
@@ -240,7 +243,7 @@ async fn hanging(call: Call, fault: Fault) {
     let script = format!("echo ran >> {}", ran.display());
     let plan = json!({"instructions": [{"command": "sh", "args": ["-c", script]}]}).to_string();
     if call == Call::Get {
-        // It is read anew only after another has written.
+        // It is read again only after another writer.
         api.before_next_put(|data| {
             data.insert("other".into(), b"writer".to_vec());
         });
@@ -250,7 +253,7 @@ async fn hanging(call: Call, fault: Fault) {
     assert_eq!(api.faults().struck(), 1, "{about}");
     assert_eq!((api.text("plan-state").as_str(), api.text("plan-revision").as_str()), ("succeeded", "2"));
     assert_eq!(count(&ran), 1, "{about}: once");
-    assert!(machine.is_running(), "{about}: the process that was started");
+    assert!(machine.is_running(), "{about}: the original process");
 }
 
 /// The account can do what the agent does, and nothing else: what the agent must not need.
@@ -273,7 +276,7 @@ async fn the_agents_account_reads_and_updates_one_secret() {
         };
         assert!(good, "{request}");
     }
-    // Another machine's secret is none of its business.
+    // It has no access to the secret of another machine.
     let other = api.beside("another-machine-plan");
     other.create(&[("plan", "{}"), ("plan-state", "pending")]);
     let address = api.listen().await;
@@ -284,7 +287,11 @@ async fn the_agents_account_reads_and_updates_one_secret() {
     thief.start();
     let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
     while !thief.log().contains("403") {
-        assert!(tokio::time::Instant::now() < deadline, "it is refused: {}", thief.log());
+        assert!(
+            tokio::time::Instant::now() < deadline,
+            "timed out waiting for the rejection: {}",
+            thief.log()
+        );
         sleep(Duration::from_millis(10)).await;
     }
     assert!(thief.is_running());
@@ -292,7 +299,7 @@ async fn the_agents_account_reads_and_updates_one_secret() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_keeps_a_plan_from_starting_is_told_once() {
+async fn the_reason_why_a_plan_does_not_start_is_logged_once() {
     let api = Api::new();
     let mut machine = Machine::new(&api).await;
     api.create(&[("plan", "{}"), ("plan-state", "pending")]);
@@ -301,5 +308,5 @@ async fn what_keeps_a_plan_from_starting_is_told_once() {
     api.until_text("plan-state", "succeeded").await;
     assert_eq!(api.faults().struck(), 4);
     let log = machine.log();
-    assert_eq!(log.matches("cannot mark the plan as in progress").count(), 1, "{log}");
+    assert_eq!(log.matches("failed to mark it as in progress").count(), 1, "{log}");
 }

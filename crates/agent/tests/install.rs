@@ -1,4 +1,4 @@
-//! The install script against a server, into a temporary root, with a `systemctl` that only takes notes.
+//! The install script with a server, in a temporary root, with a `systemctl` that only records its calls.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // helpers outside #[test] functions
 
@@ -11,7 +11,7 @@ use common::{
     root::{Root, has, one_client_each, said},
 };
 
-/// Nor does anything that could open a tunnel ever run (access#20).
+/// Nothing that could open a tunnel runs either (access#20).
 #[tokio::test(flavor = "multi_thread")]
 async fn agent_check_38_a_wrong_ca_checksum_stops_before_anything_is_downloaded() {
     let server = Server::start().await;
@@ -27,7 +27,7 @@ async fn agent_check_38_a_wrong_ca_checksum_stops_before_anything_is_downloaded(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn arguments_are_checked_before_anything_is_asked() {
+async fn arguments_are_checked_before_any_request() {
     let server = Server::start().await;
     let root = Root::new("none");
     for (args, message) in [
@@ -35,18 +35,18 @@ async fn arguments_are_checked_before_anything_is_asked() {
         (vec!["--token", "t", "--worker"], "--server"),
         (vec!["--server", &server.url, "--token", "t"], "at least one of"),
         (vec!["--frobnicate"], "unknown argument --frobnicate"),
-        (vec!["--token"], "argument --token needs a value"),
+        (vec!["--token"], "argument --token requires a value"),
     ] {
         let output = root.install(&args).await;
         assert!(!output.status.success() && said(&output).contains(message), "{args:?}: {}", said(&output));
     }
-    // Without the checksum of a private authority, nothing is trusted.
+    // Without a checksum, a private CA is not trusted.
     let output = root.install(&["-s", &server.url, "-t", "t", "-w"]).await;
     assert!(!output.status.success(), "{}", said(&output));
     assert_eq!(server.paths(), Vec::<String>::new());
 }
 
-/// What plans installed: a program beside the agent's, at work in a folder beside the agent's.
+/// A program that a plan installed next to the agent, which uses a directory next to the agent's.
 struct Distribution(std::process::Child);
 
 impl Distribution {
@@ -54,12 +54,13 @@ impl Distribution {
         let program = root.at("usr/local/bin/k3s");
         std::fs::write(&program, "#!/bin/sh\nexec sleep 600\n").unwrap();
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
-        // Through the shell: a program that another thread's child still has open for writing cannot be executed.
+        // Through a shell, because a program that another thread's child process has open for writing cannot be
+        // executed.
         Self(Command::new("sh").arg(program).current_dir(root.at("var/lib/rancher/k3s")).spawn().unwrap())
     }
 
     fn runs(&mut self) {
-        assert_eq!(self.0.try_wait().unwrap(), None, "the distribution was ended");
+        assert_eq!(self.0.try_wait().unwrap(), None, "the distribution was stopped");
     }
 }
 
@@ -99,16 +100,13 @@ async fn install_twice_and_uninstall(without: &str) {
     ];
     let output = root.install(&args).await;
     assert!(output.status.success(), "{}", said(&output));
-    assert!(!said(&output).contains(token), "the token is not shown");
+    assert!(!said(&output).contains(token), "the token is not printed");
 
     let config = root.read("etc/rancher/agent/config.yaml");
     let var = root.at("var/lib/rancher/agent");
     assert!(config.contains(&format!("workDirectory: {}/work", var.display())), "{config}");
     assert!(config.contains(&format!("connectionInfoFile: {}/rancher2_connection_info.json", var.display())));
-    assert!(
-        config.contains("imagesFromServer: false"),
-        "only where the server says that it has some: {config}"
-    );
+    assert!(config.contains("imagesFromServer: false"), "only if the server announces it: {config}");
     for file in [
         "etc/rancher/agent/config.yaml",
         "etc/rancher/agent/cattle-id",
@@ -149,11 +147,11 @@ async fn install_twice_and_uninstall(without: &str) {
         assert_eq!(headers.get(name).map(String::as_str), Some(value), "{name}");
     }
 
-    // Check 39: the second run is the same machine.
+    // Check 39: the second run registers the same machine.
     let output = root.install(&args).await;
     assert!(output.status.success(), "{}", said(&output));
     assert_eq!(root.read("etc/rancher/agent/cattle-id"), id);
-    // It proves that with the credential that the first run got, and shows that to no other server.
+    // It authenticates with the credential of the first run, which it sends to no other server.
     let proofs = |server: &Server| {
         let requests = server.requests.lock().unwrap();
         let calls = requests.iter().filter(|(path, _)| path == "/v3/connect/agent");
@@ -162,7 +160,7 @@ async fn install_twice_and_uninstall(without: &str) {
     let [None, Some(proof)] = &proofs(&server)[..] else { panic!("{:?}", proofs(&server)) };
     let connection = root.read("var/lib/rancher/agent/rancher2_connection_info.json");
     assert!(!proof.is_empty() && connection.contains(proof), "{proof}: {connection}");
-    assert!(!said(&output).contains(proof.as_str()), "the credential is not shown");
+    assert!(!said(&output).contains(proof.as_str()), "the credential is not printed");
     let other = Server::start().await;
     let output = root
         .install(&["--server", &other.url, "--token", token, "--ca-checksum", &other.checksum(), "--worker"])
@@ -170,7 +168,7 @@ async fn install_twice_and_uninstall(without: &str) {
     assert!(output.status.success(), "{}", said(&output));
     assert_eq!(proofs(&other), [None]);
 
-    // Check 40: nothing is left, but what is not ours stays, and goes on running.
+    // Check 40: everything is removed except for files of others, whose programs keep running.
     std::fs::create_dir_all(root.at("var/lib/rancher/k3s")).unwrap();
     let mut distribution = Distribution::start(&root);
     let mut uninstall = root.command(&root.at("usr/local/bin/rancher-system-agent-uninstall.sh"));
@@ -212,9 +210,9 @@ async fn agent_check_39_40_install_twice_and_uninstall_with_wget() {
     install_twice_and_uninstall("curl").await;
 }
 
-/// The binary alone comes from the server, whose authority this system does not know.
+/// Only the binary comes from the server, whose CA this system does not know.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_for_local_plans_alone_verifies_the_server_it_comes_from() {
+async fn an_agent_for_local_plans_verifies_the_server_of_its_binary() {
     let server = Server::start().await;
     let (assets, checksum, zeros) = (format!("{}/assets", server.url), server.checksum(), "0".repeat(64));
     let env = |checksum| {
@@ -244,12 +242,12 @@ async fn an_agent_for_local_plans_alone_verifies_the_server_it_comes_from() {
     }
     let local_only = [("CATTLE_REMOTE_ENABLED", "false"), ("CATTLE_LOCAL_ENABLED", "true")];
     let output = Root::new("none").install_with(&local_only, &[]).await;
-    assert!(said(&output).contains("nowhere to have the agent from"), "{}", said(&output));
+    assert!(said(&output).contains("no source for the agent's binary"), "{}", said(&output));
 }
 
-/// Nobody listens at the proxy, so whatever arrives went past it.
+/// The proxy does not listen, so every request that arrives bypassed it.
 #[tokio::test(flavor = "multi_thread")]
-async fn networks_in_no_proxy_are_understood_and_a_failure_has_its_reason() {
+async fn networks_in_no_proxy_are_supported_and_failures_have_a_reason() {
     let server = Server::start().await;
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let proxy = format!("http://{}", closed.local_addr().unwrap());
@@ -272,7 +270,7 @@ async fn networks_in_no_proxy_are_understood_and_a_failure_has_its_reason() {
 }
 
 #[test]
-fn networks_of_no_proxy_end_where_they_end() {
+fn networks_in_no_proxy_match_exactly_their_addresses() {
     let script = drover_agent::INSTALL_SCRIPT.trim_end();
     let functions = script.strip_suffix("main \"$@\"").expect("the script's last line calls main");
     for (url, no_proxy, expected) in [
@@ -298,7 +296,7 @@ fn networks_of_no_proxy_end_where_they_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn agent_check_38_a_token_that_is_refused_leaves_nothing() {
+async fn agent_check_38_a_rejected_token_leaves_nothing() {
     let server = Server::start().await;
     let checksum = server.checksum();
     for without in one_client_each() {
@@ -307,7 +305,7 @@ async fn agent_check_38_a_token_that_is_refused_leaves_nothing() {
         assert!(!output.status.success());
         let said = said(&output);
         assert!(
-            said.contains("refuses the token (--token)") && said.contains("nothing was installed"),
+            said.contains("rejected the token (--token)") && said.contains("nothing was installed"),
             "{said}"
         );
         assert!(!root.at("etc").exists() && !root.at("var").exists() && !root.at("usr").exists());
@@ -315,9 +313,9 @@ async fn agent_check_38_a_token_that_is_refused_leaves_nothing() {
     }
 }
 
-/// A machine that is registered already keeps its identity when a later run is refused.
+/// A machine that is already registered keeps its identity when a later run is rejected.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_refused_token_does_not_take_an_earlier_identity_away() {
+async fn a_rejected_token_keeps_an_earlier_identity() {
     let server = Server::start().await;
     let root = Root::new("none");
     std::fs::create_dir_all(root.at("etc/rancher/agent")).unwrap();
@@ -329,7 +327,7 @@ async fn a_refused_token_does_not_take_an_earlier_identity_away() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_at_work_is_waited_for() {
+async fn the_installer_waits_for_a_running_plan() {
     let server = Server::start().await;
     let root = Root::new(if has("wget") { "curl" } else { "wget" });
     let interlock = root.at("var/lib/rancher/agent/interlock");
@@ -340,13 +338,17 @@ async fn an_agent_at_work_is_waited_for() {
     let (install, ()) = tokio::join!(root.install(&args), async {
         let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
         while !root.so_far().contains("waiting for the running agent to finish its plan") {
-            assert!(tokio::time::Instant::now() < deadline, "it does not wait: {}", root.so_far());
+            assert!(
+                tokio::time::Instant::now() < deadline,
+                "timed out waiting for the message: {}",
+                root.so_far()
+            );
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         let pending = std::fs::read_to_string(interlock.join("restart-pending")).unwrap();
         let since = drover_agent::unix_date::parse(&pending).expect("the agent starts no other plan");
         let ago = jiff::Timestamp::now().duration_since(since).as_secs();
-        assert!((0..300).contains(&ago), "{pending}: so the agent has no reason to write it anew");
+        assert!((0..300).contains(&ago), "{pending}: so the agent does not rewrite it");
         assert!(!root.at("systemctl.log").exists(), "the agent is not restarted while it works");
         std::fs::remove_file(interlock.join("applyinator-active")).unwrap();
     });
@@ -354,13 +356,13 @@ async fn an_agent_at_work_is_waited_for() {
     assert!(root.read("systemctl.log").contains("restart rancher-system-agent.service"));
     let requests = server.requests.lock().unwrap().clone();
     let (_, headers) = requests.iter().find(|(path, _)| path == "/v3/connect/agent").unwrap();
-    assert!(!headers.contains_key("x-cattle-node-name"), "what was not given is not sent");
+    assert!(!headers.contains_key("x-cattle-node-name"), "missing options are not sent");
     assert!(!interlock.join("restart-pending").exists());
 }
 
-/// What was downloaded may be anything: an agent that works is not given up for it.
+/// A download can be anything, and must not replace a working agent.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_binary_that_does_not_run_leaves_the_agent_that_does() {
+async fn a_binary_that_does_not_run_does_not_replace_a_working_agent() {
     let server = Server::start().await;
     let root = Root::new("none");
     let agent = root.at("usr/local/bin/rancher-system-agent");
@@ -391,7 +393,7 @@ async fn a_binary_that_does_not_run_leaves_the_agent_that_does() {
     }
 }
 
-/// Read as systemd does: a backslash stands before whatever is meant as it is.
+/// Parsed like systemd does: a backslash escapes the next character.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_backslash_in_a_proxy_reaches_the_agent() {
     let server = Server::start().await;

@@ -1,4 +1,4 @@
-//! What the install script can be told, and what a server or a machine can do to it.
+//! The options of the install script, and special servers and machines.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // helpers outside #[test] functions
 
@@ -20,7 +20,7 @@ const UNINSTALLER: &str = "usr/local/bin/rancher-system-agent-uninstall.sh";
 const CONNECTION: &str = "var/lib/rancher/agent/rancher2_connection_info.json";
 const REGISTRATION: &str = "/v3/connect/agent";
 
-/// Installs a worker of this server, with more in its environment and arguments.
+/// Installs a worker of this server, with additional environment and arguments.
 async fn install(server: &Server, root: &Root, env: &[(&str, &str)], more: &[&str]) -> Output {
     let checksum = server.checksum();
     let args = ["-s", &server.url, "-t", TOKEN, "-c", &checksum, "-w"];
@@ -39,7 +39,7 @@ fn assert_refused(output: &Output, why: &[&str]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_makes_no_sense_is_refused_before_anything_is_asked() {
+async fn invalid_options_are_rejected_before_any_request() {
     let server = Server::start().await;
     let root = Root::new("none");
     let args = ["-s", &server.url, "-t", TOKEN, "-w"];
@@ -58,10 +58,10 @@ async fn what_makes_no_sense_is_refused_before_anything_is_asked() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_interface_means_its_address_and_anything_else_means_itself() {
+async fn an_interface_name_is_replaced_by_its_address() {
     let server = Server::start().await;
     if !Path::new("/sys/class/net/lo").exists() || Command::new("ip").arg("-V").output().is_err() {
-        eprintln!("SKIPPED: there is no ip, or no loopback interface");
+        eprintln!("SKIPPED: ip or a loopback interface is missing");
         return;
     }
     let root = Root::new("none");
@@ -73,17 +73,17 @@ async fn an_interface_means_its_address_and_anything_else_means_itself() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_interface_without_an_address_is_refused_by_name() {
+async fn an_interface_without_an_address_is_rejected_by_name() {
     let server = Server::start().await;
     let root = Root::new("ip");
-    // It knows every interface, and no address.
+    // It finds every interface, but no address.
     root.program("ip", "exit 0");
     let output = install(&server, &root, &[], &["--address", "dummy0"]).await;
-    assert_refused(&output, &["--address dummy0: no such address was found"]);
+    assert_refused(&output, &["--address dummy0: no address found"]);
     assert!(root.is_untouched() && server.count(REGISTRATION) == 0);
 }
 
-/// The services have fixed addresses, so it is the client that is played: it notes what it is asked for.
+/// The services have fixed addresses, so the client is simulated and records its requests.
 #[tokio::test(flavor = "multi_thread")]
 async fn keywords_ask_the_metadata_service_of_their_cloud() {
     let script = drover_agent::INSTALL_SCRIPT.trim_end();
@@ -136,18 +136,18 @@ async fn keywords_ask_the_metadata_service_of_their_cloud() {
         let (output, asked) = resolve("");
         assert!(said(&output).contains("= 10.9.8.7 10.9.8.7"), "{keyword}: {}", said(&output));
         assert_eq!(asked, format!("{header}{url}\n").repeat(2), "{keyword}");
-        assert_refused(&resolve(&url).0, &[&format!("--address {keyword}: no such address was found")]);
+        assert_refused(&resolve(&url).0, &[&format!("--address {keyword}: no address found")]);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_binary_with_another_checksum_is_never_installed() {
+async fn a_binary_with_a_wrong_checksum_is_never_installed() {
     let binary = std::fs::read(env!("CARGO_BIN_EXE_drover-agent")).unwrap();
     let (right, wrong) = (drover_plan::checksum(&binary), "0".repeat(64));
     for without in one_client_each() {
         let server = Server::start().await;
         let root = Root::new(without);
-        // An agent that is there already stays as it is.
+        // An existing agent is not changed.
         std::fs::create_dir_all(root.at("usr/local/bin")).unwrap();
         std::fs::write(root.at(AGENT), "an earlier one").unwrap();
         let output = install(&server, &root, &[("CATTLE_AGENT_BINARY_CHECKSUM", &wrong)], &[]).await;
@@ -155,7 +155,7 @@ async fn a_binary_with_another_checksum_is_never_installed() {
         assert_eq!(root.read(AGENT), "an earlier one", "without {without}");
         assert_eq!(std::fs::read_dir(root.at("usr/local/bin")).unwrap().count(), 1, "without {without}");
         assert!(!root.at("systemctl.log").exists() && !root.at(CONNECTION).exists(), "without {without}");
-        assert_eq!(server.count("/v3/connect/agent"), 0, "the server never heard of this machine");
+        assert_eq!(server.count("/v3/connect/agent"), 0, "the machine was not registered");
 
         let output = install(&server, &root, &[("CATTLE_AGENT_BINARY_CHECKSUM", &right)], &[]).await;
         assert_installed(&output);
@@ -164,7 +164,7 @@ async fn a_binary_with_another_checksum_is_never_installed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_uninstall_script_may_come_from_elsewhere() {
+async fn the_uninstall_script_can_come_from_another_source() {
     let server = Server::start().await;
     let root = Root::new("none");
     assert_installed(&install(&server, &root, &[], &[]).await);
@@ -177,14 +177,14 @@ async fn an_uninstall_script_may_come_from_elsewhere() {
         ("CATTLE_AGENT_UNINSTALL_CHECKSUM", &"0".repeat(64)),
     ];
     assert_refused(&install(&server, &root, &local, &[]).await, &["the uninstall script has checksum"]);
-    assert!(!root.read(UNINSTALLER).contains("theirs"), "the one that works stays");
+    assert!(!root.read(UNINSTALLER).contains("theirs"), "the working one is kept");
     assert_installed(&install(&server, &root, &local[..2], &[]).await);
     assert!(root.read(UNINSTALLER).contains("theirs"));
 }
 
-/// Both the one that the installer writes and the one that installers of others fetch from the server.
+/// Both the one that the installer writes and the one that other installers download from the server.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_uninstaller_removes_the_agent_and_itself_only_when_it_uninstalls() {
+async fn an_uninstaller_removes_the_agent_and_itself_only_on_uninstall() {
     let server = Server::start().await;
     let asset = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/system-agent-uninstall.sh");
     let fetched = [
@@ -201,7 +201,7 @@ async fn an_uninstaller_removes_the_agent_and_itself_only_when_it_uninstalls() {
             assert_eq!(output.status.success(), succeeds, "{argument}: {}", said(&output));
             assert!(root.at(AGENT).exists() && root.at(UNINSTALLER).exists(), "{env:?} {argument}");
         }
-        // Whoever stands beside it calls it like this, and has no variables of the installer any more.
+        // Called from its own directory, without the installer's variables.
         let mut command = root.command(Path::new("sh"));
         command.args(["-c", "cd usr/local/bin && ./rancher-system-agent-uninstall.sh"]);
         command.current_dir(root.dir.path()).env_remove("CATTLE_AGENT_BIN_PREFIX").env("CDPATH", "/usr");
@@ -212,7 +212,7 @@ async fn an_uninstaller_removes_the_agent_and_itself_only_when_it_uninstalls() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_binary_may_come_from_elsewhere_and_is_then_asked_for_nowhere_else() {
+async fn the_binary_can_come_from_another_source_only() {
     let server = Server::start().await;
     let root = Root::new("none");
     let url = format!("{}/mirror/agent", server.url);
@@ -234,7 +234,7 @@ async fn a_binary_may_come_from_elsewhere_and_is_then_asked_for_nowhere_else() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_given_identity_is_told_and_kept_and_the_work_directory_preserved_on_demand() {
+async fn a_given_identity_is_sent_and_kept_and_the_work_directory_can_be_preserved() {
     let server = Server::start().await;
     let root = Root::new("none");
     let env = [("CATTLE_ID", "given-by-the-cloud"), ("CATTLE_PRESERVE_WORKDIR", "true")];
@@ -242,7 +242,7 @@ async fn a_given_identity_is_told_and_kept_and_the_work_directory_preserved_on_d
     assert_eq!(server.headers(REGISTRATION)["x-cattle-id"], "given-by-the-cloud");
     assert_eq!(root.read("etc/rancher/agent/cattle-id"), "given-by-the-cloud\n");
     assert!(root.read("etc/rancher/agent/config.yaml").contains("\npreserveWorkDirectory: true\n"));
-    // It stays without being said again; the other does not.
+    // The identity is kept without the option; the other option is not.
     server.requests.lock().unwrap().clear();
     assert_installed(&install(&server, &root, &[], &[]).await);
     assert_eq!(server.headers(REGISTRATION)["x-cattle-id"], "given-by-the-cloud");
@@ -250,7 +250,7 @@ async fn a_given_identity_is_told_and_kept_and_the_work_directory_preserved_on_d
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_is_not_ready_is_asked_again() {
+async fn requests_to_a_server_that_is_not_ready_are_retried() {
     let server = Server::start().await;
     for without in one_client_each() {
         let root = Root::new(without);
@@ -262,10 +262,10 @@ async fn a_server_that_is_not_ready_is_asked_again() {
         assert_installed(&output);
         assert_eq!((server.count("/cacerts"), server.count(REGISTRATION)), (3, 3), "without {without}");
         let said = said(&output);
-        assert_eq!(said.matches("trying again").count(), if cfg!(target_arch = "x86_64") { 3 } else { 2 });
-        assert!(said.contains("503"), "without {without}: the reason is told: {said}");
+        assert_eq!(said.matches("retrying every").count(), if cfg!(target_arch = "x86_64") { 3 } else { 2 });
+        assert!(said.contains("503"), "without {without}: the reason is printed: {said}");
 
-        // Not for ever.
+        // Not forever.
         let root = Root::new(without);
         server.answer_instead(REGISTRATION, 4, 503, "not yet");
         let output = install(&server, &root, &[], &[]).await;
@@ -274,9 +274,9 @@ async fn a_server_that_is_not_ready_is_asked_again() {
     }
 }
 
-/// As a proxy with a page to log in does.
+/// Like a proxy with a login page.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_page_instead_of_the_connection_is_never_kept() {
+async fn a_page_instead_of_the_connection_is_rejected() {
     let server = Server::start().await;
     let page = "<html>log in</html>";
     for without in one_client_each() {
@@ -286,20 +286,20 @@ async fn a_page_instead_of_the_connection_is_never_kept() {
         assert!(root.read(CONNECTION).contains("kubeConfig"), "without {without}");
         let before = root.read(CONNECTION);
 
-        // A connection that is there already stays.
+        // An existing connection is kept.
         std::fs::remove_file(root.at("systemctl.log")).unwrap();
         server.answer_instead(REGISTRATION, 5, 200, page);
         let output = install(&server, &root, &[], &[]).await;
         assert_refused(&output, &["registering with", "giving up", "connection.json"]);
         assert_eq!(root.read(CONNECTION), before, "without {without}");
-        assert!(!root.at("systemctl.log").exists(), "without {without}: the agent is left alone");
+        assert!(!root.at("systemctl.log").exists(), "without {without}: the agent is not changed");
         assert!(!root.at("var/lib/rancher/agent/interlock/restart-pending").exists(), "without {without}");
     }
 }
 
-/// On systems whose `/usr/local` is a mount of its own, or cannot be written to.
+/// On systems where `/usr/local` is a separate mount or read-only.
 #[tokio::test(flavor = "multi_thread")]
-async fn where_usr_local_cannot_be_used_the_agent_goes_to_opt_and_into_its_path() {
+async fn without_usr_local_the_agent_is_installed_in_opt_and_in_its_path() {
     let server = Server::start().await;
     let checksum = server.checksum();
     for mounts in ["mount -t tmpfs none /usr/local", "mount --bind /usr /usr; mount -o remount,bind,ro /usr"]
@@ -307,7 +307,7 @@ async fn where_usr_local_cannot_be_used_the_agent_goes_to_opt_and_into_its_path(
         let root = Root::new("none");
         let mut command = Command::new("unshare");
         command.args((!nix::unistd::getuid().is_root()).then_some("--map-root-user")).args(["--mount", "--"]);
-        // The machine's own /opt is not touched; what lies there is copied out of the namespace.
+        // The host's own /opt is not changed; its content is copied out of the namespace.
         let script = format!(
             "{mounts}; mount -t tmpfs none /opt; test $# -gt 0 || exit 0
              sh {} \"$@\"; status=$?; cp -a /opt {}; exit $status",
@@ -321,7 +321,7 @@ async fn where_usr_local_cannot_be_used_the_agent_goes_to_opt_and_into_its_path(
             }
         }
         if !command.output().is_ok_and(|output| output.status.success()) {
-            eprintln!("SKIPPED: this host does not let the test make a mount namespace");
+            eprintln!("SKIPPED: this host does not permit creating a mount namespace");
             return;
         }
         command.args(["-s", &server.url, "-t", TOKEN, "-c", &checksum, "-w"]);

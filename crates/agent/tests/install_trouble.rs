@@ -1,4 +1,4 @@
-//! What goes wrong while the install script runs, and what must not follow from it.
+//! Errors while the install script runs, and what must not follow from them.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // helpers outside #[test] functions
 
@@ -15,38 +15,38 @@ const CONFIG: &str = "etc/rancher/agent/config.yaml";
 const ID: &str = "etc/rancher/agent/cattle-id";
 const REGISTRATION: &str = "/v3/connect/agent";
 
-/// Installs a worker of this server, with more in its environment.
+/// Installs a worker of this server, with additional environment.
 async fn install(server: &Server, root: &Root, env: &[(&str, &str)]) -> Output {
     let checksum = server.checksum();
     let env = [&[("NO_PROXY", "127.0.0.1")], env].concat();
     root.install_with(&env, &["-s", &server.url, "-t", "the \"token\"", "-c", &checksum, "-w"]).await
 }
 
-/// A machine that the server knows by an identity which is nowhere else would never be heard of again.
+/// Otherwise the server would know the machine by an identity that is stored nowhere else.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_that_cannot_be_written_ends_the_installation() {
+async fn a_file_that_cannot_be_written_aborts_the_installation() {
     let server = Server::start().await;
     let root = Root::new("none");
     std::fs::create_dir_all(root.at(&format!("{ID}.tmp"))).unwrap();
     let output = install(&server, &root, &[]).await;
-    assert!(!output.status.success() && said(&output).contains("cannot write"), "{}", said(&output));
-    assert_eq!(server.count(REGISTRATION), 0, "the server never heard of this machine");
+    assert!(!output.status.success() && said(&output).contains("failed to write"), "{}", said(&output));
+    assert_eq!(server.count(REGISTRATION), 0, "the machine was not registered");
 
     let root = Root::new("none");
     std::fs::create_dir_all(root.at("etc/systemd/system/rancher-system-agent.env.tmp")).unwrap();
     let output = install(&server, &root, &[]).await;
-    assert!(!output.status.success() && said(&output).contains("cannot write"), "{}", said(&output));
+    assert!(!output.status.success() && said(&output).contains("failed to write"), "{}", said(&output));
     assert!(!root.at("systemctl.log").exists(), "an agent without its proxies is not started");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_configuration_that_is_refused_leaves_the_one_that_works() {
+async fn an_invalid_configuration_does_not_replace_a_valid_one() {
     let server = Server::start().await;
     let root = Root::new("none");
     let output = install(&server, &root, &[]).await;
     assert!(output.status.success(), "{}", said(&output));
     let before = root.read(CONFIG);
-    // The last is no YAML.
+    // The last one is not valid YAML.
     let odd = root.at("var: x");
     for wrong in [
         ("CATTLE_LOCAL_ENABLED", "enabled"),
@@ -61,13 +61,13 @@ async fn a_configuration_that_is_refused_leaves_the_one_that_works() {
         );
         assert_eq!(root.read(CONFIG), before, "{wrong:?}");
         let beside = std::fs::read_dir(root.at(CONFIG).parent().unwrap()).unwrap().count();
-        assert_eq!(beside, 2, "{wrong:?}: nothing but the configuration and the identity");
+        assert_eq!(beside, 2, "{wrong:?}: only the configuration and the identity");
     }
 }
 
-/// Its answer is the same as to a token that is wrong.
+/// Its response equals that for a wrong token.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_does_not_know_its_tokens_yet_is_asked_again() {
+async fn a_server_that_has_not_loaded_its_tokens_yet_is_retried() {
     let server = Server::start().await;
     let answers = |answers: &[(usize, u16)]| {
         for (times, code) in answers {
@@ -78,28 +78,29 @@ async fn a_server_that_does_not_know_its_tokens_yet_is_asked_again() {
         let patient = [("CATTLE_AGENT_RETRIES", "10"), ("CATTLE_AGENT_REFUSALS", "3")];
         for (env, given) in [
             (&patient[..1], &[(8, 401)][..]),
-            // Something else in between: the server is just about to start.
+            // Another response in between: the server is just starting.
             (&patient, &[(2, 401), (1, 503), (2, 401)]),
-            // A page that is no connection: what was refused before does not count any more.
+            // A page instead of a connection: earlier rejections no longer count.
             (&[], &[(2, 401), (1, 200), (3, 401)]),
         ] {
             answers(given);
             let output = install(&server, &Root::new(without), env).await;
             assert!(output.status.success(), "without {without} {given:?}: {}", said(&output));
         }
-        // Refused for good after it has registered: the server knows the machine by its identity, which therefore stays.
+        // Rejected permanently after it has registered: the server knows the machine by its identity, so the identity
+        // is kept.
         let root = Root::new(without);
         answers(&[(1, 200), (4, 401)]);
         let output = install(&server, &root, &[]).await;
         let text = said(&output);
-        assert!(!output.status.success() && text.contains("refuses the token (--token)"), "{text}");
+        assert!(!output.status.success() && text.contains("rejected the token (--token)"), "{text}");
         assert!(!text.contains("nothing was installed") && root.at(ID).exists(), "without {without}: {text}");
     }
 }
 
-/// The values would be the same the next time.
+/// A retry would send the same values.
 #[tokio::test(flavor = "multi_thread")]
-async fn values_that_the_server_refuses_end_the_installation_at_once_with_its_sentence() {
+async fn values_that_the_server_rejects_abort_the_installation_with_its_message() {
     let server = Server::start().await;
     let why = "label zone: the value \"bad/value\" is not one; node name \"M\u{fc}ller\"";
     for without in one_client_each() {
@@ -108,21 +109,21 @@ async fn values_that_the_server_refuses_end_the_installation_at_once_with_its_se
             (400, said_so.clone(), why),
             (403, said_so.clone(), why),
             (409, said_so, why),
-            (400, String::new(), "it does not say why"),
+            (400, String::new(), "no reason given"),
         ] {
             let root = Root::new(without);
             server.requests.lock().unwrap().clear();
-            // What it said before is not what it says now.
+            // An earlier message is not used.
             server.answer_instead(REGISTRATION, 1, 503, "later");
             server.answer_instead(REGISTRATION, 1, code, &body);
             let output = install(&server, &root, &[]).await;
             let text = said(&output);
             let expected =
-                format!("[FATAL] {} refuses what it was given: {told}; nothing was installed\n", server.url);
+                format!("[FATAL] {} rejected the given values: {told}; nothing was installed\n", server.url);
             assert!(!output.status.success() && text.ends_with(&expected), "without {without}: {text}");
             assert!(server.count(REGISTRATION) == 2 && root.is_untouched(), "without {without}: {text}");
         }
-        // Neither are other numbers in an answer, nor errors that pass, taken for it.
+        // Other numbers in a response and temporary errors are not treated as a rejection.
         let root = Root::new(without);
         server.answer_instead(REGISTRATION, 2, 503, "error: 400 ERROR 400");
         let output = install(&server, &root, &[]).await;
@@ -132,7 +133,7 @@ async fn values_that_the_server_refuses_end_the_installation_at_once_with_its_se
 
 /// Its own pause is so long that the test would fail.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_is_asked_too_often_says_when_to_come_back() {
+async fn the_retry_after_of_a_rate_limit_is_respected() {
     let server = Server::start().await;
     for without in one_client_each() {
         let root = Root::new(without);
@@ -145,12 +146,12 @@ async fn a_server_that_is_asked_too_often_says_when_to_come_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_uninstall_script_that_cannot_be_had_is_told_before_the_server_hears_of_the_machine() {
+async fn a_missing_uninstall_script_is_reported_before_the_registration() {
     let server = Server::start().await;
     let url = format!("{}/theirs.sh", server.url);
     let env = [("CATTLE_AGENT_UNINSTALL_URL", url.as_str()), ("CATTLE_AGENT_RETRIES", "2")];
     for (times, code, text, why) in
-        [(2, 404, "", "failed 2 times, giving up"), (1, 200, "<html>log in</html>", "is no script")]
+        [(2, 404, "", "failed 2 times, giving up"), (1, 200, "<html>log in</html>", "is not a script")]
     {
         let root = Root::new("none");
         server.answer_instead("/theirs.sh", times, code, text);
@@ -166,7 +167,7 @@ async fn an_uninstall_script_that_cannot_be_had_is_told_before_the_server_hears_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_server_and_systemd_are_told_of_is_on_disk_before() {
+async fn files_are_synced_before_the_registration_and_the_start() {
     let server = Server::start().await;
     let root = Root::new("none");
     let at = |name: &str| root.at(name).display().to_string();
@@ -179,9 +180,9 @@ async fn what_the_server_and_systemd_are_told_of_is_on_disk_before() {
     server.answer_instead(REGISTRATION, 4, 401, "");
     let output = install(&server, &root, &[]).await;
     assert!(!output.status.success(), "{}", said(&output));
-    // Tried for the file systems in question, then for all, since this one cannot do better.
+    // Syncs the file systems in question, and all if that fails.
     let first = format!("called\n{id}\n").repeat(2);
-    assert_eq!(root.read("sync.log"), first, "before it was refused");
+    assert_eq!(root.read("sync.log"), first, "before it was rejected");
 
     let output = install(&server, &root, &[]).await;
     assert!(output.status.success(), "{}", said(&output));

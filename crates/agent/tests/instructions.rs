@@ -1,4 +1,4 @@
-//! What the configuration and a plan say about how instructions run: the real binary against the embedded API.
+//! How the configuration and a plan control instructions: the real binary with the embedded API.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // helpers outside #[test] functions
 
@@ -24,9 +24,9 @@ async fn configured(api: &Api, line: &str) -> Machine {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_instruction_over_its_time_is_killed_with_its_children_and_the_next_plan_runs() {
+async fn an_instruction_is_killed_with_its_children_after_its_timeout_and_the_next_plan_runs() {
     let api = Api::new();
-    // Enough for a busy machine to start a shell in.
+    // Enough time to start a shell on a busy machine.
     let mut machine = configured(&api, "instructionTimeoutSeconds: 3").await;
     let dir = machine.dir.path().display().to_string();
     let hangs = shell(&format!("echo begun; sleep 600 & echo $! > {dir}/pid; wait"));
@@ -36,8 +36,8 @@ async fn an_instruction_over_its_time_is_killed_with_its_children_and_the_next_p
     machine.start();
     api.until_text("plan-state", "failed").await;
     let why = api.output("failed-output", "drover-agent/error");
-    assert!(why.contains("instruction 1 of 2") && why.contains("was killed after 3 seconds"), "{why}");
-    assert_eq!(api.output("failed-output", "i"), "begun\n", "what it said until then is told");
+    assert!(why.contains("instruction 1 of 2") && why.contains("killed after 3 seconds"), "{why}");
+    assert_eq!(api.output("failed-output", "i"), "begun\n", "its output until then is reported");
     assert!(!machine.path("never").exists());
     let pid = machine.read("pid").unwrap();
     until("the grandchild is gone", || {
@@ -53,7 +53,7 @@ async fn an_instruction_over_its_time_is_killed_with_its_children_and_the_next_p
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_periodic_instruction_over_its_time_has_failed_like_any_other() {
+async fn a_timeout_of_a_periodic_instruction_is_a_failure() {
     let api = Api::new();
     let mut machine = configured(&api, "instructionTimeoutSeconds: 3").await;
     let args = ["-c", "echo begun; exec sleep 600"];
@@ -62,7 +62,7 @@ async fn a_periodic_instruction_over_its_time_has_failed_like_any_other() {
             .to_string();
     api.create(&[("plan", &plan), ("plan-state", "pending")]);
     machine.start();
-    api.until("it is told", |api| api.map("applied-periodic-output").contains_key("p")).await;
+    api.until("it is reported", |api| api.map("applied-periodic-output").contains_key("p")).await;
     let told = &api.map("applied-periodic-output")["p"];
     assert_eq!((&told["failures"], &told["exitCode"]), (&json!(1), &json!(-1)), "{told}");
     assert_eq!(told["stdout"], STANDARD.encode("begun\n"));
@@ -70,7 +70,7 @@ async fn a_periodic_instruction_over_its_time_has_failed_like_any_other() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_periodic_instructions_stderr_is_kept_only_on_demand() {
+async fn stderr_of_a_periodic_instruction_is_kept_only_on_request() {
     let api = Api::new();
     let mut machine = Machine::new(&api).await;
     let periodic = |name: &str, save: Option<bool>, exit: u8| {
@@ -90,7 +90,7 @@ async fn a_periodic_instructions_stderr_is_kept_only_on_demand() {
     let plan = json!({"periodicInstructions": all}).to_string();
     api.create(&[("plan", &plan), ("plan-state", "pending")]);
     machine.start();
-    api.until("all are told", |api| api.map("applied-periodic-output").len() == all.len()).await;
+    api.until("all are reported", |api| api.map("applied-periodic-output").len() == all.len()).await;
     let told = api.map("applied-periodic-output");
     for (name, kept) in [("kept", true), ("kept-of-a-failure", true), ("not", false), ("by-default", false)] {
         assert_eq!(told[name]["stdout"], STANDARD.encode(format!("out of {name}\n")), "{name}");
@@ -100,7 +100,7 @@ async fn a_periodic_instructions_stderr_is_kept_only_on_demand() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_work_directory_is_emptied_by_the_next_pass_unless_it_is_to_be_preserved() {
+async fn the_work_directory_is_emptied_by_the_next_pass_unless_it_is_preserved() {
     for preserve in [true, false] {
         let api = Api::new();
         let mut machine = configured(&api, &format!("preserveWorkDirectory: {preserve}")).await;

@@ -1,4 +1,4 @@
-//! What others do at the server while a plan runs: nothing is lost, and nothing is taken for something else.
+//! Changes by others while a plan runs: nothing is lost, and nothing is confused.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // helpers outside #[test] functions
 
@@ -15,7 +15,7 @@ use common::{
 use serde_json::json;
 use tokio::time::sleep;
 
-/// A plan whose instruction begins, and ends with this code when the test says so.
+/// A plan whose instruction starts, and ends with this code when the test requests it.
 fn waiting(machine: &Machine, word: &str, code: i32) -> String {
     let dir = machine.dir.path().display();
     let script = format!(
@@ -35,7 +35,7 @@ fn go(machine: &Machine, word: &str) {
 
 const DIALECTS: [Option<&str>; 2] = [Some("pending"), None];
 
-/// The first update of the results meets another writer, whom the watch has not told of.
+/// The first update of the results conflicts with another writer, which the watch has not reported.
 fn conflict(api: &Api, mut change: impl FnMut(&mut Data) + Send + 'static) {
     api.before_next_put(move |data| {
         data.insert("other".into(), b"writer".to_vec());
@@ -44,7 +44,7 @@ fn conflict(api: &Api, mut change: impl FnMut(&mut Data) + Send + 'static) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn agent_check_28_results_are_merged_with_what_another_wrote_in_either_dialect() {
+async fn agent_check_28_results_are_merged_with_changes_of_others_in_both_protocols() {
     for dialect in DIALECTS {
         let api = Api::new();
         let mut machine = Machine::new(&api).await;
@@ -66,10 +66,7 @@ async fn agent_check_28_results_are_merged_with_what_another_wrote_in_either_dia
                 assert_eq!(api.text("success-count"), "1", "{about}");
             } else {
                 assert_eq!(api.output("failed-output", "i"), "bad said\n", "{about}");
-                assert!(
-                    api.output("failed-output", "drover-agent/error").contains("exited with 1"),
-                    "{about}"
-                );
+                assert!(api.output("failed-output", "drover-agent/error").contains("exit code 1"), "{about}");
                 assert_eq!(api.text("failure-count"), "1", "{about}");
                 assert_ne!(api.text("applied-checksum"), sum(&text), "{about}");
             }
@@ -77,12 +74,12 @@ async fn agent_check_28_results_are_merged_with_what_another_wrote_in_either_dia
             assert_eq!(api.text("plan-state"), state, "{about}");
         }
         assert_eq!(count(&machine.path("begun")), 2, "{dialect:?}: each once");
-        assert!(machine.is_running(), "{dialect:?}: the process that was started");
+        assert!(machine.is_running(), "{dialect:?}: the original process");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn agent_check_28_a_plan_that_comes_with_the_results_of_another_is_applied_in_either_dialect() {
+async fn agent_check_28_a_plan_that_arrives_with_the_results_of_another_is_applied_in_both_protocols() {
     for dialect in DIALECTS {
         for code in [0, 1] {
             let about = format!("{dialect:?} exit {code}");
@@ -103,8 +100,8 @@ async fn agent_check_28_a_plan_that_comes_with_the_results_of_another_is_applied
             });
             go(&machine, "old");
             begun(&machine, "new").await;
-            assert_ne!(api.text("applied-checksum"), sum(&new), "{about}: it is not done yet");
-            assert_ne!(api.text("failed-checksum"), sum(&new), "{about}: nor has it failed");
+            assert_ne!(api.text("applied-checksum"), sum(&new), "{about}: it is not applied yet");
+            assert_ne!(api.text("failed-checksum"), sum(&new), "{about}: and it has not failed");
             go(&machine, "new");
             api.until(&about, |api| api.text("applied-checksum") == sum(&new)).await;
             assert_eq!(api.output("applied-output", "i"), "new said\n", "{about}");
@@ -121,9 +118,10 @@ async fn agent_check_28_a_plan_that_comes_with_the_results_of_another_is_applied
     }
 }
 
-/// Deleted and made anew before anybody looks: another secret of the same name, even with the same plan.
+/// Deleted and recreated without the agent noticing the deletion: a different secret with the same name, even with the
+/// same plan.
 #[tokio::test(start_paused = true)]
-async fn agent_check_30_a_secret_made_anew_in_one_go_while_its_plan_runs_is_another() {
+async fn agent_check_30_a_secret_that_is_recreated_while_its_plan_runs_is_a_new_one() {
     for dialect in DIALECTS {
         for (same, code) in [(true, 0), (true, 1), (false, 0), (false, 1)] {
             let about = format!("{dialect:?}, same plan: {same}, exit {code}");
@@ -163,9 +161,9 @@ async fn agent_check_30_a_secret_made_anew_in_one_go_while_its_plan_runs_is_anot
     }
 }
 
-/// Its watch is cut too, so that the old token is refused while the instruction runs.
+/// Its watch is closed too, so that the old token is rejected while the instruction runs.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_instruction_outlives_a_token_that_is_refused_and_the_same_process_takes_the_new_one() {
+async fn an_instruction_survives_a_rejected_token_and_the_same_process_uses_the_new_one() {
     for dialect in DIALECTS {
         let api = Api::new();
         let mut machine = Machine::new(&api).await;
@@ -177,15 +175,15 @@ async fn an_instruction_outlives_a_token_that_is_refused_and_the_same_process_ta
         let old = api.token();
         api.renew_token();
         api.cut();
-        until("it is refused", || machine.log().contains("401")).await;
+        until("it is rejected", || machine.log().contains("401")).await;
         go(&machine, "long");
-        until("it ended", || machine.log().contains(&format!("plan {} is applied", sum(&text)))).await;
-        assert_ne!(api.text("applied-checksum"), sum(&text), "{dialect:?}: nobody let it tell");
+        until("it ended", || machine.log().contains(&format!("applied plan {}", sum(&text)))).await;
+        assert_ne!(api.text("applied-checksum"), sum(&text), "{dialect:?}: it could not be reported");
         let renewed = machine.read("var/connection.json").unwrap().replace(&old, &api.token());
         machine.private("var/connection.json", &renewed);
-        api.until("it is told", |api| api.text("applied-checksum") == sum(&text)).await;
+        api.until("it is reported", |api| api.text("applied-checksum") == sum(&text)).await;
         assert_eq!(api.output("applied-output", "i"), "long said\n", "{dialect:?}");
         assert_eq!(count(&machine.path("begun")), 1, "{dialect:?}: once");
-        assert!(machine.is_running(), "{dialect:?}: the process that was started");
+        assert!(machine.is_running(), "{dialect:?}: the original process");
     }
 }

@@ -1,4 +1,4 @@
-//! What instructions print, however much and however long: the real binary against the embedded API.
+//! Long outputs of instructions: the real binary with the embedded API.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // helpers outside #[test] functions
 
@@ -23,12 +23,12 @@ use drover_agent::remote::gzip_json;
 use serde_json::{Value, json};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn agent_check_15_while_a_line_without_end_is_printed_probes_are_asked_and_told() {
+async fn agent_check_15_probes_run_and_are_reported_during_an_endless_line() {
     let api = Api::new();
     let mut machine = Machine::new(&api).await;
     let healthy = Arc::new(AtomicBool::new(true));
     let address = patient::serve(healthy.clone()).await;
-    // A line of 1 MiB that does not end, and goes on until the test has seen enough.
+    // A line of 1 MiB without an end, which continues until the test stops it.
     let script = format!(
         "cd {}; head -c 1048576 /dev/zero | tr '\\0' x; echo printed > printed
          until test -e go; do head -c 65536 /dev/zero | tr '\\0' x; sleep 0.1; done; printf end",
@@ -52,7 +52,7 @@ async fn agent_check_15_while_a_line_without_end_is_printed_probes_are_asked_and
     };
     for expected in [true, false, true] {
         healthy.store(expected, Ordering::SeqCst);
-        api.until("the probe is told", |api| told(api) == expected).await;
+        api.until("the probe is reported", |api| told(api) == expected).await;
         assert_eq!(api.text("plan-state"), "in-progress", "while the instruction prints");
     }
     std::fs::write(machine.path("go"), "").unwrap();
@@ -62,14 +62,14 @@ async fn agent_check_15_while_a_line_without_end_is_printed_probes_are_asked_and
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn agent_check_16_what_the_api_would_refuse_is_shortened_until_it_fits() {
+async fn agent_check_16_outputs_that_the_api_would_reject_are_truncated_until_they_fit() {
     const INSTRUCTIONS: usize = 30;
     let api = Api::new();
     let mut machine = Machine::new(&api).await;
     let dir = machine.dir.path().display().to_string();
     let instructions: Vec<Value> = (0..INSTRUCTIONS)
         .map(|index| {
-            // 5 MiB from the first, and from each of the others more than is kept; none of it can be compressed much.
+            // 5 MiB from the first, and more than the limit from each of the others; hardly compressible.
             let size = if index == 0 { 5 << 20 } else { 100_000 };
             let print =
                 format!("head -c {size} /dev/urandom | base64 -w0 | head -c {size} | tee {dir}/out{index}");
@@ -90,7 +90,7 @@ async fn agent_check_16_what_the_api_would_refuse_is_shortened_until_it_fits() {
         let kept = &kept[kept.rfind('\n').map_or(0, |at| at + 1)..];
         assert!(printed(index).ends_with(kept), "the end of instruction {index} is kept");
     }
-    // The same API does refuse the last 64 KiB of each, much less than would be kept of any one of them alone.
+    // The API rejects the last 64 KiB of each, which is much less than the limit for a single output.
     let long: BTreeMap<String, String> = (0..INSTRUCTIONS)
         .map(|index| {
             let text = printed(index);
@@ -119,37 +119,37 @@ async fn agent_check_15_16_long_lines_and_much_output() {
     assert!(output.ends_with("the end\n") && output.len() < 600_000, "{}", output.len());
     assert!(output.starts_with('[') && output.contains("bytes of earlier output dropped"));
 
-    // The log is spared: of each instruction its beginning, how much is missing, and its end.
+    // The log is limited: it contains the beginning of each instruction, the size of the rest, and the end.
     let quiet = machine.log().len();
     assert!(quiet < 512 * 1024, "{quiet} bytes of log");
-    let many = "bytes of output are not logged; its end:";
+    let many = "bytes of output were not logged; the end:";
     for (much, missing) in [
         ("head -c 2097152 /dev/urandom", many),
         ("yes | head -c 2097152", many),
-        ("head -c 2097152 /dev/zero", " [2088960 bytes more in this line]"),
+        ("head -c 2097152 /dev/zero", " [2088960 more bytes in this line]"),
     ] {
         let before = machine.log().len();
         api.plan(&shell(&format!("echo the beginning; {much}; echo; echo the end")), Some("pending"));
-        until("it runs", || machine.log()[before..].contains("is applied")).await;
+        until("it runs", || machine.log()[before..].contains("applied plan")).await;
         let log = machine.log().split_off(before);
         assert!(log.len() < 512 * 1024, "{much}: {} bytes of log", log.len());
         assert!(log.contains("the beginning") && log.contains(missing) && log.contains("the end"), "{much}");
     }
 }
 
-/// Kilobytes of the agent's memory, by the kernel's name for them.
+/// A field of the agent's memory in kilobytes, with the kernel's name.
 fn memory(machine: &Machine, field: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", machine.pid())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':')).unwrap();
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-/// The value once it has been the same for a second.
+/// The value after it was stable for a second.
 async fn settled(value: impl Fn() -> u64) -> u64 {
     let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
     let (mut last, mut same) = (value(), 0);
     while same < 10 {
-        assert!(tokio::time::Instant::now() < deadline, "it changes all the time: {last}");
+        assert!(tokio::time::Instant::now() < deadline, "the value does not become stable: {last}");
         tokio::time::sleep(Duration::from_millis(100)).await;
         let now = value();
         (last, same) = (now, if now == last { same + 1 } else { 0 });
@@ -157,17 +157,17 @@ async fn settled(value: impl Fn() -> u64) -> u64 {
     last
 }
 
-/// An agent that idles in 8 MiB has as much again for the worst of plans.
+/// The idle agent uses 8 MiB; the worst plans may use as much again.
 #[tokio::test(flavor = "multi_thread")]
-async fn agent_check_16_many_large_outputs_cost_little_memory_and_their_loss_is_told_right() {
+async fn agent_check_16_many_large_outputs_use_little_memory_and_dropped_bytes_are_reported() {
     let api = Api::new();
     let mut machine = Machine::new(&api).await;
     api.create(&[("plan", &shell("true")), ("plan-state", "pending")]);
     machine.start();
     api.until_text("plan-state", "succeeded").await;
-    // What it frees after a plan goes back a little later.
+    // Memory that it frees after a plan is returned a little later.
     let idle = settled(|| memory(&machine, "VmRSS")).await;
-    // Not compressible, as far as text can be.
+    // Hardly compressible.
     let script = "head -c 75000 /dev/urandom | base64 -w 0 | head -c 100000";
     let instructions: Vec<serde_json::Value> = (0..40)
         .map(|index| json!({"name": format!("i{index}"), "command": "sh", "args": ["-c", script], "saveOutput": true}))
@@ -187,7 +187,7 @@ async fn agent_check_16_many_large_outputs_cost_little_memory_and_their_loss_is_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_document_is_reported_whole_beside_output_that_is_not() {
+async fn a_document_is_reported_completely_next_to_truncated_output() {
     let api = Api::new();
     let mut machine = Machine::new(&api).await;
     api.create(&[("plan", &shell("true")), ("plan-state", "pending")]);
@@ -196,7 +196,7 @@ async fn a_document_is_reported_whole_beside_output_that_is_not() {
     let idle = memory(&machine, "VmRSS");
     let dir = machine.dir.path().display().to_string();
     let instruction = |name: &str, script: String| json!({"name": name, "command": "sh", "args": ["-c", script], "saveOutput": true});
-    // Neither can be compressed much.
+    // Neither is compressible.
     let noise = |size: usize| format!("head -c {size} /dev/urandom | base64 -w0 | head -c {size}");
     let plan = json!({"instructions": [
         instruction("document", format!("{{ printf '{{\"a\":\"'; {}; printf '\"}}'; }} | tee {dir}/document", noise(150_000))),

@@ -1,4 +1,4 @@
-//! Whole agents on machines in memory, in virtual time: minutes and hours of their lives in milliseconds.
+//! Complete agents on simulated machines in virtual time: minutes and hours take milliseconds.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // helpers outside #[test] functions
 
@@ -48,7 +48,7 @@ async fn agent_check_10_checksum_mode_cools_down_stops_at_the_limit_and_restarts
     sleep(Duration::from_secs(600)).await;
     assert_eq!(node.runs("a").len(), 2);
     assert_eq!(node.api().text("failure-count"), "2");
-    // Check 12: another plan is tried at once, and its success clears the failure.
+    // Check 12: another plan is applied at once, and its success clears the failure.
     let passing = plan(&["b"]);
     node.api().plan(&passing, None);
     node.api().until_text("applied-checksum", &sum(&passing)).await;
@@ -61,7 +61,7 @@ async fn agent_check_10_checksum_mode_cools_down_stops_at_the_limit_and_restarts
 }
 
 #[tokio::test(start_paused = true)]
-async fn agent_check_11_state_mode_retries_inside_and_keeps_the_failure_told() {
+async fn agent_check_11_state_mode_retries_and_keeps_the_failure_reported() {
     let mut node = Node::new(2);
     node.exit("a", 1);
     let failing = plan(&["a"]);
@@ -69,7 +69,7 @@ async fn agent_check_11_state_mode_retries_inside_and_keeps_the_failure_told() {
     node.start();
     node.api().until_text("failure-count", "1").await;
     assert_eq!(node.api().text("plan-state"), "in-progress");
-    node.api().until_within(LONG, "given up", |api| api.text("plan-state") == "failed").await;
+    node.api().until_within(LONG, "it has failed", |api| api.text("plan-state") == "failed").await;
     sleep(Duration::from_secs(300)).await;
     assert_eq!(node.runs("a").iter().map(|run| run.attempt.clone()).collect::<Vec<_>>(), ["1", "2", "3"]);
     assert_eq!(node.api().text("failed-checksum"), sum(&failing));
@@ -77,7 +77,7 @@ async fn agent_check_11_state_mode_retries_inside_and_keeps_the_failure_told() {
     assert!(node.api().output("failed-output", "a").contains("a ran"));
     assert_ne!(node.api().text("applied-checksum"), sum(&failing));
     assert_eq!(node.api().text("plan-revision"), "1");
-    // The server asks for the same plan again: the number goes on.
+    // The server requests the same plan again: the number increases further.
     node.exit("a", 0);
     node.api().plan(&failing, Some("pending"));
     node.api().until_text("plan-state", "succeeded").await;
@@ -138,8 +138,8 @@ async fn agent_check_25_nothing_is_written_while_nothing_changes() {
         let (revision, requests) = (node.api().revision(), node.api().requests().len());
         sleep(Duration::from_secs(280)).await;
         assert_eq!(node.api().revision(), revision);
-        assert_eq!(node.api().requests().len(), requests, "nor anything asked");
-        // The success was never told without the probes' statuses: an absent key means healthy.
+        assert_eq!(node.api().requests().len(), requests, "and no request");
+        // Success was never reported without the probes' statuses, because a missing key means healthy.
         let success =
             node.api().written().into_iter().find(|data| data.contains_key("last-apply-time")).unwrap();
         assert_eq!(success["probe-statuses"], br#"{"p":{}}"#);
@@ -147,9 +147,9 @@ async fn agent_check_25_nothing_is_written_while_nothing_changes() {
     }
 }
 
-/// Over a slow line each request counts.
+/// Over a slow connection each request matters.
 #[tokio::test(start_paused = true)]
-async fn a_plan_that_the_watch_brings_is_started_after_one_request() {
+async fn a_plan_from_the_watch_is_started_after_one_request() {
     let mut node = Node::new(12);
     node.api().create(&[("plan", "{}"), ("plan-state", "pending")]);
     node.start();
@@ -159,7 +159,7 @@ async fn a_plan_that_the_watch_brings_is_started_after_one_request() {
         let plan = json!({"instructions": [{"command": "x", "args": [name, "30"]}]}).to_string();
         let before = node.api().requests().len();
         if lagging {
-            // Another writer comes in between, of which the watch has not told.
+            // Another writer in between, which the watch has not reported.
             node.api().before_next_put(|data| {
                 data.insert("other".into(), b"writer".to_vec());
             });
@@ -177,7 +177,7 @@ async fn a_plan_that_the_watch_brings_is_started_after_one_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_plan_that_cannot_be_read_has_failed_whenever_it_is_asked_for() {
+async fn an_invalid_plan_fails_whenever_it_is_requested() {
     for (seed, most) in (210..).zip(["1", "3", "-1"]) {
         let mut node = Node::new(seed);
         node.api().create(&[("plan", "{nonsense"), ("plan-state", "pending"), ("max-failures", most)]);
@@ -187,7 +187,7 @@ async fn a_plan_that_cannot_be_read_has_failed_whenever_it_is_asked_for() {
         assert!(node.api().output("failed-output", "drover-agent/error").contains("not valid JSON"));
         let revision = node.api().revision();
         sleep(Duration::from_secs(120)).await;
-        assert_eq!(node.api().revision(), revision, "told once");
+        assert_eq!(node.api().revision(), revision, "reported once");
         node.api().plan("{nonsense", Some("pending"));
         node.api().until_text("failure-count", "2").await;
         assert_eq!(node.api().text("plan-state"), "failed");
@@ -211,55 +211,55 @@ async fn until_status(node: &Node, what: &str, wanted: &[&str]) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn status_catches_up_after_a_full_disk_and_tells_a_refused_credential() {
+async fn the_status_is_updated_after_a_full_disk_and_reports_a_rejected_credential() {
     let mut node = Node::new(220);
-    // Nothing can be written there.
+    // Writing the status fails there.
     node.host.make_dirs(Path::new("/v/status.json"), 0o700).unwrap();
     node.api().create(&[("plan", &plan(&["a"])), ("plan-state", "pending")]);
     node.start();
     node.api().until_text("plan-state", "succeeded").await;
     sleep(Duration::from_secs(60)).await;
     node.host.remove_tree(Path::new("/v/status.json")).unwrap();
-    until_status(&node, "it is told late", &["succeeded", "\nconnection    connected to "]).await;
+    until_status(&node, "it is reported late", &["succeeded", "\nconnection    connected to "]).await;
 
-    // Without reading the plan begins, and cannot be reported; without writing it does not begin.
+    // Without read access the plan starts but cannot be reported; without write access it does not start.
     for (call, now) in [(Call::Get, "now "), (Call::Put, "\nnow           waiting to start the plan")] {
         node.api().faults().fail(call, Fault::Status(401), usize::MAX);
         node.api().plan(&plan(&["b"]), Some("pending"));
         let refused = ["\nconnection    not connected to ", "401", now];
-        until_status(&node, "it is refused", &refused).await;
+        until_status(&node, "it is rejected", &refused).await;
         node.api().faults().heal();
         node.api().until_within(LONG, "succeeded", |api| api.text("plan-state") == "succeeded").await;
         until_status(&node, "it is allowed", &["succeeded", "\nconnection    connected to "]).await;
     }
     node.api().plan("{nonsense", Some("pending"));
-    until_status(&node, "it says what it thinks of it", &["failed, revision", "cannot be read"]).await;
+    until_status(&node, "it reports the failure", &["failed, revision", "is invalid"]).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn status_tells_what_an_agent_without_a_plan_waits_for() {
+async fn the_status_of_an_agent_without_a_plan_names_what_it_waits_for() {
     let mut node = Node::new(221);
     // Never connected.
     node.api().faults().fail(Call::List, Fault::Status(403), usize::MAX);
     node.start();
     let refused =
         ["\nconnection    not connected to ", "\nnow           waiting for the connection: ", "403"];
-    until_status(&node, "it never was connected", &refused).await;
+    until_status(&node, "it was never connected", &refused).await;
     node.api().faults().heal();
     let gone = "\nnow           waiting for the plan secret, which does not exist\n";
-    until_status(&node, "there is none yet", &["connected to ", gone]).await;
+    until_status(&node, "there is no secret yet", &["connected to ", gone]).await;
     node.api().create(&[("plan", &plan(&["a"])), ("plan-state", "pending")]);
     until_status(&node, "it is applied", &["succeeded", "\nnow           the plan is applied\n"]).await;
     node.api().delete();
-    until_status(&node, "it is gone", &["\nplan          none\n", gone]).await;
+    until_status(&node, "the secret was deleted", &["\nplan          none\n", gone]).await;
     node.stop().await;
     node.start();
-    until_status(&node, "it is still gone", &["\nconnection    connected to ", gone]).await;
+    until_status(&node, "the secret is still deleted", &["\nconnection    connected to ", gone]).await;
 }
 
-/// Each number of the plan and of its secret, at its ends: nothing breaks off, and nothing runs in a circle.
+/// Extreme values of each number in the plan and its secret: nothing panics or loops.
 #[tokio::test(start_paused = true)]
-async fn any_number_in_the_plan_or_its_secret_is_survived() {
+async fn extreme_numbers_in_the_plan_and_its_secret_are_accepted() {
     for (seed, extreme) in (200..).zip([i64::MIN, -1, 0, i64::MAX]) {
         let mut node = Node::new(seed);
         let probe = json!({
@@ -300,7 +300,7 @@ async fn any_number_in_the_plan_or_its_secret_is_survived() {
         sleep(Duration::from_secs(590)).await;
         assert_eq!(node.runs("p").len(), before.0, "{extreme}");
         assert!((3..=6).contains(&(node.runs("bad").len() - before.1)), "{extreme}");
-        // Sensible numbers are heeded at once.
+        // Normal values have an effect at once.
         node.api().plan(&plan(&["b"]), Some("pending"));
         node.api().until_text("plan-state", "succeeded").await;
         assert!(!node.task.as_ref().unwrap().is_finished());
@@ -328,7 +328,7 @@ async fn agent_check_29_five_minutes_without_the_api() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn agent_check_35_no_plan_starts_while_the_installer_is_at_work() {
+async fn agent_check_35_no_plan_starts_while_the_installer_runs() {
     let mut node = Node::new(6);
     node.host.make_dirs(Path::new("/v/interlock"), 0o700).unwrap();
     node.host
@@ -339,14 +339,14 @@ async fn agent_check_35_no_plan_starts_while_the_installer_is_at_work() {
     sleep(Duration::from_secs(290)).await;
     assert!(node.runs("a").is_empty());
     assert_eq!(node.api().text("plan-state"), "pending");
-    node.api().until("it goes on", |api| api.text("plan-state") == "succeeded").await;
+    node.api().until("it continues", |api| api.text("plan-state") == "succeeded").await;
     assert!(node.host.stat(Path::new("/v/interlock/restart-pending")).is_err());
     assert!(node.host.stat(Path::new("/v/interlock/applyinator-active")).is_err());
 }
 
-/// The machine goes dark after each of its writes in turn: nothing of the agent outlives that but its disk.
+/// The power fails after each write in turn: only the disk survives.
 #[tokio::test(start_paused = true)]
-async fn power_loss_between_any_two_writes_ends_well() {
+async fn a_power_failure_between_any_two_writes_is_harmless() {
     let (mut repeated, mut kept) = (0, 0);
     for crash in 0.. {
         let about = format!("power for {crash} writes");
@@ -372,7 +372,7 @@ async fn power_loss_between_any_two_writes_ends_well() {
         for (path, content) in [("/etc/a", b"a"), ("/etc/b", b"b")] {
             assert_eq!(node.host.read(Path::new(path)).unwrap(), content, "{about}");
         }
-        // Only what nobody can know of is done again.
+        // Only what could not be recorded is repeated.
         let runs = node.runs("i");
         assert_eq!(runs.len(), if told || is_kept { before } else { before + 1 }, "{about}");
         assert!(before <= 1 && runs.iter().all(|run| run.attempt == "1"), "{about}: {runs:?}");
@@ -380,20 +380,20 @@ async fn power_loss_between_any_two_writes_ends_well() {
         for (key, value) in [("plan-revision", "1"), ("success-count", "1"), ("failure-count", "0")] {
             assert_eq!(node.api().text(key), value, "{about}: {key}");
         }
-        assert!(node.host.read(Path::new("/v/outbox.json")).is_err(), "{about}: all is said");
+        assert!(node.host.read(Path::new("/v/outbox.json")).is_err(), "{about}: everything was reported");
         repeated += usize::from(runs.len() == 2);
         kept += usize::from(is_kept && !told);
         node.stop().await;
         if !reached {
-            assert!(crash >= 8, "each write was the last once: {crash}");
+            assert!(crash >= 8, "each write was the last one once: {crash}");
             break;
         }
     }
-    assert!(repeated > 0 && kept > 0, "{repeated} repeated, {kept} known from the outbox alone");
+    assert!(repeated > 0 && kept > 0, "{repeated} repeated, {kept} known only from the outbox");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_fails_in_every_way_delays_but_never_confuses() {
+async fn a_server_that_fails_in_every_way_only_delays_the_agent() {
     for seed in 1..=30 {
         let mut node = Node::new(seed);
         let text = json!({
@@ -408,7 +408,7 @@ async fn a_server_that_fails_in_every_way_delays_but_never_confuses() {
         node.api().faults().heal();
         node.api().until_within(LONG, "healthy", |api| api.text("probe-statuses").contains("true")).await;
         assert_eq!(node.api().text("plan-state"), "succeeded", "seed {seed}");
-        assert_eq!(node.runs("i").len(), 1, "seed {seed}: what was done is never done again");
+        assert_eq!(node.runs("i").len(), 1, "seed {seed}: nothing runs twice");
         assert_eq!(node.api().text("plan-revision"), "1", "seed {seed}");
         assert_eq!(node.api().text("success-count"), "1", "seed {seed}");
         assert_eq!(node.api().output("applied-output", "i"), "i ran\n");
@@ -417,7 +417,7 @@ async fn a_server_that_fails_in_every_way_delays_but_never_confuses() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn killed_again_and_again_by_a_bad_server_and_a_bad_machine_it_still_gets_there() {
+async fn repeated_crashes_and_a_failing_server_only_delay_the_agent() {
     for seed in 1..=25 {
         let mut node = Node::new(seed);
         node.api().create(&[("plan", &plan(&["a 3", "b 2"])), ("plan-state", "pending")]);
@@ -440,9 +440,9 @@ async fn killed_again_and_again_by_a_bad_server_and_a_bad_machine_it_still_gets_
     }
 }
 
-/// A success that only the outbox knows of is told by the next agent, whose probes have not asked anything yet.
+/// A success that is only in the outbox is reported by the next agent, whose probes have no results yet.
 #[tokio::test(start_paused = true)]
-async fn what_was_healthy_before_a_plan_is_not_so_after_it_because_the_agent_was_restarted() {
+async fn probes_must_succeed_again_after_a_plan_even_if_the_agent_restarts() {
     let probed = |name: &str| {
         json!({
             "instructions": [{"name": name, "command": "x", "args": [name, "5"]}],
@@ -463,7 +463,7 @@ async fn what_was_healthy_before_a_plan_is_not_so_after_it_because_the_agent_was
     node.api().until("it is applied", |_| String::from_utf8(outbox()).unwrap().contains("succeeded")).await;
     node.stop().await;
     node.api().set_down(false);
-    assert!(node.api().text("probe-statuses").contains("true"), "as it was before the plan");
+    assert!(node.api().text("probe-statuses").contains("true"), "as before the plan");
 
     node.start();
     node.api().until_text("applied-checksum", &sum(&text)).await;
@@ -478,7 +478,7 @@ async fn what_was_healthy_before_a_plan_is_not_so_after_it_because_the_agent_was
 }
 
 #[tokio::test(start_paused = true)]
-async fn hundreds_of_machines_live_in_one_process_and_on_one_api_server() {
+async fn hundreds_of_machines_run_in_one_process_with_one_api_server() {
     let api = Api::new();
     let machine = |seed| Node::on(api.beside(&format!("machine-{seed}-plan")), seed, |host| host);
     let mut nodes: Vec<Node> = (0..300).map(machine).collect();

@@ -1,5 +1,5 @@
-//! A list that tells of the past: because it was asked for before the agent wrote, or because the server went back to a
-//! backup. The first must not run a plan twice, the second must be believed. And a watch that does, which must not.
+//! Outdated lists: requested before the agent's own write, or from a server that was restored from a backup. The first
+//! must not cause a second run, the second must be accepted. Outdated watches must be ignored.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // helpers outside #[test] functions
 
@@ -33,7 +33,7 @@ use tokio::{
     time::sleep,
 };
 
-/// Between the agent and the API: ends the watch, holds an update back, and goes back in time, on command.
+/// Between the agent and the API: on request it ends the watch, delays an update, and returns old data.
 #[derive(Clone)]
 struct Between(Arc<State>);
 
@@ -41,18 +41,18 @@ struct State {
     api: Api,
     end_watch: Notify,
     listed: Notify,
-    /// Which update waits until the watch ended and a list was answered.
+    /// The update that waits until the watch ended and a list was returned.
     overtaken: usize,
     puts: AtomicUsize,
     lists: AtomicUsize,
     gets: AtomicUsize,
     runs: AtomicUsize,
-    /// What the first list said.
+    /// The first list.
     backup: Mutex<Option<Bytes>>,
     restored: Mutex<bool>,
-    /// What the watch says when it ends; nothing but that it is too old, if there is nothing.
+    /// The events of the watch when it ends; if there are none, it reports that it expired.
     late: Mutex<Vec<&'static str>>,
-    /// Whether probes are answered.
+    /// Whether probes get a response.
     healthy: AtomicBool,
 }
 
@@ -82,7 +82,7 @@ impl Between {
             if state.puts.fetch_add(1, SeqCst) + 1 == state.overtaken {
                 state.end_watch.notify_one();
                 state.listed.notified().await;
-                // The agent's other task has it by then.
+                // The agent's other task has received it by then.
                 sleep(Duration::from_secs(1)).await;
             }
             return state.api.answer(request).await;
@@ -178,25 +178,25 @@ impl Program for Between {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_that_the_agents_own_update_overtook_runs_no_plan_again() {
-    // The first update says in-progress, the second tells the result.
+async fn a_list_older_than_the_agents_own_update_causes_no_second_run() {
+    // The first update contains in-progress, the second the result.
     let between = Between::new(2);
     let api = between.0.api.clone();
     api.create(&[("plan", &plan(&["i"])), ("plan-state", "pending")]);
     let agent = between.start();
     api.until_text("plan-state", "succeeded").await;
-    // The list was of the time before; another look tells what is.
-    api.until("another look", |_| between.0.gets.load(SeqCst) >= 2).await;
+    // The list was outdated; another read gets the current state.
+    api.until("another read", |_| between.0.gets.load(SeqCst) >= 2).await;
     sleep(Duration::from_secs(20)).await;
     assert!(between.0.lists.load(SeqCst) >= 2);
-    assert_eq!(between.0.runs.load(SeqCst), 1, "what was done is never done again");
+    assert_eq!(between.0.runs.load(SeqCst), 1, "nothing runs twice");
     assert_eq!(api.text("plan-state"), "succeeded");
     assert_eq!(api.text("success-count"), "1");
     agent.abort();
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_went_back_to_a_backup_is_believed() {
+async fn a_server_that_was_restored_from_a_backup_is_trusted() {
     let between = Between::new(usize::MAX);
     let api = between.0.api.clone();
     api.create(&[("plan", &plan(&["i"])), ("plan-state", "pending")]);
@@ -205,13 +205,13 @@ async fn a_server_that_went_back_to_a_backup_is_believed() {
     assert_eq!(between.0.puts.load(SeqCst), 2);
     *between.0.restored.lock().unwrap() = true;
     between.0.end_watch.notify_one();
-    // The plan is pending as it was in the backup, and of a lower revision than the agent wrote.
-    api.until("it is asked to apply the plan, and says so", |_| between.0.puts.load(SeqCst) > 2).await;
+    // The plan is pending as in the backup, with a lower revision than the agent wrote.
+    api.until("it applies the plan and reports it", |_| between.0.puts.load(SeqCst) > 2).await;
     agent.abort();
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_secret_that_was_made_anew_is_obeyed_although_the_watch_has_not_heard_of_it() {
+async fn a_recreated_secret_is_used_although_the_watch_has_not_reported_it() {
     let probed = |name: &str| {
         json!({
             "instructions": [{"name": name, "command": "x", "args": [name]}],
@@ -224,8 +224,8 @@ async fn a_secret_that_was_made_anew_is_obeyed_although_the_watch_has_not_heard_
     api.create(&[("plan", &probed("old")), ("plan-state", "pending")]);
     let agent = between.start();
     api.until("it is healthy", |api| api.text("probe-statuses").contains("true")).await;
-    // Another secret of that name. The watch says nothing, for so short a time that nobody takes it for dead; a probe
-    // makes the agent look at the secret.
+    // Another secret with the same name. The watch reports nothing, but not long enough to be considered dead; a
+    // changed probe makes the agent read the secret.
     let (gets, runs) = (state.gets.load(SeqCst), state.runs.load(SeqCst));
     api.create(&[("plan", &probed("new")), ("plan-state", "pending")]);
     state.healthy.store(false, SeqCst);
@@ -235,7 +235,7 @@ async fn a_secret_that_was_made_anew_is_obeyed_although_the_watch_has_not_heard_
     assert!(asked < 20, "it was read {asked} times");
     assert_eq!((state.lists.load(SeqCst), state.runs.load(SeqCst)), (1, runs + 1));
 
-    // What the watch had to say of the first one is of no interest any more.
+    // Late events about the first secret are ignored.
     state.late.lock().unwrap().extend(["MODIFIED", "DELETED"]);
     state.end_watch.notify_one();
     sleep(Duration::from_secs(8)).await;

@@ -1,4 +1,4 @@
-//! Install, reboot, upgrade and uninstall on a Debian that systemd has booted.
+//! Install, reboot, upgrade and uninstall on a Debian booted with systemd.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // helpers outside #[test] functions
 
@@ -84,7 +84,7 @@ impl Host {
             "/usr/local/bin/rancher-system-agent",
             "/usr/local/bin/rancher-system-agent-uninstall.sh",
         ] {
-            assert!(!self.exists(gone), "{gone} is left");
+            assert!(!self.exists(gone), "{gone} still exists");
         }
         assert_eq!(self.container.says(&format!("systemctl show -P LoadState {UNIT}")), "not-found");
         assert_eq!(self.container.says("pgrep -f 'rancher-system-agen[t]' || true"), "");
@@ -101,13 +101,13 @@ async fn agent_check_39_40_a_host_with_systemd_from_install_to_uninstall() {
     host.api.until_text("plan-state", "succeeded").await;
     assert_eq!(host.run(&format!("systemctl is-active {UNIT}")).await, "active");
     assert_eq!(host.run(&format!("systemctl is-enabled {UNIT}")).await, "enabled");
-    // systemd understands every line of the unit.
+    // systemd accepts every line of the unit.
     let complaints = host.run(&format!("systemd-analyze verify /etc/systemd/system/{UNIT} 2>&1")).await;
     assert!(!complaints.contains("rancher-system-agent"), "{complaints}");
-    // The agent is spared when memory is short, its instructions are not; nothing else is odd for them.
+    // The agent has a lowered OOM score, its instructions do not; their environment is otherwise normal.
     assert_eq!(host.api.output("applied-output", "i"), "0\n0\n0022\n");
     let pid = host.run(&format!("systemctl show -P MainPID {UNIT}")).await;
-    // A container may be forbidden to spare anybody; elsewhere the unit's word counts.
+    // A container may not be permitted to lower the score, so check the unit's setting.
     assert_eq!(host.run(&format!("systemctl show -P OOMScoreAdjust {UNIT}")).await, "-500");
     let status = host.run("rancher-system-agent status").await;
     assert!(
@@ -115,18 +115,18 @@ async fn agent_check_39_40_a_host_with_systemd_from_install_to_uninstall() {
         "{status}"
     );
 
-    // Killed in an instruction, it comes back, and what it left behind is gone before the plan runs again.
+    // Killed during an instruction, it is restarted, and its processes are gone before the plan runs again.
     let twice = shell("echo $$ >> /srv/pids; if [ $(wc -l < /srv/pids) = 1 ]; then exec sleep 600; fi");
     host.api.plan(&twice, Some("pending"));
     let first = host.container.root().join("srv/pids");
     host.container
         .until("the instruction runs", |_| fs::read_to_string(&first).is_ok_and(|text| text.ends_with('\n')));
     host.run(&format!("kill -9 {pid}")).await;
-    host.api.until("it is applied after all", |api| api.text("applied-checksum") == sum(&twice)).await;
+    host.api.until("it is applied", |api| api.text("applied-checksum") == sum(&twice)).await;
     let left = fs::read_to_string(&first).unwrap().lines().next().unwrap().to_owned();
     assert_eq!(host.run(&format!("test -e /proc/{left} && echo alive || echo gone")).await, "gone");
 
-    // The manager brings another agent: the same process, and systemd notices nothing.
+    // The manager offers another agent: the process stays the same, and systemd does not notice the upgrade.
     let show = format!("systemctl show -P MainPID -P NRestarts {UNIT}");
     let before = host.run(&show).await;
     let mut new = fs::read(env!("CARGO_BIN_EXE_drover-agent")).unwrap();
@@ -140,22 +140,22 @@ async fn agent_check_39_40_a_host_with_systemd_from_install_to_uninstall() {
     host.plan(&shell("echo upgraded >> /srv/applied")).await;
     assert_eq!(host.run(&show).await, before);
 
-    // A reboot.
+    // Reboot.
     tokio::task::block_in_place(|| host.container.reboot());
     host.plan(&shell("echo rebooted >> /srv/applied")).await;
     assert_eq!(host.run(&format!("systemctl is-active {UNIT}")).await, "active");
     assert_eq!(host.run("cat /srv/applied").await, "applied\nupgraded\nrebooted");
 
-    // The same machine, installed again, after the installer waited for nobody.
+    // The same machine, installed again; the installer had nothing to wait for.
     host.install().await;
     host.plan(&shell("echo again >> /srv/applied")).await;
     let ids = host.ids();
     assert!(ids.len() == 2 && ids[0] == ids[1] && ids[0].len() == 63, "{ids:?}");
 
-    // The distribution stays, and then it goes.
+    // The distribution is kept, and then removed.
     let uninstaller = "/usr/local/bin/k3s-agent-uninstall.sh";
     host.run(&format!("printf '#!/bin/sh\\necho bye\\nrm -f /usr/local/bin/k3s \"$0\"\\n' > {uninstaller}; chmod 755 {uninstaller}; touch /usr/local/bin/k3s")).await;
-    // A plan started it, as the distribution's installer does.
+    // Started by a plan, as the distribution's installer does.
     host.plan(&shell("systemd-run --quiet --unit=k3s-agent.service sleep 6000")).await;
     let show = "systemctl show -P MainPID -P ActiveState k3s-agent.service";
     let distribution = host.run(show).await;
@@ -166,7 +166,7 @@ async fn agent_check_39_40_a_host_with_systemd_from_install_to_uninstall() {
     host.run("systemctl stop k3s-agent.service").await;
     assert!(host.exists("/usr/local/bin/k3s") && host.exists(uninstaller));
     host.install().await;
-    assert_ne!(host.ids().last(), ids.last(), "a machine that was uninstalled is another one");
+    assert_ne!(host.ids().last(), ids.last(), "an uninstalled machine gets a new identity");
     let said = host.run("rancher-system-agent uninstall --purge-distribution").await;
     assert!(said.contains("bye"), "{said}");
     host.is_clean();

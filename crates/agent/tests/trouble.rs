@@ -1,4 +1,4 @@
-//! Loss and trouble: what a node goes through in years, and what the agent makes of it.
+//! Losses and failures that a node can have in years of operation.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // helpers outside #[test] functions
 
@@ -27,7 +27,7 @@ fn status(node: &Node) -> Status {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hours_without_the_api_end_with_one_report_and_the_status_tells_meanwhile() {
+async fn after_hours_without_the_api_one_report_is_sent_and_the_status_is_current() {
     let mut node = Node::new(1);
     let text = json!({
         "instructions": [{"name": "i", "command": "x", "args": ["i", "600"], "saveOutput": true}],
@@ -44,13 +44,13 @@ async fn hours_without_the_api_end_with_one_report_and_the_status_tells_meanwhil
     assert!(!shown.connected && shown.unpublished && shown.trouble.is_some(), "{shown:?}");
     let lines = status::render(&shown);
     for part in
-        ["not connected to manager:8080: ", "waits to be published", "h: healthy", "succeeded, revision 1"]
+        ["not connected to manager:8080: ", "waiting to be published", "h: healthy", "succeeded, revision 1"]
     {
         assert!(lines.contains(part), "{part}: {lines}");
     }
     *node.world.healthy.lock().unwrap() = false;
     sleep(6 * HOUR).await;
-    assert!(node.runs("p").len() >= 13, "periodic instructions go on: {}", node.runs("p").len());
+    assert!(node.runs("p").len() >= 13, "periodic instructions continue: {}", node.runs("p").len());
     let before = node.api().written().len();
     node.api().set_down(false);
     node.api().until("the report", |api| api.text("plan-state") == "succeeded").await;
@@ -63,7 +63,7 @@ async fn hours_without_the_api_end_with_one_report_and_the_status_tells_meanwhil
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_status_tells_why_a_plan_failed_and_after_a_restart_what_was_known_before() {
+async fn the_status_has_the_failure_of_a_plan_also_after_a_restart() {
     let mut node = Node::new(7);
     node.exit("a", 3);
     let failing = plan(&["a"]);
@@ -74,8 +74,8 @@ async fn the_status_tells_why_a_plan_failed_and_after_a_restart_what_was_known_b
     let told = |node: &Node| {
         let shown = status(node);
         assert_eq!(shown.plan, Some(sum(&failing)), "{shown:?}");
-        assert!(shown.failure.as_ref().is_some_and(|why| why.contains("exited with 3")), "{shown:?}");
-        assert!(status::render(&shown).contains("exited with 3"));
+        assert!(shown.failure.as_ref().is_some_and(|why| why.contains("exit code 3")), "{shown:?}");
+        assert!(status::render(&shown).contains("exit code 3"));
         shown.before
     };
     assert!(!told(&node));
@@ -89,7 +89,7 @@ async fn the_status_tells_why_a_plan_failed_and_after_a_restart_what_was_known_b
     sleep(LONG).await;
     assert!(!told(&node));
 
-    // A result that nobody has heard of yet, known from the outbox alone.
+    // An unpublished result, known only from the outbox.
     let next = plan(&["b 100"]);
     node.api().plan(&next, Some("pending"));
     node.api().until("it runs", |_| node.runs("b").len() == 1).await;
@@ -104,7 +104,7 @@ async fn the_status_tells_why_a_plan_failed_and_after_a_restart_what_was_known_b
     assert!(shown.before && shown.unpublished && shown.last_apply_time.is_some(), "{shown:?}");
     assert_eq!((shown.plan, shown.applied_checksum), (Some(sum(&next)), Some(sum(&next))));
     assert_eq!((shown.plan_state.as_deref(), shown.failure_count), (Some("succeeded"), None));
-    // A secret that is gone is no plan.
+    // Without a secret there is no plan.
     node.api().set_down(false);
     node.api().until_within(LONG, "the report", |api| api.text("plan-state") == "succeeded").await;
     node.api().delete();
@@ -114,7 +114,7 @@ async fn the_status_tells_why_a_plan_failed_and_after_a_restart_what_was_known_b
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_clock_that_jumps_neither_stops_nor_hurries_anything() {
+async fn clock_changes_neither_delay_nor_hasten_anything() {
     for (seed, jump) in [(1, YEAR), (2, -YEAR)] {
         let mut node = Node::new(seed);
         node.exit("a", 1);
@@ -128,9 +128,9 @@ async fn a_clock_that_jumps_neither_stops_nor_hurries_anything() {
         node.api().until("a failure", |api| api.text("failure-count") == "1").await;
         node.host.set_clock(jump);
         sleep(Duration::from_secs(3)).await;
-        assert_eq!(node.runs("a").len(), 1, "the rest after a failure is not cut short");
+        assert_eq!(node.runs("a").len(), 1, "the pause after a failure is not shortened");
         node.exit("a", 0);
-        node.api().until("the second try", |api| api.text("plan-state") == "succeeded").await;
+        node.api().until("the second attempt", |api| api.text("plan-state") == "succeeded").await;
         let gap = node.runs("a")[1].at - node.runs("a")[0].at;
         assert!(gap >= Duration::from_secs(30) && gap < Duration::from_secs(45), "{gap:?}");
         node.host.set_clock(-jump);
@@ -138,7 +138,7 @@ async fn a_clock_that_jumps_neither_stops_nor_hurries_anything() {
         sleep(2 * HOUR).await;
         let runs = node.runs("p").len() - before;
         assert!((10..=14).contains(&runs), "{runs} runs in two hours");
-        // A restart with a clock that is wrong again.
+        // A restart with a wrong clock.
         node.stop().await;
         node.host.set_clock(jump);
         node.start();
@@ -151,7 +151,7 @@ async fn a_clock_that_jumps_neither_stops_nor_hurries_anything() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_plan_that_is_replaced_or_whose_secret_goes_while_it_runs_is_not_taken_for_the_other() {
+async fn a_plan_that_is_replaced_while_it_runs_is_not_confused_with_the_new_one() {
     let mut node = Node::new(3);
     node.api().create(&[("plan", &plan(&["a 100"])), ("plan-state", "pending")]);
     node.start();
@@ -164,7 +164,7 @@ async fn a_plan_that_is_replaced_or_whose_secret_goes_while_it_runs_is_not_taken
         ("in-progress", "2")
     );
     assert_ne!(node.api().text("applied-checksum"), sum(&next));
-    // Now the secret itself is another one.
+    // The secret itself is recreated.
     node.api().delete();
     sleep(Duration::from_secs(10)).await;
     let last = plan(&["c"]);
@@ -190,7 +190,7 @@ async fn agent_check_9_killed_in_any_instruction_all_of_them_run_again_with_the_
                 } else {
                     "true"
                 };
-                // What the killed agent left must be gone before anything runs again.
+                // The processes of the killed agent must be gone before anything runs again.
                 let beside = "for P in $(cat $D/pid $D/child 2>/dev/null); do \
                               grep -v ') Z ' /proc/$P/stat 2>/dev/null >> $D/beside; done";
                 let script =
@@ -205,7 +205,7 @@ async fn agent_check_9_killed_in_any_instruction_all_of_them_run_again_with_the_
             .await;
         machine.kill();
         let left = ["pid", "child"].map(|name| machine.read(name).unwrap().trim().to_owned());
-        assert!(left.iter().all(|pid| runs(pid)), "without systemd nobody ends them with the agent");
+        assert!(left.iter().all(|pid| runs(pid)), "without systemd they survive the agent");
         std::fs::write(machine.path("go"), "").unwrap();
         machine.start();
         api.until_text("plan-state", "succeeded").await;
@@ -213,9 +213,13 @@ async fn agent_check_9_killed_in_any_instruction_all_of_them_run_again_with_the_
         let lines: Vec<&str> = ran.lines().collect();
         assert_eq!(lines[victim + 1..], ["0 1", "1 1", "2 1"], "{ran}");
         assert_eq!(api.text("plan-revision"), "1");
-        assert_eq!(machine.read("beside").unwrap_or_default(), "", "nothing ran beside the second run");
+        assert_eq!(
+            machine.read("beside").unwrap_or_default(),
+            "",
+            "nothing ran in parallel to the second run"
+        );
         assert!(!left.iter().any(|pid| runs(pid)), "{left:?}");
-        until("nothing is on record", || !machine.path("var/running").exists()).await;
+        until("the record is removed", || !machine.path("var/running").exists()).await;
     }
 }
 
@@ -223,7 +227,7 @@ fn runs(pid: &str) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
 }
 
-/// Puts a small file system in the place of the agent's own directory, and tells whether this host lets it.
+/// Mounts a small file system over the agent's directory; returns whether this host permits it.
 fn small_disk(machine: &mut Machine, then: &str) -> bool {
     let var = machine.path("var").display().to_string();
     machine.before = Some(format!(
@@ -231,13 +235,13 @@ fn small_disk(machine: &mut Machine, then: &str) -> bool {
     ));
     let works = machine.command(&["--version"]).output().is_ok_and(|output| output.status.success());
     if !works {
-        eprintln!("SKIPPED: this host does not let the test make a mount namespace");
+        eprintln!("SKIPPED: this host does not permit creating a mount namespace");
     }
     works
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_disk_is_told_and_plans_go_on_when_there_is_room() {
+async fn a_full_disk_is_reported_and_plans_continue_when_there_is_space() {
     let api = Api::new();
     let mut machine = Machine::new(&api).await;
     let filler = machine.path("var/filler").display().to_string();
@@ -251,18 +255,18 @@ async fn a_full_disk_is_told_and_plans_go_on_when_there_is_room() {
     api.until_text("plan-state", "failed").await;
     let why = api.output("failed-output", "drover-agent/error");
     assert!(why.contains("var/file") && why.contains("No space left"), "{why}");
-    // Neither its result nor its status could be kept, and still it says what it knows.
-    assert!(machine.log().contains("cannot keep results"), "{}", machine.log());
+    // Neither its result nor its status could be saved, but it reports both.
+    assert!(machine.log().contains("failed to save results"), "{}", machine.log());
     let second = json!({"instructions": [{"command": "rm", "args": [filler]}]}).to_string();
     api.plan(&second, Some("pending"));
-    api.until("there is room", |api| api.text("applied-checksum") == sum(&second)).await;
+    api.until("there is space", |api| api.text("applied-checksum") == sum(&second)).await;
     api.plan(&first, Some("pending"));
     api.until("the file fits", |api| api.text("applied-checksum") == sum(&first)).await;
     assert!(machine.is_running());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_status_is_true_on_a_disk_that_became_full() {
+async fn the_status_is_current_on_a_full_disk() {
     let api = Api::new();
     let mut machine = Machine::new(&api).await;
     if !small_disk(&mut machine, "true") {
@@ -292,25 +296,25 @@ async fn the_status_is_true_on_a_disk_that_became_full() {
             .unwrap();
         String::from_utf8(output.stdout).unwrap()
     };
-    // The agent may have removed a file of its own since the disk was full; then there is room again.
+    // The agent may have removed one of its files after the disk was full, which frees space.
     let fill = || {
         use std::io::Write as _;
         let mut file = std::fs::OpenOptions::new().append(true).open(&filler).unwrap();
         while file.write_all(&[0; 512]).is_ok() {}
     };
-    until("the status is told with its age", || {
+    until("the status is shown with its age", || {
         fill();
         let text = told();
-        ["failed, revision", "This may be old; it was noted at ", "No space left"]
+        ["failed, revision", "This status may be outdated (from ", "No space left"]
             .iter()
             .all(|part| text.contains(part))
     })
     .await;
 }
 
-/// As containers have it with `/etc/hosts`: such a file cannot be replaced by another.
+/// Like `/etc/hosts` in containers: the file cannot be replaced.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_with_something_mounted_on_it_is_written_as_it_stands() {
+async fn a_file_that_is_a_mount_point_is_overwritten_in_place() {
     let api = Api::new();
     let mut machine = Machine::new(&api).await;
     let dir = machine.dir.path().display().to_string();
@@ -318,7 +322,7 @@ async fn a_file_with_something_mounted_on_it_is_written_as_it_stands() {
     std::fs::write(machine.path("mounted"), "much longer than what comes after it\n").unwrap();
     machine.before = Some(format!("mount --bind {dir}/mounted {dir}/hosts"));
     if !machine.command(&["--version"]).output().is_ok_and(|output| output.status.success()) {
-        eprintln!("SKIPPED: this host does not let the test make a mount namespace");
+        eprintln!("SKIPPED: this host does not permit creating a mount namespace");
         return;
     }
     let file = json!({"path": machine.path("hosts"), "content": "bmV3Cg==", "permissions": "0640"});
@@ -328,7 +332,7 @@ async fn a_file_with_something_mounted_on_it_is_written_as_it_stands() {
     api.until("it ends", |api| matches!(&*api.text("plan-state"), "succeeded" | "failed")).await;
     assert_eq!(api.text("plan-state"), "succeeded", "{}", api.output("failed-output", "drover-agent/error"));
     assert_eq!(machine.read("mounted").unwrap(), "new\n");
-    assert_eq!(machine.read("hosts").unwrap(), "", "what lies beneath is untouched");
+    assert_eq!(machine.read("hosts").unwrap(), "", "the file below the mount is unchanged");
     let mode = std::fs::metadata(machine.path("mounted")).unwrap().permissions().mode();
     assert_eq!(mode & 0o7777, 0o640);
     let names = std::fs::read_dir(machine.dir.path()).unwrap().map(|entry| entry.unwrap().file_name());
@@ -336,7 +340,7 @@ async fn a_file_with_something_mounted_on_it_is_written_as_it_stands() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_read_only_root_is_told_and_the_agent_goes_on() {
+async fn a_read_only_root_is_reported_and_the_agent_continues() {
     let api = Api::new();
     let mut machine = Machine::new(&api).await;
     let var = machine.path("var").display().to_string();
@@ -352,14 +356,14 @@ async fn a_read_only_root_is_told_and_the_agent_goes_on() {
     let why = api.output("failed-output", "drover-agent/error");
     assert!(why.contains("Read-only file system"), "{why}");
     assert!(machine.is_running());
-    // A plan that touches nothing is fine.
+    // A plan that writes nothing succeeds.
     api.plan("{}", Some("pending"));
     api.until("the empty plan", |api| api.text("applied-checksum") == sum("{}")).await;
 }
 
-/// As `/usr` is on many systems.
+/// Like `/usr` on many systems.
 #[tokio::test(flavor = "multi_thread")]
-async fn files_of_a_plan_on_a_read_only_mount_are_named_and_those_elsewhere_are_written() {
+async fn files_on_a_read_only_mount_are_reported_and_others_are_written() {
     let api = Api::new();
     let mut machine = Machine::new(&api).await;
     let usr = machine.path("usr");
@@ -371,10 +375,10 @@ async fn files_of_a_plan_on_a_read_only_mount_are_named_and_those_elsewhere_are_
     let mount = usr.display();
     machine.before = Some(format!("mount --bind {mount} {mount}; mount -o remount,bind,ro {mount}"));
     if !machine.command(&["--version"]).output().is_ok_and(|output| output.status.success()) {
-        eprintln!("SKIPPED: this host does not let the test make a mount namespace");
+        eprintln!("SKIPPED: this host does not permit creating a mount namespace");
         return;
     }
-    // What is right already is no reason to fail.
+    // A file that is already correct is not an error.
     let good = [json!({"path": usr.join("same"), "content": "c2FtZQ=="})];
     let plan = |files: &[Value]| json!({"files": files}).to_string();
     api.create(&[("plan", &plan(&good)), ("plan-state", "pending"), ("max-failures", "1")]);
@@ -398,7 +402,7 @@ async fn files_of_a_plan_on_a_read_only_mount_are_named_and_those_elsewhere_are_
         api.until("it fails", |api| api.text("failed-checksum") == sum(&text)).await;
         let why = api.output("failed-output", "drover-agent/error");
         assert!(why.contains(&format!("{mount}/{name}")) && why.contains("Read-only file system"), "{why}");
-        assert_eq!(machine.read("first").as_deref(), Some("first"), "those before it are written");
+        assert_eq!(machine.read("first").as_deref(), Some("first"), "earlier files are written");
     }
     let mut names: Vec<_> =
         std::fs::read_dir(&usr).unwrap().map(|entry| entry.unwrap().file_name()).collect();
@@ -412,7 +416,7 @@ async fn files_of_a_plan_on_a_read_only_mount_are_named_and_those_elsewhere_are_
 async fn thousands_of_files_are_written_and_verified() {
     let api = Api::new();
     let mut machine = Machine::new(&api).await;
-    // Each is synced; in memory that is quick.
+    // Each file is synced, which is fast in memory.
     let fast =
         tempfile::tempdir_in(if Path::new("/dev/shm").is_dir() { "/dev/shm" } else { "/tmp" }).unwrap();
     let files: Vec<Value> = (0..5000)
@@ -432,7 +436,7 @@ async fn thousands_of_files_are_written_and_verified() {
         }
         let folders = std::fs::read_dir(fast.path()).unwrap().map(|folder| folder.unwrap().path());
         let count: usize = folders.map(|folder| std::fs::read_dir(folder).unwrap().count()).sum();
-        assert_eq!(count, 5000, "nothing else is left there");
+        assert_eq!(count, 5000, "there are no other files");
     };
     verify();
     std::fs::set_permissions(fast.path().join("3/2003"), std::fs::Permissions::from_mode(0o644)).unwrap();

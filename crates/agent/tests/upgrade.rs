@@ -1,4 +1,4 @@
-//! The agent replaces itself by the one that the manager offers, and nothing is lost by it.
+//! The agent upgrades itself to the one that the manager offers, without losing anything.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // helpers outside #[test] functions
 
@@ -33,7 +33,7 @@ fn told(node: &Node) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_plan_that_runs_is_finished_and_reported_before_the_agent_changes() {
+async fn a_running_plan_is_finished_and_reported_before_the_upgrade() {
     for state in [Some("pending"), None] {
         let mut node = node(1);
         let text = plan(&["a 100"]);
@@ -45,7 +45,7 @@ async fn a_plan_that_runs_is_finished_and_reported_before_the_agent_changes() {
         node.api().until("it runs", |_| node.runs("a").len() == 1).await;
         node.api().offer(b"new");
         sleep(Duration::from_secs(60)).await;
-        assert_eq!((node.host.became(), file(&node)), (0, b"old".to_vec()), "not in the middle of it");
+        assert_eq!((node.host.became(), file(&node)), (0, b"old".to_vec()), "not while it runs");
         assert!(told(&node).contains("waiting for an idle moment"), "{}", told(&node));
         node.api().until_within(LONG, "it changed", |_| node.host.became() == 1).await;
         assert_eq!(node.api().text("applied-checksum"), sum(&text), "reported first");
@@ -53,15 +53,15 @@ async fn a_plan_that_runs_is_finished_and_reported_before_the_agent_changes() {
         let stat = node.host.stat(Path::new(AGENT)).unwrap();
         assert_eq!((stat.mode, stat.uid, stat.gid), (0o755, 0, 0));
         assert_eq!(node.host.list(Path::new("/usr/local/bin")).unwrap(), ["rancher-system-agent"]);
-        // What the kernel does to the process.
+        // The effect on the process.
         node.stop().await;
         node.start();
         let revision = node.api().revision();
         sleep(Duration::from_secs(600)).await;
-        assert_eq!(node.runs("a").len(), 1, "what is applied is not applied again, in either dialect");
+        assert_eq!(node.runs("a").len(), 1, "an applied plan is not applied again, in both protocols");
         assert_eq!((node.host.became(), node.api().revision()), (1, revision));
         assert_eq!(told(&node), "");
-        // An ordinary restart is what it always was.
+        // An ordinary restart works as usual.
         node.stop().await;
         node.start();
         sleep(Duration::from_secs(60)).await;
@@ -71,7 +71,7 @@ async fn a_plan_that_runs_is_finished_and_reported_before_the_agent_changes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_that_is_the_offered_one_asks_for_nothing() {
+async fn an_agent_that_is_already_the_offered_one_downloads_nothing() {
     let mut node = node(2);
     node.api().create(&[("plan", &plan(&["a"])), ("plan-state", "pending")]);
     node.api().offer(b"old");
@@ -83,7 +83,7 @@ async fn an_agent_that_is_the_offered_one_asks_for_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_what_was_offered_is_refused_told_and_tried_again_with_rests() {
+async fn a_wrong_download_is_rejected_reported_and_retried_with_pauses() {
     let mut node = node(3);
     node.api().create(&[("plan", &plan(&["a"])), ("plan-state", "pending")]);
     node.api().offer(b"new");
@@ -91,36 +91,36 @@ async fn what_is_not_what_was_offered_is_refused_told_and_tried_again_with_rests
     node.start();
     node.api().until_text("plan-state", "succeeded").await;
     sleep(Duration::from_secs(3600)).await;
-    assert!(told(&node).contains("its checksum is"), "{}", told(&node));
+    assert!(told(&node).contains("does not match its checksum"), "{}", told(&node));
     assert_eq!((node.host.became(), file(&node)), (0, b"old".to_vec()));
     assert_eq!(node.host.list(Path::new("/usr/local/bin")).unwrap(), ["rancher-system-agent"]);
     let tries = node.api().requests().iter().filter(|request| request.contains("/assets/")).count();
-    assert!((4..=9).contains(&tries), "{tries} tries in an hour");
-    // Plans go on.
+    assert!((4..=9).contains(&tries), "{tries} attempts in an hour");
+    // Plans continue.
     node.api().plan(&plan(&["b"]), Some("pending"));
     node.api().until("the next plan", |_| node.runs("b").len() == 1).await;
-    // Another offer is looked at without the long rest.
+    // Another offer is downloaded without the long pause.
     node.api().offer(b"better");
     node.api().until("it changed", |_| node.host.became() == 1).await;
     assert_eq!(file(&node), b"better");
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_that_does_not_run_here_is_never_put_in_place() {
+async fn an_agent_that_does_not_run_on_this_machine_is_never_installed() {
     let mut node = node(4);
     node.exit("--version", 126);
     node.api().create(&[("plan", &plan(&["a"])), ("plan-state", "pending")]);
     node.api().offer(b"for another machine");
     node.start();
     sleep(Duration::from_secs(100)).await;
-    assert!(told(&node).contains("does not run here: exited with 126"), "{}", told(&node));
+    assert!(told(&node).contains("does not run on this machine: exit code 126"), "{}", told(&node));
     assert_eq!((node.host.became(), file(&node)), (0, b"old".to_vec()));
     node.exit("--version", 0);
     node.api().until_within(LONG, "it changed", |_| node.host.became() == 1).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn results_that_cannot_be_published_and_installers_hold_the_change_up() {
+async fn unpublished_results_and_installers_delay_the_upgrade() {
     let mut node = node(5);
     node.api().create(&[("plan", &plan(&["a 10"])), ("plan-state", "pending")]);
     node.start();
@@ -141,7 +141,7 @@ async fn results_that_cannot_be_published_and_installers_hold_the_change_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn power_loss_between_any_two_writes_of_a_change_leaves_an_agent_that_runs() {
+async fn a_power_failure_between_any_two_writes_of_an_upgrade_leaves_a_working_agent() {
     let (mut old, mut new) = (0, 0);
     for crash in 0.. {
         let about = format!("power for {crash} writes");
@@ -154,16 +154,16 @@ async fn power_loss_between_any_two_writes_of_a_change_leaves_an_agent_that_runs
         node.api().offer(b"new");
         let reached = node.until_dark_or_quiet().await;
         node.stop().await;
-        // The machine comes up with what lies there.
+        // The machine boots with the content of its disk.
         let before = node.host.became();
         node.host.restart();
         let program = file(&node);
-        assert!([&b"old"[..], b"new"].contains(&&*program), "{about}: whole, whichever it is");
-        assert_eq!(node.host.stat(Path::new(AGENT)).unwrap().mode, 0o755, "{about}: it can be run");
+        assert!([&b"old"[..], b"new"].contains(&&*program), "{about}: complete, either version");
+        assert_eq!(node.host.stat(Path::new(AGENT)).unwrap().mode, 0o755, "{about}: it is executable");
         node.start();
         if program == b"old" {
             old += 1;
-            assert_eq!(before, 0, "{about}: what it became is on disk");
+            assert_eq!(before, 0, "{about}: the new program is on disk");
             node.api().until_within(LONG, &about, |_| node.host.became() == 1).await;
             node.stop().await;
             node.start();
@@ -172,7 +172,7 @@ async fn power_loss_between_any_two_writes_of_a_change_leaves_an_agent_that_runs
         }
         sleep(Duration::from_secs(60)).await;
         assert_eq!(file(&node), b"new", "{about}");
-        assert_eq!(node.host.became(), if program == b"old" { 1 } else { before }, "{about}: no more");
+        assert_eq!(node.host.became(), if program == b"old" { 1 } else { before }, "{about}: only once");
         assert_eq!(node.runs("a").len(), 1, "{about}");
         assert_eq!(node.host.list(Path::new("/usr/local/bin")).unwrap(), ["rancher-system-agent"], "{about}");
         assert!(node.host.read(Path::new("/v/continues")).is_err(), "{about}");
@@ -185,7 +185,7 @@ async fn power_loss_between_any_two_writes_of_a_change_leaves_an_agent_that_runs
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_offer_of_the_agent_that_runs_is_not_worth_a_word() {
+async fn an_offer_of_the_running_agent_is_not_reported() {
     let mut node = node(8);
     node.api().create(&[("plan", &plan(&["a 100"])), ("plan-state", "pending")]);
     node.api().offer(b"old");
@@ -206,7 +206,7 @@ async fn a_pinned_agent_stays() {
     assert_eq!((node.host.became(), told(&node)), (0, String::new()));
 }
 
-/// A copy of the agent, and another one that only differs by a few bytes at its end.
+/// A copy of the agent, and another one that only has a few additional bytes at its end.
 fn versions(machine: &mut Machine) -> Vec<u8> {
     let folder = machine.path("bin");
     std::fs::create_dir(&folder).unwrap();
@@ -220,7 +220,7 @@ fn versions(machine: &mut Machine) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_real_agent_changes_after_the_plan_that_was_running_in_the_same_process() {
+async fn the_real_agent_upgrades_in_the_same_process_after_the_running_plan() {
     let api = Api::new();
     let mut machine = Machine::new(&api).await;
     let new = versions(&mut machine);
@@ -233,7 +233,7 @@ async fn the_real_agent_changes_after_the_plan_that_was_running_in_the_same_proc
     machine.start();
     until("the instruction runs", || count(&machine.path("ran")) == 1).await;
     api.offer(&new);
-    until("it heard of the offer", || {
+    until("it received the offer", || {
         machine.read("var/status.json").is_some_and(|status| status.contains("idle moment"))
     })
     .await;
@@ -241,7 +241,7 @@ async fn the_real_agent_changes_after_the_plan_that_was_running_in_the_same_proc
     api.until_text("plan-state", "succeeded").await;
     assert_eq!(api.output("applied-output", "i"), "done\n");
     let binary = machine.binary.clone().unwrap();
-    until("it runs as the new one", || machine.log().matches(" starts\"").count() == 2).await;
+    until("it runs as the new version", || machine.log().matches("starting drover-agent").count() == 2).await;
     assert!(std::fs::read(&binary).unwrap() == new, "the file is the new one");
     let mode = std::fs::metadata(&binary).unwrap().permissions().mode();
     assert_eq!(mode & 0o7777, 0o750, "its mode is kept");
@@ -251,45 +251,45 @@ async fn the_real_agent_changes_after_the_plan_that_was_running_in_the_same_proc
     let arguments = std::fs::read_to_string(format!("/proc/{}/cmdline", machine.pid())).unwrap();
     assert!(arguments.ends_with("sentinel\0"), "{arguments}");
 
-    // It goes on where the other stopped.
+    // It continues where the old version stopped.
     let next = json!({"instructions": [{"name": "i", "command": "sh", "args": ["-c", "echo next"], "saveOutput": true}]})
         .to_string();
     api.plan(&next, Some("pending"));
     api.until("the next plan", |api| api.text("applied-checksum") == sum(&next)).await;
-    assert_eq!(count(&machine.path("ran")), 1, "what was done is not done again");
+    assert_eq!(count(&machine.path("ran")), 1, "nothing runs twice");
     assert_eq!(api.text("plan-revision"), "2");
-    assert_eq!(machine.log().matches("going on as it").count(), 1);
-    assert_eq!(std::fs::read_dir(machine.path("bin")).unwrap().count(), 1, "nothing is left beside it");
+    assert_eq!(machine.log().matches("starting it").count(), 1);
+    assert_eq!(std::fs::read_dir(machine.path("bin")).unwrap().count(), 1, "no other file is left");
     let second = machine.command(&["sentinel"]).output().unwrap();
     let told = String::from_utf8_lossy(&second.stderr);
     assert!(
         !second.status.success() && told.contains("sentinel.lock"),
-        "the successor took the lock: {told}"
+        "the new version has the lock: {told}"
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_on_a_read_only_file_system_says_so_and_goes_on() {
+async fn an_agent_on_a_read_only_file_system_reports_it_and_continues() {
     let api = Api::new();
     let mut machine = Machine::new(&api).await;
     let new = versions(&mut machine);
     let folder = machine.path("bin").display().to_string();
     machine.before = Some(format!("mount --bind {folder} {folder}; mount -o remount,bind,ro {folder}"));
     if !machine.command(&["--version"]).output().is_ok_and(|output| output.status.success()) {
-        eprintln!("SKIPPED: this host does not let the test make a mount namespace");
+        eprintln!("SKIPPED: this host does not permit creating a mount namespace");
         return;
     }
     api.create(&[("plan", &plan(&["a"])), ("plan-state", "pending"), ("max-failures", "1")]);
     api.offer(&new);
     machine.start();
-    until("it says so", || {
+    until("it is reported", || {
         machine.log().contains("Read-only file system")
             && machine.read("var/status.json").is_some_and(|status| status.contains("Read-only file system"))
     })
     .await;
     let status = String::from_utf8(machine.command(&["status"]).output().unwrap().stdout).unwrap();
     assert!(status.contains("upgrade") && status.contains("Read-only file system"), "{status}");
-    assert!(!api.requests().iter().any(|request| request.contains("/assets/")), "nothing is fetched in vain");
+    assert!(!api.requests().iter().any(|request| request.contains("/assets/")), "nothing is downloaded");
     api.plan("{}", Some("pending"));
     api.until_text("plan-state", "succeeded").await;
     assert!(machine.is_running());

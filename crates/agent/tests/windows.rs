@@ -1,5 +1,5 @@
-//! The agent for Windows under Wine, which is not Windows, but runs the same program: docs/windows.md says what this
-//! shows and what it does not.
+//! The agent for Windows under Wine, which is not Windows but runs the same program: docs/windows.md states what this
+//! tests and what not.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // helpers outside #[test] functions
 
@@ -20,7 +20,7 @@ use common::{
 };
 use serde_json::{Value, json};
 
-/// Where the original's installer puts it.
+/// The path of the original's installer.
 const CONFIG: &str = "etc/rancher/wins/config";
 const SERVICE: &str = "rancher-wins";
 
@@ -46,14 +46,14 @@ fn line(line: &str) -> Value {
     json!({"instructions": [{"name": "i", "command": "cmd.exe", "args": ["/c", line], "saveOutput": true}]})
 }
 
-/// What `sc.exe` says behind a word, without the number before it.
+/// The value of a field in the output of `sc.exe`, without the number before it.
 fn field(said: &str, name: &str) -> String {
     let line = said.lines().find(|line| line.trim_start().starts_with(name)).unwrap_or_default();
     line.split_whitespace().next_back().unwrap_or_default().to_owned()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn in_the_foreground_it_finds_its_section_applies_a_plan_from_the_api_and_probes() {
+async fn in_the_foreground_it_reads_its_section_applies_a_plan_and_runs_probes() {
     let Some(wine) = boot().await else { return };
     let (content, version) = wine.says(wine.agent(&["--version"])).await;
     assert!(content && version.starts_with("drover-agent "), "{version}");
@@ -82,7 +82,7 @@ async fn in_the_foreground_it_finds_its_section_applies_a_plan_from_the_api_and_
         {"path": "C:/data/deep/a.txt", "content": STANDARD.encode("text"), "permissions": "0644"},
         {"path": "C:/data/gone.txt", "action": "delete"},
     ]);
-    // A name for which the system is asked, which takes a thread; the instruction's pipes take some as well.
+    // A name that requires a lookup, which needs a thread; the instruction's pipes need some as well.
     let healthy = Arc::new(AtomicBool::new(false));
     let url = format!("http://LOCALHOST:{}/", patient::serve(healthy.clone()).await.port());
     plan["probes"] = json!({"p": {"httpGet": {"url": url}}});
@@ -91,7 +91,7 @@ async fn in_the_foreground_it_finds_its_section_applies_a_plan_from_the_api_and_
     let mut agent = wine.start();
     wine.until("its instruction runs", async || wine.count("wait.exe") == 1).await;
     healthy.store(true, Ordering::SeqCst);
-    api.until("the probe is told", |api| api.text("probe-statuses").contains(r#""healthy":true"#)).await;
+    api.until("the probe is reported", |api| api.text("probe-statuses").contains(r#""healthy":true"#)).await;
     assert_eq!(api.text("plan-state"), "in-progress", "while the instruction runs");
     wine.put("go", "");
     api.until_text("plan-state", "succeeded").await;
@@ -112,7 +112,7 @@ async fn in_the_foreground_it_finds_its_section_applies_a_plan_from_the_api_and_
         content && status.contains("connected to 127.0.0.1") && !status.contains("not running"),
         "{status}"
     );
-    // Wine hands the signal on as Ctrl-C.
+    // Wine translates the signal to Ctrl-C.
     let pid = nix::unistd::Pid::from_raw(agent.id().unwrap().cast_signed());
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).unwrap();
     let ended = tokio::time::timeout(PATIENCE, agent.wait()).await.expect("Ctrl-C ends it").unwrap();
@@ -122,7 +122,7 @@ async fn in_the_foreground_it_finds_its_section_applies_a_plan_from_the_api_and_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn as_a_service_it_says_how_it_is_stops_when_told_to_and_takes_its_programs_along() {
+async fn as_a_service_it_reports_its_state_stops_on_request_and_ends_its_programs() {
     let Some(wine) = boot().await else { return };
     wine.put(CONFIG, &config(LOCAL));
     wine.put("plans/a.plan", &line(r"echo ran>C:\ran.txt& C:\bin\wait.exe").to_string());
@@ -134,7 +134,7 @@ async fn as_a_service_it_says_how_it_is_stops_when_told_to_and_takes_its_program
     wine.until("it runs", async || state().await == "RUNNING").await;
     wine.until("its instruction runs", async || wine.count("wait.exe") == 1).await;
     assert_eq!(wine.read("ran.txt").trim_end(), "ran");
-    // Wine shows the access lists of what is created as modes.
+    // Wine shows the access lists of new files as modes.
     let own = std::fs::metadata(wine.path("var/lib/rancher/agent")).unwrap().permissions().mode();
     assert_eq!(own & 0o007, 0, "{own:o}");
 
@@ -153,7 +153,7 @@ async fn as_a_service_it_says_how_it_is_stops_when_told_to_and_takes_its_program
     .await;
     assert_eq!(state().await, "STOPPED");
 
-    // An agent that is killed ends nothing, so the system does. (Wine's service manager does not notice that it died.)
+    // A killed agent ends nothing itself, so the system must. (Wine's service manager does not notice that it died.)
     wine.put(CONFIG, &config(LOCAL));
     wine.service(&["start", SERVICE]).await;
     wine.until("its instruction runs again", async || wine.count("wait.exe") == 1).await;

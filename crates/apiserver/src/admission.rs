@@ -1,4 +1,4 @@
-//! In-process admission: hooks that other crates (or webhooks) hang into every write.
+//! In-process admission: hooks of other crates (or webhooks) into every write.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 use crate::identity::UserInfo;
-use crate::registry::Resource;
+use crate::resources::Resource;
 use crate::status::Status;
 
-/// What a write does.
+/// The kind of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// POST, or apply/PUT of an absent object.
@@ -32,7 +32,7 @@ impl Operation {
     }
 }
 
-/// The write that is being judged.
+/// A write under admission.
 #[derive(Clone)]
 pub struct AdmissionRequest<'a> {
     /// What kind of write.
@@ -43,25 +43,25 @@ pub struct AdmissionRequest<'a> {
     pub subresource: &'a str,
     /// Namespace or empty.
     pub namespace: &'a str,
-    /// Name; empty only while it is still to be generated.
+    /// Name; empty only until it is generated.
     pub name: &'a str,
     /// The caller.
     pub user: &'a UserInfo,
-    /// Whether nothing will be stored.
+    /// Whether this is a dry run.
     pub dry_run: bool,
     /// The stored object, for update and delete.
     pub old: Option<&'a Value>,
-    /// Where to leave warnings for the client.
+    /// Collects warnings for the client.
     pub warnings: &'a Warnings,
 }
 
-/// Hooks into writes. All mutating hooks run first, in order, then defaulting and validation, then all
-/// validating hooks. A hook must not write the object it judges.
+/// Hooks into writes. All mutating hooks run first, in order, then defaulting and validation, then all validating
+/// hooks. A hook must not write the object of its request.
 pub trait Admission: Send + Sync + 'static {
     /// A name for logs and error messages.
     fn name(&self) -> &str;
 
-    /// Whether the hook wants to see this request at all; spares the rest.
+    /// Whether the hook handles this request; otherwise it is skipped.
     fn handles(&self, operation: Operation, resource: &Resource, subresource: &str) -> bool;
 
     /// Changes the object or rejects the request. Not called for deletes.
@@ -83,12 +83,12 @@ pub trait Admission: Send + Sync + 'static {
     }
 }
 
-/// Texts for `Warning` headers, gathered while a request is handled.
+/// Texts for `Warning` headers, collected while a request is handled.
 #[derive(Clone, Debug, Default)]
 pub struct Warnings(Arc<Mutex<Vec<String>>>);
 
 impl Warnings {
-    /// Adds a text unless it is already there.
+    /// Adds a text unless it is already present.
     pub fn add(&self, text: impl Into<String>) {
         let text = text.into();
         let mut all = self.0.lock();
@@ -97,7 +97,7 @@ impl Warnings {
         }
     }
 
-    /// Takes all texts.
+    /// Removes and returns all texts.
     pub fn take(&self) -> Vec<String> {
         std::mem::take(&mut *self.0.lock())
     }

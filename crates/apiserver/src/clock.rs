@@ -1,15 +1,15 @@
-//! The seam for time: everything that stamps an object or ages history asks a [`Clock`].
+//! The clock abstraction: all timestamps and ages come from a [`Clock`].
 
 use jiff::{SignedDuration, Timestamp};
 
-/// Wall-clock time. Waiting is done with `tokio::time`, so a test that pauses tokio's time
-/// should use [`TokioClock`], which moves with it.
+/// Wall-clock time. Code waits with `tokio::time`, so a test that pauses tokio's time should use [`TokioClock`], which
+/// advances with it.
 pub trait Clock: Send + Sync + 'static {
     /// The current instant.
     fn now(&self) -> Timestamp;
 }
 
-/// The machine's clock.
+/// The clock of the host.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct SystemClock;
 
@@ -19,7 +19,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that starts at a given instant and advances with `tokio::time`, also when that is paused.
+/// A clock that starts at a given time and advances with `tokio::time`, also when that is paused.
 #[derive(Debug, Clone, Copy)]
 pub struct TokioClock {
     start: Timestamp,
@@ -27,7 +27,7 @@ pub struct TokioClock {
 }
 
 impl TokioClock {
-    /// A clock that shows `start` now.
+    /// A clock whose current time is `start`.
     pub fn starting_at(start: Timestamp) -> Self {
         Self { start, origin: tokio::time::Instant::now() }
     }

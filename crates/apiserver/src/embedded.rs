@@ -1,4 +1,4 @@
-//! A whole server in one call: every part of this crate, plugged together.
+//! Starts a complete server in one call, with every part of this crate.
 
 use std::sync::Arc;
 
@@ -15,30 +15,30 @@ use crate::server::{ApiServer, Options};
 use crate::status::Status;
 use crate::storage::{MemoryStorage, Storage};
 
-/// What a whole server needs to know.
+/// The configuration of a complete server.
 pub struct EmbeddedOptions {
-    /// Where objects live.
+    /// The store.
     pub storage: Arc<dyn Storage>,
-    /// The time.
+    /// The clock.
     pub clock: Arc<dyn Clock>,
-    /// `gitVersion` that `/version` shows.
+    /// `gitVersion` in `/version`.
     pub version: String,
     /// Authority for client certificates, key of service-account tokens.
     pub pki: Arc<Pki>,
-    /// Further hooks into writes.
+    /// Further admission hooks.
     pub admission: Vec<Arc<dyn Admission>>,
-    /// Further credentials, asked after the built-in ones.
+    /// Further authenticators, tried after the built-in ones.
     pub authenticators: Vec<Arc<dyn Authenticator>>,
-    /// Let requests without credentials in as `system:anonymous`; else they are 401.
+    /// Accept requests without credentials as `system:anonymous`; otherwise they get 401.
     pub anonymous: bool,
-    /// Where clients reach the server.
+    /// The URL at which clients reach the server.
     pub server_url: String,
     /// Which controllers run.
     pub controllers: ControllerOptions,
 }
 
 impl EmbeddedOptions {
-    /// A server that keeps everything in memory and lets nobody in but by `pki`: for tests and simulated clusters.
+    /// A server that keeps everything in memory and authenticates only with `pki`: for tests and simulated clusters.
     pub fn in_memory(pki: Arc<Pki>) -> Self {
         Self {
             storage: Arc::new(MemoryStorage::new()),
@@ -54,14 +54,14 @@ impl EmbeddedOptions {
     }
 }
 
-/// Why a server does not start.
+/// Why a server cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum EmbeddedError {
-    /// Authentication cannot be set up.
-    #[error("authentication cannot be set up")]
+    /// Failed to set up authentication.
+    #[error("failed to set up authentication")]
     Auth(#[from] AuthError),
-    /// The store does not accept what must exist.
-    #[error("the store cannot be prepared: {0}")]
+    /// Failed to create required objects in the store.
+    #[error("failed to prepare the store: {0}")]
     Store(String),
 }
 
@@ -71,8 +71,8 @@ impl From<Status> for EmbeddedError {
     }
 }
 
-/// A running server with authentication, RBAC, custom resources, server-side apply, tables and controllers.
-/// Dropping it ends the controllers.
+/// A running server with authentication, RBAC, custom resources, server-side apply, tables and controllers. Dropping it
+/// stops the controllers.
 pub struct Embedded {
     server: ApiServer,
     auth: Auth,
@@ -80,7 +80,7 @@ pub struct Embedded {
 }
 
 impl Embedded {
-    /// Starts everything; it answers at once, with all stored custom resources served.
+    /// Starts everything. The server answers at once, and serves all stored custom resources.
     pub async fn start(options: EmbeddedOptions) -> Result<Self, EmbeddedError> {
         let auth_options = AuthOptions {
             authenticators: options.authenticators,
@@ -103,12 +103,12 @@ impl Embedded {
         Ok(Self { server, auth, _controllers: controllers })
     }
 
-    /// The HTTP service; clone it freely.
+    /// The HTTP service; cheap to clone.
     pub fn service(&self) -> ApiService {
         self.server.service()
     }
 
-    /// The caller of a request that is not for the API itself, found as the API would.
+    /// Authenticates a request that is not for the API itself as the API would.
     pub async fn authenticate(&self, request: &http::request::Parts) -> Result<UserInfo, Status> {
         let found = self.auth.authenticator.authenticate(request).await?;
         found.ok_or_else(Status::unauthorized)
@@ -119,7 +119,7 @@ impl Embedded {
         &self.server
     }
 
-    /// Counts requests from now on, and shows them and what the store holds in `registry`.
+    /// Starts to count requests, and registers metrics of requests and of the store in `registry`.
     pub fn register_metrics(&self, registry: &mut Registry) {
         self.server.register_metrics(registry);
     }

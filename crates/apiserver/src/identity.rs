@@ -1,4 +1,4 @@
-//! Who asks and whether they may: the types that requests carry and the seams that `auth` fills.
+//! Callers and their permissions: the types that requests carry, and the traits that `auth` implements.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -9,13 +9,13 @@ use rustls_pki_types::CertificateDer;
 
 use crate::status::Status;
 
-/// The caller of a request. When it is present as a request extension it is trusted (in-process callers);
-/// otherwise the [`Authenticator`] finds it.
+/// The caller of a request. If a request extension of this type is present, it is trusted (in-process callers);
+/// otherwise the [`Authenticator`] determines the caller.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UserInfo {
     /// User name.
     pub name: String,
-    /// Opaque identity, often empty.
+    /// UID, often empty.
     pub uid: String,
     /// Groups.
     pub groups: Vec<String>,
@@ -24,7 +24,7 @@ pub struct UserInfo {
 }
 
 impl UserInfo {
-    /// The user that passes every authorization, for the server's own controllers.
+    /// A user with all permissions, for the server's own controllers.
     pub fn system_masters(name: &str) -> Self {
         let groups = vec!["system:masters".to_owned(), "system:authenticated".to_owned()];
         Self { name: name.to_owned(), groups, ..Self::default() }
@@ -36,7 +36,7 @@ impl UserInfo {
         Self { name: "system:anonymous".to_owned(), groups, ..Self::default() }
     }
 
-    /// Whether the user is in the group.
+    /// Whether the user is a member of the group.
     pub fn in_group(&self, group: &str) -> bool {
         self.groups.iter().any(|g| g == group)
     }
@@ -46,38 +46,38 @@ impl UserInfo {
 #[derive(Clone, Debug, Default)]
 pub struct PeerCertificates(pub Vec<CertificateDer<'static>>);
 
-/// Request extension: where the connection comes from.
+/// Request extension: the address of the peer.
 #[derive(Clone, Copy, Debug)]
 pub struct PeerAddress(pub SocketAddr);
 
-/// Request extension: called when the request's credential is found to be good, before its body is read. Whoever serves
-/// the connection may then treat it as one of a known caller.
+/// Request extension: called when the request's credential is found to be valid, before its body is read. The server
+/// may then treat the connection as authenticated.
 #[derive(Clone)]
-pub struct OnRecognised(pub Arc<dyn Fn() + Send + Sync>);
+pub struct OnAuthenticated(pub Arc<dyn Fn() + Send + Sync>);
 
-impl OnRecognised {
-    /// Calls what the request carries, if anything.
-    pub fn tell(extensions: &http::Extensions) {
-        if let Some(told) = extensions.get::<Self>() {
-            (told.0)();
+impl OnAuthenticated {
+    /// Calls the extension of the request, if it has one.
+    pub fn notify(extensions: &http::Extensions) {
+        if let Some(callback) = extensions.get::<Self>() {
+            (callback.0)();
         }
     }
 }
 
-/// Finds the caller of a request.
+/// Determines the caller of a request.
 pub trait Authenticator: Send + Sync + 'static {
-    /// `Ok(None)` means that the request carries no credential this authenticator knows (then it is
-    /// anonymous or 401); an error means that a credential was given and is bad.
+    /// `Ok(None)` means that the request has no credential of this authenticator's kind (the request is then anonymous
+    /// or gets 401); an error means that its credential is invalid.
     fn authenticate<'a>(
         &'a self,
         request: &'a http::request::Parts,
     ) -> BoxFuture<'a, Result<Option<UserInfo>, Status>>;
 }
 
-/// What a request wants to do, for the [`Authorizer`].
+/// The attributes of a request, for the [`Authorizer`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attributes {
-    /// Who.
+    /// The caller.
     pub user: UserInfo,
     /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`; for other paths
     /// the lower-case HTTP method.
@@ -94,14 +94,14 @@ pub struct Attributes {
     pub namespace: String,
     /// Object name or empty; also set from a `metadata.name=` field selector.
     pub name: String,
-    /// Whether this is about a resource; if not, `path` counts.
+    /// Whether this is a resource request; otherwise `path` is set.
     pub resource_request: bool,
     /// URL path.
     pub path: String,
 }
 
 impl Attributes {
-    /// The text after `forbidden: ` that upstream uses.
+    /// Upstream's text after `forbidden: `.
     pub fn denial(&self, reason: &str) -> String {
         let user = &self.user.name;
         let mut text = if self.resource_request {
@@ -130,36 +130,36 @@ impl Attributes {
     }
 }
 
-/// Answer of an [`Authorizer`].
+/// The result of an [`Authorizer`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// Whether it may be done.
+    /// Whether the request is allowed.
     pub allowed: bool,
-    /// Why not, or by which rule.
+    /// Why it is denied, or which rule allows it.
     pub reason: String,
 }
 
 impl Decision {
-    /// Yes.
+    /// Allows the request.
     pub fn allow() -> Self {
         Self { allowed: true, reason: String::new() }
     }
 
-    /// No, because.
+    /// Denies the request.
     pub fn deny(reason: impl Into<String>) -> Self {
         Self { allowed: false, reason: reason.into() }
     }
 }
 
-/// Decides whether a caller may do something.
+/// Decides whether a caller may perform a request.
 pub trait Authorizer: Send + Sync + 'static {
-    /// The decision; an error is a 500.
+    /// Returns the decision; an error is a 500.
     fn authorize<'a>(&'a self, attributes: &'a Attributes) -> BoxFuture<'a, Result<Decision, Status>>;
 }
 
-/// Swaps the caller when the request asks to act as someone else.
+/// Replaces the caller if the request asks for impersonation.
 pub trait Impersonation: Send + Sync + 'static {
-    /// Returns the user to go on with. Must reject what the caller may not impersonate.
+    /// Returns the effective user. Must reject users that the caller may not impersonate.
     fn impersonate<'a>(
         &'a self,
         user: UserInfo,
@@ -168,7 +168,7 @@ pub trait Impersonation: Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<UserInfo, Status>>;
 }
 
-/// Lets everyone do everything as `system:admin`; only for servers that nothing else can reach.
+/// Allows all requests, as `system:admin`; only for servers that nothing else can reach.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct AllowAll;
 

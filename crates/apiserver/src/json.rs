@@ -1,4 +1,4 @@
-//! JSON into a value, with duplicate fields noted and the memory counted while it is taken.
+//! Decodes JSON into a value, and detects duplicate fields and limits memory while it decodes.
 
 use std::fmt;
 
@@ -11,17 +11,17 @@ use crate::limits::{STRICT_ERRORS, TooHeavy, Weight, shortened};
 #[derive(Debug, Default)]
 pub(crate) struct Decoded {
     pub(crate) value: Value,
-    /// Paths that occurred twice, at most [`STRICT_ERRORS`].
+    /// Paths of duplicate fields, at most [`STRICT_ERRORS`].
     pub(crate) duplicates: Vec<String>,
 }
 
-/// Why a text is no value.
+/// Why decoding failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DecodeError {
-    /// It is no JSON.
+    /// Not valid JSON.
     #[error("{0}")]
     Syntax(String),
-    /// It is too much.
+    /// It exceeds the memory limit.
     #[error(transparent)]
     Heavy(#[from] TooHeavy),
 }
@@ -35,7 +35,7 @@ pub(crate) fn decode(text: &[u8]) -> Result<Decoded, DecodeError> {
     decoded.map_err(|error| DecodeError::new(error, heavy))
 }
 
-/// Decodes from any format; `heavy` says whether the limit of memory was the reason of an error.
+/// Decodes from any format; `heavy` tells whether the memory limit caused an error.
 pub(crate) fn decode_from<'de, D: Deserializer<'de>>(
     deserializer: D,
     heavy: &mut bool,
@@ -47,13 +47,13 @@ pub(crate) fn decode_from<'de, D: Deserializer<'de>>(
 }
 
 impl DecodeError {
-    /// From the error of a format.
+    /// Converts the error of a format.
     pub(crate) fn new(error: impl fmt::Display, heavy: bool) -> Self {
         if heavy { TooHeavy.into() } else { Self::Syntax(error.to_string()) }
     }
 }
 
-/// Where the decoder is, to name duplicates, and what it has taken.
+/// The decoder's position, to report duplicates, and the memory used so far.
 #[derive(Default)]
 struct State {
     path: Vec<Segment>,
@@ -68,7 +68,7 @@ enum Segment {
 }
 
 impl State {
-    /// Names the field that the decoder is at.
+    /// Records the current field.
     fn note_duplicate(&mut self) {
         if self.duplicates.len() >= STRICT_ERRORS {
             return;
@@ -179,14 +179,14 @@ mod tests {
     use crate::limits::QUOTED_BYTES;
 
     #[test]
-    fn duplicates_are_named_and_the_last_one_wins() {
+    fn duplicates_are_reported_and_the_last_one_wins() {
         let decoded = decode(br#"{"spec":{"a":1,"a":2,"l":[{"x":1},{"y":1,"y":2}]}}"#).unwrap();
         assert_eq!(decoded.value["spec"]["a"], 2);
         assert_eq!(decoded.duplicates, ["spec.a", "spec.l[1].y"]);
     }
 
     #[test]
-    fn many_duplicates_below_a_long_key_stay_short() {
+    fn reported_paths_of_duplicates_are_limited() {
         let text = format!("{{\"{}\":{{{}\"a\":1}}}}", "k".repeat(1 << 20), "\"a\":1,".repeat(10_000));
         let decoded = decode(text.as_bytes()).unwrap();
         assert_eq!(decoded.duplicates.len(), STRICT_ERRORS);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_of_many_small_objects_is_too_much() {
+    fn a_text_of_many_small_objects_exceeds_the_memory_limit() {
         let many = format!("[{}{{}}]", "{\"\":0},".repeat(200_000));
         assert!(matches!(decode(many.as_bytes()), Err(DecodeError::Heavy(_))));
         let few = format!("[{}{{}}]", "{\"name\":\"a name\",\"value\":\"a value\"},".repeat(40_000));

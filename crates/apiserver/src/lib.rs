@@ -1,13 +1,13 @@
 //! The embedded Kubernetes API server and its store.
 //!
-//! It serves discovery, CRUD, lists, watches and patches of built-in and custom resources over an in-process
-//! `tower` service; who listens on a socket, and with which TLS, is the caller's business. It knows nothing of
-//! Drover: no cluster, machine or plan appears here.
+//! It serves discovery, CRUD, lists, watches and patches of built-in and custom resources as an in-process `tower`
+//! service; the caller provides listeners and TLS. It does not depend on the rest of Drover: it has no clusters,
+//! machines or plans.
 //!
-//! Start reading at [`storage`] (one revision, committed state only), then [`registry`] (what is served),
-//! [`strategy`] (what a kind does on a write), [`objects`] (the only way to read and write), and `http`
-//! (requests to objects and back). Seams for others: [`admission`], [`identity`] (authentication and
-//! authorization), [`patch`] (strategic merge, server-side apply) and `server::Plugins`.
+//! Start reading at [`storage`] (a single revision; only committed state is visible), then [`resources`] (the served
+//! resources), [`strategy`] (behaviour of a kind on writes), [`objects`] (all reads and writes go through it) and
+//! `http` (requests and responses). Extension points: [`admission`], [`identity`] (authentication and authorization),
+//! [`patch`] (strategic merge, server-side apply) and `server::Plugins`.
 
 pub mod admission;
 pub mod auth;
@@ -19,7 +19,6 @@ pub mod embedded;
 pub mod http;
 pub mod identity;
 mod json;
-mod lasting;
 pub mod limits;
 mod metrics;
 pub mod object;
@@ -27,7 +26,8 @@ pub mod objects;
 pub mod openapi;
 pub mod patch;
 pub mod protobuf;
-pub mod registry;
+pub mod resources;
+mod restart;
 pub mod selector;
 pub mod server;
 pub mod status;

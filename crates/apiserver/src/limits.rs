@@ -1,8 +1,8 @@
-//! How large an object may be, and how much of the server one request may take.
+//! Limits of the size of an object, and of the resources that one request may use.
 //!
 //! A body of a few kilobytes can describe an object of gigabytes (`copy` in a JSON patch, defaults in lists, aliases in
-//! YAML), and a body of 3 MiB can describe a tree that takes a hundred times as much memory. Each way to grow is counted
-//! against one of these limits while it grows, not afterwards.
+//! YAML), and a body of 3 MiB can decode to a tree that takes a hundred times as much memory. Each kind of growth is
+//! limited while the object grows, not afterwards.
 
 use std::io;
 
@@ -10,36 +10,35 @@ use serde_json::Value;
 
 use crate::status::Status;
 
-/// Upstream's `MaxRequestBodyBytes`: bodies above this are 413. Also the limit of a stored object: etcd takes 1.5 MiB,
-/// and upstream allows JSON twice of that.
+/// Upstream's `MaxRequestBodyBytes`: larger bodies get 413. Also the limit of a stored object: etcd accepts 1.5 MiB,
+/// and upstream allows twice that for JSON.
 pub const OBJECT_BYTES: usize = 3 << 20;
 
-/// Upstream's `JSONPatchMaxCopyBytes`: what all `copy` operations of a patch may add.
+/// Upstream's `JSONPatchMaxCopyBytes`: how much all `copy` operations of a patch may add.
 pub const COPY_BYTES: usize = 3 << 20;
 
 /// Upstream's `maxJSONPatchOperations`.
 pub const PATCH_OPERATIONS: usize = 10_000;
 
-/// How deeply an object may nest. Every reader must be able to take an object inside a list inside a watch event, and
-/// `managedFields` describes an object in a few levels more than it has; `serde_json` refuses more than 128.
+/// The maximum nesting depth of an object. Every reader must accept an object inside a list inside a watch event,
+/// `managedFields` nests a few levels deeper than the object, and `serde_json` rejects more than 128 levels.
 pub const DEPTH: usize = 100;
 
-/// What a decoded body may take in memory.
+/// The maximum memory of a decoded body.
 pub const DECODED_BYTES: usize = 64 << 20;
 
-/// How many duplicate or unknown fields are named; upstream stops at the same number.
+/// How many duplicate or unknown fields are reported, as upstream does.
 pub const STRICT_ERRORS: usize = 100;
 
-/// How much of a path or of a value is quoted in an answer.
+/// How much of a path or of a value is quoted in a response.
 pub const QUOTED_BYTES: usize = 1 << 10;
 
-/// A text for an answer, cut where it is too long to be read. An error that quotes what was sent would otherwise be as
-/// large as the request, once per error.
+/// Shortens a text for a response. Otherwise each error that quotes the request could be as large as the request.
 pub(crate) fn shortened(text: &str) -> String {
     shortened_to(text, QUOTED_BYTES)
 }
 
-/// As [`shortened`], with a length of the caller's choice.
+/// As [`shortened`], with a custom length.
 pub(crate) fn shortened_to(text: &str, bytes: usize) -> String {
     if text.len() <= bytes {
         return text.to_owned();
@@ -48,7 +47,7 @@ pub(crate) fn shortened_to(text: &str, bytes: usize) -> String {
     format!("{}…", &text[..end])
 }
 
-/// Bytes of a value as compact JSON. Does not build the text.
+/// The size of a value as compact JSON, without building the text.
 pub fn json_bytes(value: &Value) -> usize {
     struct Count(usize);
     impl io::Write for Count {
@@ -61,13 +60,13 @@ pub fn json_bytes(value: &Value) -> usize {
         }
     }
     let mut count = Count(0);
-    // A JSON value always encodes, and the sink never fails.
+    // A JSON value can always be encoded, and the sink never fails.
     let _ = serde_json::to_writer(&mut count, value);
     count.0
 }
 
-/// How deeply a value nests; a scalar is 0. Stops below `most`, so that it is safe for any value. Adds what it looked
-/// at to `nodes`.
+/// The nesting depth of a value; 0 for a scalar. Stops at `most`, so that it is safe for any value. Adds the number of
+/// visited values to `nodes`.
 pub(crate) fn depth(value: &Value, most: usize, nodes: &mut usize) -> usize {
     *nodes += 1;
     let mut deepest = 0;
@@ -85,7 +84,7 @@ pub(crate) fn depth(value: &Value, most: usize, nodes: &mut usize) -> usize {
     deepest + 1
 }
 
-/// Refuses an object that nests too deeply or takes too much memory, wherever it came from.
+/// Rejects an object that nests too deeply or takes too much memory.
 pub(crate) fn check_shape(value: &Value) -> Result<(), Status> {
     if depth(value, DEPTH, &mut 0) > DEPTH {
         return Err(Status::bad_request(format!("the object nests deeper than {DEPTH} levels")));
@@ -93,7 +92,7 @@ pub(crate) fn check_shape(value: &Value) -> Result<(), Status> {
     Weight::default().value(value).map_err(Status::from)
 }
 
-/// Refuses an object that is too large to store.
+/// Rejects an object that is too large to be stored.
 pub(crate) fn check_stored_bytes(bytes: usize) -> Result<(), Status> {
     if bytes > OBJECT_BYTES {
         return Err(Status::too_large(format!(
@@ -105,7 +104,8 @@ pub(crate) fn check_stored_bytes(bytes: usize) -> Result<(), Status> {
 
 /// Counts the memory of a value while it is built.
 ///
-/// A map takes a node for eleven entries as soon as it has one, which is why `{"":0}` costs a hundred times its text.
+/// A map allocates a node for eleven entries with its first entry, so `{"":0}` takes a hundred times the size of its
+/// text.
 #[derive(Debug)]
 pub(crate) struct Weight {
     left: usize,
@@ -122,24 +122,24 @@ impl Weight {
     const ENTRY: usize = size_of::<(String, Value)>();
     const MAP: usize = 11 * Self::ENTRY;
 
-    /// A value of a list; lists grow by doubling.
+    /// Counts a list item; lists grow by doubling.
     pub(crate) fn item(&mut self) -> Result<(), TooHeavy> {
         self.spend(2 * Self::VALUE)
     }
 
-    /// An entry of a map that has `before` others.
+    /// Counts an entry of a map that has `before` others.
     pub(crate) fn entry(&mut self, before: usize, key: &str) -> Result<(), TooHeavy> {
-        // Full nodes are split, so that they are half full on average.
+        // Full nodes are split, so nodes are half full on average.
         let node = if before == 0 { Self::MAP } else { 2 * Self::ENTRY };
         self.spend(node + key.len())
     }
 
-    /// A text.
+    /// Counts a string.
     pub(crate) fn text(&mut self, text: &str) -> Result<(), TooHeavy> {
         self.spend(text.len())
     }
 
-    /// A whole value, which must not nest without bound.
+    /// Counts a whole value, whose nesting depth must be limited.
     pub(crate) fn value(&mut self, value: &Value) -> Result<(), TooHeavy> {
         match value {
             Value::String(text) => self.text(text),
@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_and_depth_are_those_of_the_text() {
+    fn bytes_and_depth_match_the_text() {
         for value in [json!(null), json!({}), json!({"a": [1, "ü\n", {"b": 1.5}]}), json!([[[]]])] {
             assert_eq!(json_bytes(&value), value.to_string().len());
         }

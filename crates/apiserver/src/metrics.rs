@@ -1,7 +1,7 @@
-//! What the server counts, under kube-apiserver's names.
+//! Metrics of the server, with kube-apiserver's names.
 //!
 //! Requests are counted only after the metrics are registered: most servers in a process (simulated clusters, tests)
-//! are never scraped and have no cost. The content of the store is read at each scrape.
+//! are never scraped and have no overhead. The content of the store is read at each scrape.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,18 +20,18 @@ use prometheus_client::registry::Registry;
 use crate::http::ApiBody;
 use crate::storage::Storage;
 
-/// In seconds: from a read that is answered from memory to the end of the longest request.
-const DURATIONS: [f64; 16] =
+/// In seconds: from a read served from memory to the longest request.
+const DURATION_BUCKETS: [f64; 16] =
     [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
 
-/// Which request it is. Every part is one of few: a caller cannot make new ones up.
+/// The labels of a request. Each has few possible values, so that callers cannot create new ones.
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
 pub(crate) struct Labels {
     pub(crate) verb: &'static str,
     pub(crate) group: String,
     pub(crate) version: String,
     pub(crate) resource: String,
-    /// Of a request that is for no resource, the path.
+    /// The path of a non-resource request.
     pub(crate) subresource: String,
     pub(crate) scope: &'static str,
 }
@@ -43,7 +43,7 @@ struct Answered {
     code: u16,
 }
 
-/// The requests of one server. Clones share them.
+/// The request metrics of one server. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct Requests {
     total: Family<Answered, Counter>,
@@ -55,18 +55,18 @@ impl Requests {
     pub(crate) fn new(registry: &mut Registry) -> Self {
         let new = Self {
             total: Family::default(),
-            duration: Family::new_with_constructor(|| Histogram::new(DURATIONS)),
+            duration: Family::new_with_constructor(|| Histogram::new(DURATION_BUCKETS)),
             long_running: Family::default(),
         };
-        let help = "Requests by verb, resource and code, from inside and outside of the process";
+        let help = "Requests by verb, resource and code, including those from inside the process";
         registry.register("apiserver_request", help, new.total.clone());
-        let help = "Time until the answer was ready; watches do not count";
+        let help = "Time until the response was ready, without watches";
         registry.register("apiserver_request_duration_seconds", help, new.duration.clone());
         registry.register("apiserver_longrunning_requests", "Open watches", new.long_running.clone());
         new
     }
 
-    /// Counts an answer. An open watch counts as long as its body lives.
+    /// Counts a response. A watch counts as open until its body is dropped.
     pub(crate) fn answered(
         &self,
         labels: Labels,
@@ -90,7 +90,7 @@ impl Requests {
     }
 }
 
-/// One open watch.
+/// An open watch.
 pub(crate) struct LongRunning(Gauge);
 
 impl LongRunning {
@@ -106,7 +106,7 @@ impl Drop for LongRunning {
     }
 }
 
-/// What a store counts as it writes.
+/// Commit metrics of a store.
 #[derive(Clone, Debug)]
 pub(crate) struct Commits {
     pub(crate) writes: Histogram,
@@ -124,14 +124,14 @@ impl Default for Commits {
 
 impl Commits {
     fn register(&self, registry: &mut Registry) {
-        let help = "Writes that were committed together";
+        let help = "Number of writes per commit";
         registry.register("apiserver_storage_commit_writes", help, self.writes.clone());
-        let help = "Time that a commit took to become durable";
+        let help = "Duration of a commit until it was durable";
         registry.register("apiserver_storage_commit_duration_seconds", help, self.duration.clone());
     }
 }
 
-/// Adds what is known of a store.
+/// Registers the metrics of a store.
 pub(crate) fn register_storage(storage: &Arc<dyn Storage>, registry: &mut Registry) {
     storage.index().commits().register(registry);
     registry.register_collector(Box::new(Stored(storage.clone())));
@@ -153,12 +153,8 @@ impl Collector for Stored {
         for (name, help, value) in [
             ("apiserver_storage_size_bytes", "Size of the store's files", self.0.size()),
             ("apiserver_storage_object_bytes", "Size of the current objects", objects as u64),
-            (
-                "apiserver_storage_history_bytes",
-                "Size of the history that watches start from",
-                history as u64,
-            ),
-            ("apiserver_storage_revision", "The newest resourceVersion", index.revision()),
+            ("apiserver_storage_history_bytes", "Size of the event history", history as u64),
+            ("apiserver_storage_revision", "The latest resourceVersion", index.revision()),
         ] {
             let gauge = ConstGauge::new(number(value));
             gauge.encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)?;

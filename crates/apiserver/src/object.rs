@@ -1,11 +1,11 @@
-//! Objects as JSON values: reading and writing metadata, and encoding with a hole for the revision.
+//! Objects as JSON values: access to metadata, and encoding with a placeholder for the revision.
 
 use bytes::Bytes;
 use serde_json::{Map, Value};
 
 use crate::storage::Encoded;
 
-/// Shorthands for the metadata of an object in JSON form. Missing or mistyped fields read as empty.
+/// Accessors for the metadata of an object in JSON form. Missing or mistyped fields count as empty.
 pub trait ObjectExt {
     /// A string in `metadata`, empty when absent.
     fn meta_str(&self, field: &str) -> &str;
@@ -80,14 +80,14 @@ impl ObjectExt for Value {
     }
 }
 
-/// The value as an object; anything else is replaced by an empty one.
+/// Returns the value as an object; replaces any other value by an empty object.
 pub fn object_mut(value: &mut Value) -> &mut Map<String, Value> {
     if !value.is_object() {
         *value = Value::Object(Map::new());
     }
     match value {
         Value::Object(map) => map,
-        // Just made an object above.
+        // It is an object, see above.
         _ => unreachable!(),
     }
 }
@@ -97,21 +97,21 @@ pub fn at_path<'a>(value: &'a Value, path: &[String]) -> Option<&'a Value> {
     path.iter().try_fold(value, |value, key| value.get(key))
 }
 
-/// Sets the value at a path of keys, creating objects on the way.
+/// Sets the value at a path of keys, and creates missing objects.
 pub fn set_path(value: &mut Value, path: &[String], to: Value) {
     let slot =
         path.iter().fold(value, |value, key| object_mut(value).entry(key.clone()).or_insert(Value::Null));
     *slot = to;
 }
 
-/// Encodes an object once, with a hole for the digits of `resourceVersion` at the end of its metadata.
+/// Encodes an object, with a placeholder for the digits of `resourceVersion` at the end of its metadata.
 pub fn encode(object: &Value) -> Encoded {
     let mut out = Vec::with_capacity(512);
     let mut hole = 0;
     let empty = Map::new();
     let fields = object.as_object().unwrap_or(&empty);
     out.push(b'{');
-    // Type first: readers that peek at it (kubectl, kube) then need not read on.
+    // The type comes first, so that readers that look for it (kubectl, kube) can stop there.
     for field in ["apiVersion", "kind"] {
         if let Some(value) = fields.get(field) {
             write_field(&mut out, field, value);
@@ -133,7 +133,7 @@ pub fn encode(object: &Value) -> Encoded {
         write_field(&mut out, key, value);
     }
     out.push(b'}');
-    // An object is at most a few MiB (body limit), far below 4 GiB.
+    // An object is limited to a few MiB, far below 4 GiB.
     Encoded { json: Bytes::from(out), hole: hole as u32 }
 }
 
@@ -159,7 +159,7 @@ mod tests {
     use crate::storage::{Key, Version};
 
     #[test]
-    fn the_revision_is_spliced_in_and_replaced() {
+    fn the_revision_is_inserted_and_replaced() {
         let object = json!({"kind": "A", "apiVersion": "v1", "metadata": {"name": "x", "resourceVersion": "7"}, "spec": {"a": "}\""}});
         let version = Version::splice(Key::new("", "as", "", "x"), 42, 42, &encode(&object));
         let decoded = version.decode();
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_without_metadata_get_some() {
+    fn objects_without_metadata_get_metadata() {
         let version = Version::splice(Key::new("", "as", "", "x"), 1, 1, &encode(&json!({})));
         assert_eq!(version.decode(), json!({"metadata": {"resourceVersion": "1"}}));
     }

@@ -1,4 +1,4 @@
-//! Putting it together: [`Options`] in, a running [`ApiServer`] out.
+//! Assembles and runs the server: [`Options`] to [`ApiServer`].
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use jiff::Timestamp;
-use prometheus_client::registry::Registry as Metrics;
+use prometheus_client::registry::Registry;
 use serde_json::Value;
 use tokio::task::JoinSet;
 
@@ -16,30 +16,30 @@ use crate::clock::{Clock, SystemClock};
 use crate::crd::{self, Converter};
 use crate::http::{ApiBody, ApiService};
 use crate::identity::{AllowAll, Authenticator, Authorizer, Impersonation, UserInfo};
-use crate::lasting::lasting;
 use crate::objects::Objects;
 use crate::openapi::OpenApi;
 use crate::patch::{FieldManager, Fields, StrategicMerge};
-use crate::registry::{Registry, Resource};
+use crate::resources::{Resource, ResourceTable};
+use crate::restart::restart_after_panic;
 use crate::status::Status;
 use crate::storage::{MemoryStorage, Storage, Version};
 use crate::table::Tables;
 
-/// How to start a server.
+/// The configuration of a server.
 pub struct Options {
-    /// Where objects live.
+    /// The store.
     pub storage: Arc<dyn Storage>,
-    /// The time.
+    /// The clock.
     pub clock: Arc<dyn Clock>,
-    /// `gitVersion` that `/version` shows, like `v1.36.3`.
+    /// `gitVersion` in `/version`, for example `v1.36.3`.
     pub version: String,
-    /// Hooks into writes, in this order.
+    /// Admission hooks, in order.
     pub admission: Vec<Arc<dyn Admission>>,
-    /// Where Services get their cluster addresses.
+    /// The ranges of Services' cluster addresses.
     pub service_network: (Ipv4Addr, u8),
-    /// Conversions between versions of custom resources, by the CRD's name.
+    /// Converters between versions of custom resources, by the CRD's name.
     pub converters: HashMap<String, Arc<dyn Converter>>,
-    /// The parts that other modules fill.
+    /// Implementations from other modules.
     pub plugins: Plugins,
 }
 
@@ -57,16 +57,16 @@ impl Default for Options {
     }
 }
 
-/// The replaceable parts of the server. What is `None` is answered as not supported.
+/// The replaceable parts of the server. A feature whose part is `None` is answered as not supported.
 #[derive(Clone)]
 pub struct Plugins {
-    /// Finds the caller.
+    /// Authenticates callers.
     pub authenticator: Arc<dyn Authenticator>,
-    /// Judges the caller.
+    /// Authorizes callers.
     pub authorizer: Arc<dyn Authorizer>,
-    /// Acts as someone else.
+    /// Impersonation.
     pub impersonation: Option<Arc<dyn Impersonation>>,
-    /// Whether requests without credentials go on as `system:anonymous` (else 401).
+    /// Whether requests without credentials are `system:anonymous` (otherwise they get 401).
     pub anonymous: bool,
     /// managedFields and server-side apply.
     pub fields: Option<Arc<dyn FieldManager>>,
@@ -74,7 +74,7 @@ pub struct Plugins {
     pub strategic: Option<Arc<dyn StrategicMerge>>,
     /// Tables.
     pub tables: Option<Arc<dyn TableConvertor>>,
-    /// Further paths (`/openapi/…`, `/openid/…`), asked in order before a path is 404.
+    /// Further paths (`/openapi/…`, `/openid/…`), in order of precedence; other paths get 404.
     pub routes: Vec<Arc<dyn Route>>,
 }
 
@@ -106,21 +106,21 @@ pub enum IncludeObject {
     Object,
 }
 
-/// What a table is made for.
+/// Options of a table.
 #[derive(Clone, Copy, Debug)]
 pub struct TableOptions {
-    /// What each row carries.
+    /// What each row contains.
     pub include_object: IncludeObject,
-    /// Whether to repeat the column definitions (not after the first event of a watch).
+    /// Whether to include the column definitions (omitted after the first event of a watch).
     pub columns: bool,
-    /// For ages.
+    /// The current time, for ages.
     pub now: Timestamp,
 }
 
-/// Makes `meta.k8s.io/v1 Table`s.
+/// Creates `meta.k8s.io/v1 Table`s.
 pub trait TableConvertor: Send + Sync + 'static {
-    /// Rows for objects that are already in the version of `resource`. The caller sets `metadata` of the
-    /// table (from the list, or the resourceVersion of the single object).
+    /// Returns rows for objects that are in the version of `resource`. The caller sets `metadata` of the table (from
+    /// the list, or the resourceVersion of the single object).
     fn table(
         &self,
         resource: &Resource,
@@ -129,7 +129,7 @@ pub trait TableConvertor: Send + Sync + 'static {
     ) -> Result<Value, Status>;
 }
 
-/// A request for a path outside of the resources, already authenticated and authorized.
+/// An authenticated and authorized request for a path outside of the resources.
 pub struct RouteRequest<'a> {
     /// Method, URI, headers, extensions.
     pub parts: &'a http::request::Parts,
@@ -141,20 +141,20 @@ pub struct RouteRequest<'a> {
     pub objects: &'a Objects,
 }
 
-/// Serves further paths.
+/// Serves additional paths.
 pub trait Route: Send + Sync + 'static {
-    /// The paths that it answers, as [patterns](crate::http::pattern). As for every other path, the caller is authenticated
-    /// and authorized first.
+    /// The paths, as [patterns](crate::http::pattern). As for all paths, the caller is authenticated and authorized
+    /// first.
     fn paths(&self) -> &'static [&'static str];
 
-    /// The answer.
+    /// Returns the response.
     fn handle<'a>(
         &'a self,
         request: RouteRequest<'a>,
     ) -> BoxFuture<'a, Result<http::Response<ApiBody>, Status>>;
 }
 
-/// A running server. Its own tasks end when it is dropped.
+/// A running server. Its tasks stop when it is dropped.
 pub struct ApiServer {
     objects: Objects,
     service: ApiService,
@@ -163,44 +163,45 @@ pub struct ApiServer {
 }
 
 impl ApiServer {
-    /// Starts a server; it answers at once. Authentication goes into the options before (`Auth::install`),
-    /// controllers are started over [`Self::objects`] afterwards.
+    /// Starts a server, which answers at once. Set up authentication in the options before (`Auth::install`), and start
+    /// controllers with [`Self::objects`] afterwards.
     pub async fn start(options: Options) -> Result<Self, Status> {
         let Options { storage, clock, version, admission, service_network, converters, plugins } = options;
         let (storage, observer) = crd::observe(storage);
-        let registry = Arc::new(Registry::new(builtin::resources().into_iter().chain([crd::resource()])));
+        let resources =
+            Arc::new(ResourceTable::new(builtin::resources().into_iter().chain([crd::resource()])));
         if let Some(fields) = &plugins.fields {
-            fields.attach(&registry);
+            fields.attach(&resources);
         }
-        let objects = Objects::new(storage, registry, clock, plugins.fields.clone(), admission);
+        let objects = Objects::new(storage, resources, clock, plugins.fields.clone(), admission);
         objects.add_admission(Arc::new(ServiceAddresses::new(&objects, service_network)));
         let definitions = crd::Controller::start(observer, objects.clone(), converters).await;
         let mut tasks = JoinSet::new();
         let served = objects.clone();
-        tasks.spawn(lasting("api-services", move || builtin::api_services::run(served.clone())));
+        tasks.spawn(restart_after_panic("api-services", move || builtin::api_services::run(served.clone())));
         let mut plugins = plugins;
         plugins.routes.push(Arc::new(OpenApi::new(&version)));
         let service = ApiService::new(objects.clone(), plugins, version);
         Ok(Self { objects, service, _definitions: definitions, _tasks: tasks })
     }
 
-    /// The HTTP service; clone it freely.
+    /// The HTTP service; cheap to clone.
     pub fn service(&self) -> ApiService {
         self.service.clone()
     }
 
-    /// Objects, without HTTP.
+    /// Access to objects without HTTP.
     pub fn objects(&self) -> &Objects {
         &self.objects
     }
 
-    /// Counts requests from now on, and shows them and what the store holds in `registry`.
-    pub fn register_metrics(&self, registry: &mut Metrics) {
+    /// Starts to count requests, and registers metrics of requests and of the store in `registry`.
+    pub fn register_metrics(&self, registry: &mut Registry) {
         self.service.register_metrics(registry);
         crate::metrics::register_storage(self.objects.storage(), registry);
     }
 
-    /// Makes `/readyz` fail and ends watches, so that clients go elsewhere while requests finish.
+    /// Makes `/readyz` fail and ends watches, so that clients move to another server while requests finish.
     pub fn shut_down(&self) {
         self.service.shut_down();
     }

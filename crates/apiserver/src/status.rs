@@ -1,4 +1,4 @@
-//! `metav1.Status`: every failure a client sees, with the code, reason and wording of upstream.
+//! `metav1.Status`: the errors that clients see, with upstream's codes, reasons and messages.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,8 +8,8 @@ use serde_json::{Map, Value, json};
 
 use crate::limits::{QUOTED_BYTES, shortened, shortened_to};
 
-/// A failure on its way to the client. Build it with the constructors below: each is one row of the
-/// table in the API conventions, so the wording stays the same wherever it is raised.
+/// An error response. Use the constructors below: each is one row of the table in the API conventions, so that equal
+/// errors have equal messages.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Status {
     /// HTTP status code.
@@ -18,9 +18,9 @@ pub struct Status {
     pub reason: Cow<'static, str>,
     /// Human-readable message.
     pub message: String,
-    /// What it is about.
+    /// The object of the error.
     pub details: Option<Box<Details>>,
-    /// `metadata.continue`, for an expired page that may be resumed inconsistently.
+    /// `metadata.continue`, for an expired page that can be continued inconsistently.
     pub continue_token: Option<Box<str>>,
 }
 
@@ -33,18 +33,18 @@ pub struct Details {
     pub group: String,
     /// Resource (or kind, for validation errors), as upstream does.
     pub kind: String,
-    /// Identity of the object, if known.
+    /// UID of the object, if known.
     pub uid: String,
-    /// The single causes.
+    /// The causes.
     pub causes: Vec<Cause>,
-    /// Seconds after which a retry makes sense.
+    /// Seconds after which the client may retry.
     pub retry_after_seconds: u32,
 }
 
 /// `metav1.StatusCause`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Cause {
-    /// Machine-readable cause, on the wire `reason`.
+    /// Machine-readable cause, `reason` in JSON.
     pub reason: Cow<'static, str>,
     /// Human-readable text.
     pub message: String,
@@ -52,7 +52,7 @@ pub struct Cause {
     pub field: String,
 }
 
-/// A resource within its group, printed `deployments.apps` or `pods`.
+/// A resource and its group, printed as `deployments.apps` or `pods`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupName<'a> {
     /// API group, empty for core.
@@ -67,36 +67,36 @@ impl fmt::Display for GroupName<'_> {
     }
 }
 
-/// What is wrong with one field (`field.Error` upstream).
+/// A validation error of one field (`field.Error` upstream).
 #[derive(Clone, Debug, PartialEq)]
 pub struct FieldError {
-    /// The class of error.
+    /// The kind of error.
     pub kind: FieldErrorKind,
     /// Path, like `spec.ports[0].name`.
     pub field: String,
-    /// Text after the path.
+    /// The text after the path.
     pub detail: String,
 }
 
-/// How many field errors an answer has; the list of what is wrong with a large object could be larger than the object.
+/// How many field errors a response has; their text could be larger than the object.
 pub const FIELD_ERRORS: usize = 100;
-/// How much of each is shown.
+/// The size limit of each error.
 const FIELD_ERROR_BYTES: usize = 8 << 10;
-/// How much of all of them is shown.
+/// The size limit of all errors.
 const FIELD_ERRORS_BYTES: usize = 64 << 10;
 
-/// Classes of [`FieldError`] with their cause reason on the wire.
+/// Kinds of [`FieldError`] and their cause reason in JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldErrorKind {
-    /// The value breaks a rule.
+    /// The value violates a rule.
     Invalid,
     /// The value is missing.
     Required,
-    /// The value is not one of a list.
+    /// The value is not one of the allowed values.
     NotSupported,
     /// The value occurs twice.
     Duplicate,
-    /// The value may not be given here or now.
+    /// The value is not allowed here or now.
     Forbidden,
     /// Too many bytes.
     TooLong,
@@ -104,14 +104,14 @@ pub enum FieldErrorKind {
     TooMany,
     /// Wrong JSON type.
     TypeInvalid,
-    /// What it points at does not exist.
+    /// The referenced object does not exist.
     NotFound,
-    /// Our fault.
+    /// An error of the server.
     Internal,
 }
 
 impl FieldErrorKind {
-    /// `CauseType` on the wire.
+    /// `CauseType` in JSON.
     pub fn cause(self) -> &'static str {
         match self {
             Self::Invalid => "FieldValueInvalid",
@@ -210,7 +210,7 @@ impl Status {
         self.details.get_or_insert_default()
     }
 
-    /// Adds one cause.
+    /// Adds a cause.
     pub fn with_cause(
         mut self,
         reason: impl Into<Cow<'static, str>>,
@@ -240,18 +240,18 @@ impl Status {
         status
     }
 
-    /// 409 for a create of something that exists.
+    /// 409 for the creation of an existing object.
     pub fn already_exists(resource: GroupName<'_>, name: &str) -> Self {
         Self::new(409, "AlreadyExists", format!("{resource} {name:?} already exists")).about(resource, name)
     }
 
-    /// 409 for a create over an object that is being deleted.
+    /// 409 for a create while an object of this name is being deleted.
     pub fn being_deleted(resource: GroupName<'_>, name: &str) -> Self {
         let message = format!("object is being deleted: {resource} {name:?} already exists");
         Self::new(409, "AlreadyExists", message).about(resource, name)
     }
 
-    /// 409 for a generated name that was taken eight times.
+    /// 409 after eight generated names that were already used.
     pub fn generate_name_conflict(resource: GroupName<'_>, name: &str) -> Self {
         let message = format!(
             "{resource} {name:?} already exists, the server was not able to generate a unique name for the object"
@@ -274,7 +274,7 @@ impl Status {
         )
     }
 
-    /// 409 of server-side apply; `message` already names the conflicts.
+    /// 409 of server-side apply; `message` lists the conflicts.
     pub fn apply_conflict(message: String, causes: Vec<Cause>) -> Self {
         let mut status = Self::new(409, "Conflict", message);
         status.details_mut().causes = causes;
@@ -314,7 +314,7 @@ impl Status {
         Self::new(401, "Unauthorized", "Unauthorized")
     }
 
-    /// 403 about an object or resource: `<resource> "<name>" is forbidden: <why>`.
+    /// 403 for an object or resource: `<resource> "<name>" is forbidden: <why>`.
     pub fn forbidden(resource: GroupName<'_>, name: &str, why: &str) -> Self {
         let message = if resource.name.is_empty() {
             format!("forbidden: {why}")
@@ -352,12 +352,12 @@ impl Status {
         Self::new(415, "UnsupportedMediaType", message)
     }
 
-    /// 410 for a resourceVersion or page that history no longer covers.
+    /// 410 for a resourceVersion or page that is older than the history.
     pub fn expired(message: impl Into<String>) -> Self {
         Self::new(410, "Expired", message)
     }
 
-    /// 410 for something that will not come back.
+    /// 410 for something that is permanently gone.
     pub fn gone(message: impl Into<String>) -> Self {
         Self::new(410, "Gone", message)
     }
@@ -385,7 +385,7 @@ impl Status {
         status
     }
 
-    /// 500 when the server cannot do it now.
+    /// 500 for a temporary failure of the server.
     pub fn server_timeout(resource: GroupName<'_>, verb: &str, retry_after: u32) -> Self {
         let message = format!(
             "The {verb} operation against {resource} could not be completed at this time, please try again."
@@ -409,16 +409,16 @@ impl Status {
         Self::timeout(message, 1).with_cause("ResourceVersionTooLarge", "", "Too large resource version")
     }
 
-    /// 507 when the disk is full: nothing was written, nothing is lost.
+    /// 507 when the disk is full: nothing was written and nothing is lost.
     pub fn insufficient_storage(why: impl fmt::Display) -> Self {
         Self::new(
             507,
             "InsufficientStorage",
-            format!("the change was not stored: {why}; free some space where the store lies"),
+            format!("the change was not stored: {why}; free some disk space for the store"),
         )
     }
 
-    /// 422 for a JSON patch that does not apply, and its kin: one cause-less Invalid.
+    /// 422 without causes, for a JSON patch that cannot be applied and similar errors.
     pub fn unprocessable(message: impl Into<String>) -> Self {
         Self::new(422, "Invalid", message)
     }

@@ -1,4 +1,4 @@
-//! Names, labels and annotations: the syntax rules that all objects share.
+//! Names, labels and annotations: the syntax rules of all objects.
 
 /// An RFC 1123 label: `[a-z0-9]([-a-z0-9]*[a-z0-9])?`, at most 63 characters.
 pub fn dns1123_label(text: &str) -> Result<(), &'static str> {

@@ -1,8 +1,8 @@
-//! `kubernetes-api` Check 22 of docs/checks.md: a process that is killed loses nothing it has acknowledged.
+//! `kubernetes-api` Check 22 of docs/checks.md: a killed process loses no acknowledged write.
 //!
-//! The test starts itself as a child that writes and prints every acknowledged revision, kills it in the middle,
-//! and looks whether everything printed is there. SIGKILL leaves the page cache, so this proves the order of commit
-//! and answer; that the disk has it is SQLite's `synchronous=FULL`.
+//! The test starts itself as a child that writes and prints every acknowledged revision, kills it, and checks that
+//! everything it printed is stored. SIGKILL keeps the page cache, so this tests the order of commit and answer;
+//! SQLite's `synchronous=FULL` ensures that the data is on the disk.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -20,7 +20,7 @@ fn key(worker: usize, n: usize) -> Key {
     Key::new("", "things", "ns", &format!("w{worker}-{n}"))
 }
 
-/// Not a test: the child of the one below.
+/// Not a test: the child of the test below.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn child_writes_until_it_is_killed() {
     let Ok(directory) = std::env::var(DIRECTORY) else { return };
@@ -35,7 +35,7 @@ async fn child_writes_until_it_is_killed() {
                 let change = Change::Put(encode(&object));
                 let key = key(worker, first as usize + n);
                 let version = store.write(Write { key, expect: Expect::Absent, change }).await.unwrap();
-                // One write call per line, so that a line is whole or absent.
+                // One write call per line, so that lines are complete.
                 let line = format!("ack {} {}\n", version.revision(), version.key());
                 std::io::stdout().write_all(line.as_bytes()).unwrap();
                 std::io::stdout().flush().unwrap();
@@ -46,7 +46,7 @@ async fn child_writes_until_it_is_killed() {
 }
 
 #[test]
-fn kubernetes_check_22_sigkill_loses_nothing_that_was_acknowledged() {
+fn kubernetes_check_22_sigkill_loses_no_acknowledged_write() {
     let directory = tempfile::tempdir().unwrap();
     let mut last = 0;
     for round in 1..=4 {
@@ -64,7 +64,7 @@ fn kubernetes_check_22_sigkill_loses_nothing_that_was_acknowledged() {
             Some((words.next()?.parse::<u64>().ok()?, Key::parse(words.next()?)?))
         };
         while acknowledged.len() < 200 * round {
-            let line = lines.next().expect("the child goes on").unwrap();
+            let line = lines.next().expect("the child continues").unwrap();
             acknowledged.extend(parse(&line));
         }
         child.kill().unwrap();

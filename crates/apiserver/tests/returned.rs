@@ -1,5 +1,6 @@
-//! Memory that a burst of large requests took is returned to the system. Alone in its process, whose size it looks at.
-// A test that cannot go on may panic.
+//! Memory of a burst of large requests is returned to the system. The only test in its process, because it measures the
+//! process size.
+// Tests may panic.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 #![cfg(all(target_os = "linux", target_env = "gnu"))]
 
@@ -13,7 +14,7 @@ use tower::ServiceExt;
 
 const MIB: usize = 1 << 20;
 
-/// What the process takes of the machine's memory.
+/// The resident memory of the process.
 fn resident() -> usize {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: usize = text.split(' ').nth(1).unwrap().parse().unwrap();
@@ -35,7 +36,7 @@ async fn memory_of_a_burst_is_returned() {
     let small = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "s"}});
     assert_eq!(post(&server, "/api/v1/namespaces/a/configmaps", small.to_string()).await, 201);
     let before = resident();
-    // Many small values, so that the memory is in small pieces all over the arenas; between them something that stays.
+    // Many small values, so that the memory is spread over the arenas, with an object between them that is kept.
     let values: Vec<_> = (0..10_000).map(|n| json!({"name": format!("n{n}"), "value": "v"})).collect();
     let burst = (0..12).map(|n| {
         let container = json!({"name": "c", "image": "i", "env": values});
@@ -49,7 +50,7 @@ async fn memory_of_a_burst_is_returned() {
     let worst = peak();
     assert!(
         worst > before + 40 * MIB,
-        "the burst was too small to tell: {} to {} MiB",
+        "the burst was too small for the test: {} to {} MiB",
         before / MIB,
         worst / MIB
     );

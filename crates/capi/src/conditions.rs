@@ -57,11 +57,11 @@ pub fn old(
 /// `Ready` comes first, as clients of that format expect; the rest is sorted by type.
 pub fn merge_old(
     live: &[V1Beta1Condition],
-    ours: Vec<V1Beta1Condition>,
+    own: Vec<V1Beta1Condition>,
     now: Timestamp,
 ) -> Vec<V1Beta1Condition> {
     let mut merged: Vec<V1Beta1Condition> = live.to_vec();
-    for mut condition in ours {
+    for mut condition in own {
         match merged.iter_mut().find(|old| old.type_ == condition.type_) {
             Some(old) => {
                 condition.last_transition_time = old.last_transition_time.clone();
@@ -308,7 +308,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_summary_names_what_is_not_well() {
+    fn a_summary_lists_the_conditions_that_are_not_good() {
         let conditions = [
             new("Deleting", FALSE, "NotDeleting", ""),
             new("Infra", FALSE, "NotReady", "no server yet"),
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn an_aggregate_tells_equal_messages_once() {
+    fn an_aggregate_combines_equal_messages() {
         let bad = new("Ready", FALSE, "NotReady", "no node");
         let good = new("Ready", TRUE, "Ready", "");
         let objects = [("a", Some(&bad)), ("b", Some(&bad)), ("c", Some(&good)), ("d", None)];
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn the_older_family_keeps_foreign_conditions_and_times() {
+    fn the_older_format_keeps_foreign_conditions_and_times() {
         let now = Timestamp::from_second(1000).unwrap();
         let later = Timestamp::from_second(2000).unwrap();
         let first = merge_old(&[old_true("Foreign")], vec![old_false("B", Severity::Info, "X", "y")], now);

@@ -39,8 +39,8 @@ pub enum ResolveError {
         /// Name of the CRD.
         crd: String,
     },
-    /// Nobody knows yet which objects of the kind there are.
-    #[error("the list of all {plural} has not arrived yet")]
+    /// The objects of the kind are not listed yet.
+    #[error("waiting for the list of all {plural}")]
     NotListed {
         /// The kind's name in paths, with its group.
         plural: String,
@@ -234,7 +234,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn capi_check_4_a_crd_without_label_is_named_in_the_error() {
+    fn capi_check_4_an_error_names_the_crd_without_label() {
         let error = resolve(&crd(&[], &["v1"])).unwrap_err();
         let text = error.to_string();
         assert!(text.contains("things.example.io") && text.contains("cluster.x-k8s.io/v1beta2"), "{text}");
@@ -250,7 +250,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn failure_domains_come_sorted_from_a_list_or_a_map() {
+    fn failure_domains_are_sorted() {
         let list = object(json!({ "status": { "failureDomains": [{ "name": "b" }, { "name": "a" }] } }));
         let map =
             object(json!({ "status": { "failureDomains": { "b": {}, "a": { "controlPlane": true } } } }));

@@ -15,9 +15,9 @@ use crate::manager::shell;
 use crate::meta;
 
 const REASON: &str = "NotImplemented";
-/// What becomes of a MachineHealthCheck, in words.
-pub const NO_EFFECT: &str = "stored, but without effect yet: nobody looks at the Machines that it selects, and none is replaced \
-     for being unhealthy; to have a Machine replaced, delete it";
+/// The status text of a MachineHealthCheck.
+pub const NO_EFFECT: &str = "stored, but without effect yet: the Machines that it selects are not checked, and unhealthy ones are not \
+     replaced; to replace a Machine, delete it";
 
 /// Reports that MachineHealthChecks have no effect.
 pub struct MachineHealthCheckController {
@@ -56,7 +56,7 @@ impl Reconciler for MachineHealthCheckController {
         desired.metadata.namespace = check.namespace();
         desired.status = Some(status(&check, self.clock.now()));
         shell::ignore_gone(self.status.apply_status(&desired, Some(&check)).await)?;
-        self.events.tell(&*check, &note(&check));
+        self.events.publish(&*check, &note(&check));
         Ok(Next::EVENT)
     }
 }
@@ -64,9 +64,9 @@ impl Reconciler for MachineHealthCheckController {
 /// The status to apply.
 fn status(check: &MachineHealthCheck, now: Timestamp) -> MachineHealthCheckStatus {
     let live = check.status.as_ref().map(|status| &status.conditions[..]).unwrap_or_default();
-    let said = new(types::REMEDIATION_ALLOWED, FALSE, REASON, NO_EFFECT);
+    let condition = new(types::REMEDIATION_ALLOWED, FALSE, REASON, NO_EFFECT);
     MachineHealthCheckStatus {
-        conditions: merge(live, vec![said], now),
+        conditions: merge(live, vec![condition], now),
         observed_generation: check.metadata.generation,
         ..MachineHealthCheckStatus::default()
     }
@@ -75,8 +75,8 @@ fn status(check: &MachineHealthCheck, now: Timestamp) -> MachineHealthCheckStatu
 /// The event, unless the status already has the condition.
 fn note(check: &MachineHealthCheck) -> Option<Note> {
     let live = check.status.as_ref().and_then(|status| get(&status.conditions, types::REMEDIATION_ALLOWED));
-    let told = live.is_some_and(|condition| condition.reason == REASON);
-    (!told).then(|| Note::warning("NotInEffect", NO_EFFECT))
+    let reported = live.is_some_and(|condition| condition.reason == REASON);
+    (!reported).then(|| Note::warning("NotInEffect", NO_EFFECT))
 }
 
 #[cfg(test)]
@@ -84,16 +84,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_check_says_once_that_it_has_no_effect() {
+    fn the_missing_effect_is_reported_once() {
         let mut check = MachineHealthCheck::default();
         check.metadata.generation = Some(3);
-        let told = note(&check).unwrap();
-        assert_eq!((told.type_, told.reason), ("Warning", "NotInEffect"));
-        assert!(told.message.contains("without effect yet"), "{}", told.message);
+        let event = note(&check).unwrap();
+        assert_eq!((event.type_, event.reason), ("Warning", "NotInEffect"));
+        assert!(event.message.contains("without effect yet"), "{}", event.message);
         let now = "2026-01-01T00:00:00Z".parse().unwrap();
         let next = status(&check, now);
-        let said = get(&next.conditions, types::REMEDIATION_ALLOWED).unwrap();
-        assert_eq!((said.status.as_str(), said.message.as_str()), (FALSE, NO_EFFECT));
+        let condition = get(&next.conditions, types::REMEDIATION_ALLOWED).unwrap();
+        assert_eq!((condition.status.as_str(), condition.message.as_str()), (FALSE, NO_EFFECT));
         assert_eq!(next.observed_generation, Some(3));
         check.status = Some(next.clone());
         assert_eq!(note(&check), None);

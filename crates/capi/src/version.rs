@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_read_and_ordered() {
+    fn versions_are_parsed_and_ordered() {
         let version = |text| Version::parse(text).unwrap();
         assert!(version("v1.34.1+k3s1") < version("v1.34.2+k3s1"));
         assert!(version("v1.34.0-rc.1") < version("v1.34.0"));

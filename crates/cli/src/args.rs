@@ -48,19 +48,19 @@ enum Command {
 
 /// `--bind`.
 pub(crate) fn bind_address(text: &str) -> Result<SocketAddr, String> {
-    text.parse().map_err(|_| "it is an IP address and a port, like 127.0.0.1:8443".to_owned())
+    text.parse().map_err(|_| "expected an IP address and a port, such as 127.0.0.1:8443".to_owned())
 }
 
 /// `--machines`.
 pub(crate) fn machine_count(text: &str) -> Result<u16, String> {
     let count = text.parse().ok().filter(|count| (2..=50).contains(count));
-    count.ok_or_else(|| "it is a number from 2 to 50".to_owned())
+    count.ok_or_else(|| "expected a number from 2 to 50".to_owned())
 }
 
 /// The name of an object or of a namespace. It becomes part of a URL path.
 pub(crate) fn path_name(text: &str) -> Result<String, String> {
     if ["", ".", ".."].contains(&text) || text.contains(['/', '%']) {
-        return Err("a name is not empty, `.` or `..`, and has neither `/` nor `%`".to_owned());
+        return Err("a name cannot be empty, `.` or `..`, and cannot contain `/` or `%`".to_owned());
     }
     Ok(text.to_owned())
 }
@@ -111,12 +111,12 @@ mod tests {
     use clap::CommandFactory;
 
     #[test]
-    fn the_command_line_is_sound() {
+    fn the_arguments_are_consistent() {
         Args::command().debug_assert();
     }
 
     #[test]
-    fn everything_that_is_shown_is_explained() {
+    fn every_visible_argument_and_command_has_help() {
         fn look(command: &clap::Command, path: &str) {
             let path = format!("{path} {}", command.get_name());
             assert!(command.get_about().is_some(), "{path}");
@@ -129,24 +129,24 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_meant_is_refused_in_plain_words() {
+    fn invalid_arguments_are_refused_with_a_clear_message() {
         let refused = |words: &[&str], part: &str| {
-            let said = match Args::try_parse_from(std::iter::once(&"drover").chain(words)) {
-                Ok(_) => panic!("{words:?} was taken"),
+            let error = match Args::try_parse_from(std::iter::once(&"drover").chain(words)) {
+                Ok(_) => panic!("{words:?} was accepted"),
                 Err(error) => error.to_string(),
             };
-            assert!(said.contains(part), "{words:?}: {said}");
+            assert!(error.contains(part), "{words:?}: {error}");
         };
         for count in ["x", "1", "51", "-1", "3.5"] {
             refused(&["quickstart", &format!("--machines={count}")], "a number from 2 to 50");
         }
         for name in ["", ".", "..", "a/b", "%2e"] {
-            refused(&["get", "clusters", name], "a name is not empty");
-            refused(&["get", "clusters", "-n", name], "a name is not empty");
-            refused(&["get", "kubeconfig", name], "a name is not empty");
-            refused(&["get", "registration-command", name], "a name is not empty");
-            refused(&["describe", "cluster", name], "a name is not empty");
-            refused(&["why", &format!("machine/{name}")], "a name is not empty");
+            refused(&["get", "clusters", name], "a name cannot be empty");
+            refused(&["get", "clusters", "-n", name], "a name cannot be empty");
+            refused(&["get", "kubeconfig", name], "a name cannot be empty");
+            refused(&["get", "registration-command", name], "a name cannot be empty");
+            refused(&["describe", "cluster", name], "a name cannot be empty");
+            refused(&["why", &format!("machine/{name}")], "a name cannot be empty");
         }
         refused(&["machine", "ls", "-q", "-o", "json"], "cannot be used with");
         for words in [

@@ -46,7 +46,7 @@ impl Plane {
         let path = self.kubeconfig();
         if !path.exists() {
             bail!(
-                "there is no kubeconfig at {}; start `drover quickstart` or `drover server`, or name one with --kubeconfig or --data-dir",
+                "there is no kubeconfig at {}; start `drover quickstart` or `drover server`, or set --kubeconfig or --data-dir",
                 path.display()
             );
         }
@@ -57,15 +57,15 @@ impl Plane {
         match tokio::time::timeout(ANSWER_LIMIT, asked).await {
             Ok(Ok(_)) => Ok(client),
             Ok(Err(kube::Error::Api(status))) if status.code == 404 => bail!(
-                "{url}, which {} names, is no management plane: it has no {API_VERSION}; name another with --kubeconfig or --data-dir",
+                "{url} in {} is not a Drover management plane: it does not serve {API_VERSION}; set --kubeconfig or --data-dir to another one",
                 path.display()
             ),
             Ok(Err(kube::Error::Api(status))) => {
-                bail!("the management plane at {url} refuses {}: {}", path.display(), status.message)
+                bail!("the management plane at {url} rejected {}: {}", path.display(), status.message)
             }
             Ok(Err(error)) => bail!("{}", silent(&url, &root_cause(&error))),
             Err(_) => {
-                bail!("{}", silent(&url, &format!("nothing was heard for {} s", ANSWER_LIMIT.as_secs())))
+                bail!("{}", silent(&url, &format!("no response within {} s", ANSWER_LIMIT.as_secs())))
             }
         }
     }
@@ -73,7 +73,7 @@ impl Plane {
 
 fn silent(url: &str, why: &str) -> String {
     format!(
-        "the management plane at {url} does not answer ({why}); does `drover server` or `drover quickstart` run?"
+        "the management plane at {url} does not answer ({why}); check that `drover server` or `drover quickstart` is running"
     )
 }
 

@@ -116,7 +116,7 @@ fn machine_branch(machine: &Item) -> Branch {
 }
 
 fn draw(root: &Branch, all: bool, now: jiff::Timestamp) -> String {
-    let mut tree = Drawing { all, now, rows: vec![], said: HashMap::new() };
+    let mut tree = Drawing { all, now, rows: vec![], shown: HashMap::new() };
     tree.push(root, "", "");
     columns(&["NAME", "READY", "SINCE", "MESSAGE"], &tree.rows)
 }
@@ -129,8 +129,8 @@ struct Drawing<'a> {
     all: bool,
     now: jiff::Timestamp,
     rows: Vec<Vec<String>>,
-    /// Where a long sentence stands in full.
-    said: HashMap<&'a str, &'a Branch>,
+    /// The branch that shows a long message in full.
+    shown: HashMap<&'a str, &'a Branch>,
 }
 
 impl<'a> Drawing<'a> {
@@ -173,13 +173,13 @@ impl<'a> Drawing<'a> {
     /// The lines of a message after its prefix. A long message is shown once and then referred to.
     fn why(&mut self, branch: &'a Branch, lead: &str, sentence: &'a str) -> Vec<String> {
         let sentence = sentence.trim();
-        let place = match self.said.get(sentence) {
+        let place = match self.shown.get(sentence) {
             Some(place) if std::ptr::eq(*place, branch) => "as above".to_owned(),
             Some(place) => format!("as above, at {} {}", place.kind, place.name),
             None => String::new(),
         };
         if sentence.chars().count() > SHORT {
-            self.said.entry(sentence).or_insert(branch);
+            self.shown.entry(sentence).or_insert(branch);
         }
         let lines: Vec<&str> = if place.is_empty() { sentence.lines().collect() } else { vec![&place] };
         match lines.as_slice() {
@@ -200,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tree_is_drawn_with_what_each_part_waits_for() {
+    fn a_tree_shows_the_wait_of_each_part() {
         let leaf = |name: &str| Branch {
             kind: "Machine",
             name: name.into(),
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions_are_shown_when_they_are_not_as_they_should_be() {
+    fn unhealthy_conditions_are_shown() {
         let condition = |type_: &str, status: &str| Condition {
             type_: type_.into(),
             status: status.into(),
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_sentence_is_said_once_and_lines_stay_lines() {
+    fn a_long_message_is_shown_once_and_keeps_its_lines() {
         let long = "spec.rkeConfig.machinePools[0].name: \"A_b\" cannot be part of a name";
         let condition = |type_: &str, reason: &str, message: &str| Condition {
             type_: type_.into(),
@@ -294,8 +294,8 @@ Cluster demo             False           {long}
 "
         );
         assert_eq!(drawn, expected, "\n{drawn}");
-        let alone = Branch::new("Machine", "m".into(), vec![condition("Available", "Bad", list)], "Ready");
-        let drawn = draw(&alone, false, jiff::Timestamp::UNIX_EPOCH);
+        let single = Branch::new("Machine", "m".into(), vec![condition("Available", "Bad", list)], "Ready");
+        let drawn = draw(&single, false, jiff::Timestamp::UNIX_EPOCH);
         let lines: Vec<&str> = drawn.lines().skip(2).map(|line| line.trim_end()).collect();
         assert!(lines[0].ends_with(" Bad:") && lines[1].ends_with("   * Machine a:"), "{drawn}");
     }

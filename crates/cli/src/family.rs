@@ -12,7 +12,7 @@ use drover_api::wait::{Wait, WaitObject};
 use drover_runtime::error::found;
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::api::{Api, ApiResource, DynamicObject, ListParams};
 use kube::{Client, Resource, ResourceExt};
 use serde::Serialize;
@@ -20,7 +20,9 @@ use serde_json::Value;
 
 /// Limit for all requests about one cluster together.
 const LIMIT: Duration = Duration::from_secs(30);
-/// On the Pods of a Job.
+/// How many warnings are read at most.
+const MOST_WARNINGS: u32 = 1000;
+/// Label of a Job's Pods.
 pub(crate) const JOB_NAME: &str = "batch.kubernetes.io/job-name";
 
 /// A condition in the format of Rancher or of Cluster API.
@@ -120,10 +122,38 @@ impl Item {
     }
 }
 
+/// A warning about an object that may no longer exist.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Warning {
+    pub(crate) key: Key,
+    pub(crate) object: WaitObject,
+    pub(crate) reason: String,
+    pub(crate) message: String,
+    pub(crate) at: Option<Timestamp>,
+}
+
+impl Warning {
+    fn of(event: &DynamicObject) -> Option<Self> {
+        let text = |pointer: &str| event.data.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+        let (kind, name) = (text("/involvedObject/kind"), text("/involvedObject/name"));
+        let group = text("/involvedObject/apiVersion").rsplit_once('/').map_or("", |(group, _)| group);
+        let times = ["/lastTimestamp", "/eventTime", "/firstTimestamp"];
+        (!name.is_empty()).then(|| Self {
+            key: Key::new(group, kind, name),
+            object: WaitObject::new(kind, text("/involvedObject/namespace"), name),
+            reason: text("/reason").to_owned(),
+            message: text("/message").to_owned(),
+            at: times.iter().find_map(|time| text(time).parse().ok()),
+        })
+    }
+}
+
 /// The objects of one cluster.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Family {
     pub(crate) items: Vec<Item>,
+    /// The recent warnings of the namespace, if they were read.
+    pub(crate) warnings: Vec<Warning>,
 }
 
 impl Family {
@@ -218,6 +248,19 @@ impl<'a> Fetch<'a> {
             family.extend(&pod, self.list(&pod, &pods).await?);
         }
         Ok(())
+    }
+
+    /// The recent warnings of the namespace; none if the user may not read events.
+    pub(crate) async fn warnings(&self) -> anyhow::Result<Vec<Warning>> {
+        let api: Api<DynamicObject> =
+            Api::namespaced_with(self.client.clone(), self.namespace, &erased::<Event>());
+        let params = ListParams::default().fields("type=Warning").limit(MOST_WARNINGS);
+        let listed = tokio::time::timeout(LIMIT, api.list(&params)).await;
+        match listed.context("timed out reading events")? {
+            Ok(list) => Ok(list.items.iter().filter_map(Warning::of).collect()),
+            Err(kube::Error::Api(_)) => Ok(vec![]),
+            Err(error) => Err(error).context("failed to list events"),
+        }
     }
 
     pub(crate) async fn get(

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::args::path_name;
 use crate::cluster::{self, Plane};
-use crate::output::{Format, age, answer, chain, columns, note};
+use crate::output::{Format, age, answer, chain, columns, print_error_line};
 use crate::registration::RegistrationCommand;
 
 #[derive(Args)]
@@ -68,7 +68,7 @@ impl Get {
                 let client = plane.client().await?;
                 let Some(text) = cluster::kubeconfig(&client, &plane.namespace, &name).await? else {
                     find(&client, &plane.namespace, &name).await?;
-                    bail!("cluster {name} has no kubeconfig yet: it gets one when it is connected");
+                    bail!("cluster {name} has no kubeconfig yet; it is created when the cluster connects");
                 };
                 answer(&text)?;
             }
@@ -85,7 +85,9 @@ pub(crate) async fn find(client: &kube::Client, namespace: &str, name: &str) -> 
 
 /// The error for a cluster that does not exist.
 pub(crate) fn no_cluster(name: &str, namespace: &str) -> String {
-    format!("there is no cluster {name} in namespace {namespace}; `drover get clusters -A` lists all")
+    format!(
+        "cluster {name} not found in namespace {namespace}; list all clusters with `drover get clusters -A`"
+    )
 }
 
 async fn clusters(client: kube::Client, namespace: &str, all: bool) -> anyhow::Result<Vec<Cluster>> {
@@ -113,7 +115,7 @@ async fn named(
         answer(&shown(found, bare, output)?)?;
     }
     for error in &missed {
-        note(&format!("drover: {}", chain(error)));
+        print_error_line(&format!("drover: {}", chain(error)));
     }
     Ok(i32::from(!missed.is_empty()))
 }
@@ -139,7 +141,7 @@ fn shown(mut clusters: Vec<Cluster>, bare: bool, output: Format) -> anyhow::Resu
 fn nothing(namespace: Option<&str>) -> String {
     match namespace {
         Some(namespace) => {
-            format!("no clusters in namespace {namespace}; `drover get clusters -A` lists all\n")
+            format!("no clusters in namespace {namespace}; list all clusters with `drover get clusters -A`\n")
         }
         None => "no clusters\n".to_owned(),
     }
@@ -184,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_is_one_row_whatever_it_waits_for() {
+    fn a_cluster_is_one_row_even_if_its_message_has_several_lines() {
         let mut waits = cluster("a");
         let status = json!({"conditions": [{"type": "Ready", "status": "False", "message": "* b\n* c"}]});
         waits.status = serde_json::from_value(status).unwrap();
@@ -193,8 +195,8 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_answer_says_where_it_looked() {
-        assert!(nothing(Some("here")).starts_with("no clusters in namespace here; `drover get clusters -A`"));
+    fn an_empty_result_names_the_namespace() {
+        assert!(nothing(Some("here")).starts_with("no clusters in namespace here; list all clusters"));
         assert_eq!(nothing(None), "no clusters\n");
     }
 

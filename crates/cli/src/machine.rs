@@ -17,7 +17,7 @@ use kube::ResourceExt;
 use kube::api::{Api, PostParams};
 
 use crate::args::DataDirArg;
-use crate::output::{Format, answer, chain, note};
+use crate::output::{Format, answer, chain, print_error_line};
 use crate::server::own_executable;
 
 const CALL_LIMIT: Duration = Duration::from_secs(30);
@@ -176,8 +176,9 @@ impl Machine {
             |found: &DataDir| [STORE, "local"].iter().any(|part| found.path().join(part).exists());
         if !found.as_ref().is_some_and(holds_machines) {
             if let Some(name) = self.command.needs() {
-                let none = if found.is_some() { "no machine in" } else { "no data directory" };
-                note(&format!("drover: machine {name:?} not found: there is {none} {}", dir.display()));
+                let none =
+                    if found.is_some() { "there are no machines in" } else { "there is no data directory" };
+                print_error_line(&format!("drover: machine {name:?} not found: {none} {}", dir.display()));
                 return Ok(cli::NOT_FOUND);
             }
             if let Command::Rm { name, .. } = &self.command {
@@ -215,7 +216,7 @@ impl Machine {
         match verb(&cli, self.command, &path) {
             Ok(code) => Ok(code),
             Err(failure) => {
-                note(&format!("drover: {failure}"));
+                print_error_line(&format!("drover: {failure}"));
                 Ok(failure.code)
             }
         }
@@ -225,14 +226,14 @@ impl Machine {
 /// Arguments after `create` depend on the driver, so clap does not parse them.
 fn create_help() -> String {
     let own = [
-        Flag::string("driver", "", "", "Who makes the machine: local"),
+        Flag::string("driver", "", "", "The driver that creates the machine: local"),
         Flag::string(
             "custom-install-script",
             "",
             "",
-            "A file that the machine runs as root at its first start",
+            "A script that the machine runs as root at its first boot",
         ),
-        Flag::string("hostname-override", "", "", "The machine's host name, if it is not NAME"),
+        Flag::string("hostname-override", "", "", "The machine's host name [default: NAME]"),
     ];
     let driver = LocalDriver::new(Path::new(""), Path::new(""));
     format!("Every driver:\n{}\nDriver local:\n{}", flags::help(&own), flags::help(&driver.flags()))
@@ -245,15 +246,15 @@ fn verb(cli: &Cli<'_>, command: Command, data_dir: &Path) -> Result<i32, Failure
             format!("machine {} runs at {}\n", host.config.name, host.driver_text("IPAddress"))
         }
         Command::Rm { force, update_config, name, .. } => match cli.rm(&name, force)? {
-            Removal::Removed => format!("machine {name} is removed\n"),
-            // A Job that is run again finds its work done; a person has mistaken the name.
+            Removal::Removed => format!("removed machine {name}\n"),
+            // A repeated Job succeeds because nothing is left to do; a person has mistyped the name.
             Removal::Absent if force || update_config => absent(&name) + "\n",
             Removal::Absent => {
                 let message = format!("machine {name:?} not found; nothing was removed");
                 return Err(Failure { code: cli::NOT_FOUND, message });
             }
             Removal::Forgotten(left) => {
-                note(&format!("drover: {left}"));
+                print_error_line(&format!("drover: {left}"));
                 String::new()
             }
         },
@@ -303,7 +304,7 @@ fn failed(error: anyhow::Error) -> Failure {
 }
 
 fn absent(name: &str) -> String {
-    format!("there is no machine {name}; nothing was removed")
+    format!("machine {name} not found; nothing was removed")
 }
 
 /// The machine-state Secret, for blocking code.

@@ -53,7 +53,7 @@ fn run(work: impl Future<Output = anyhow::Result<i32>>) -> i32 {
     let runtime = match tokio::runtime::Runtime::new() {
         Ok(runtime) => runtime,
         Err(error) => {
-            output::note(&format!("drover: threads cannot be started: {error}"));
+            output::print_error_line(&format!("drover: threads cannot be started: {error}"));
             return 1;
         }
     };
@@ -64,11 +64,11 @@ fn run(work: impl Future<Output = anyhow::Result<i32>>) -> i32 {
     match ended {
         Ok(Ok(code)) => code,
         Ok(Err(error)) => {
-            output::note(&format!("drover: {}", output::chain(&error)));
+            output::print_error_line(&format!("drover: {}", output::chain(&error)));
             1
         }
         Err(_) => {
-            output::note("drover: this is a bug in drover; what it said is above");
+            output::print_error_line("drover: this is a bug in drover; the panic message is above");
             PANICKED
         }
     }
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_ends_the_program_though_a_call_still_blocks() {
+    fn a_panic_ends_the_program_although_a_call_still_blocks() {
         let (_never, blocks) = std::sync::mpsc::channel::<()>();
         let code = run(async move {
             tokio::task::spawn_blocking(move || blocks.recv());

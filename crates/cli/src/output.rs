@@ -36,26 +36,26 @@ impl Format {
 /// Prints the result of a command. A reader that closes the pipe is not an error; any other failure to write is.
 pub(crate) fn answer(text: &str) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
-    heard(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+    ignore_closed_pipe(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
 }
 
-fn heard(written: std::io::Result<()>) -> anyhow::Result<()> {
+fn ignore_closed_pipe(written: std::io::Result<()>) -> anyhow::Result<()> {
     match written {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(error).context("the answer cannot be written")
+            Err(error).context("failed to write the output")
         }
         _ => Ok(()),
     }
 }
 
-/// A line of what is going on. The work goes on as well if nobody listens.
-pub(crate) fn say(line: &str) {
+/// Prints a line of progress. The work continues if it cannot be written.
+pub(crate) fn print_line(line: &str) {
     let mut out = std::io::stdout().lock();
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 
-/// The same on stderr, for trouble and for servers, whose stdout is nobody's.
-pub(crate) fn note(line: &str) {
+/// The same on stderr, for problems and for servers.
+pub(crate) fn print_error_line(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
@@ -130,15 +130,15 @@ pub(crate) fn chain(error: &anyhow::Error) -> String {
     text
 }
 
-/// Says what to do about a full disk, wherever it showed: in a file, in the store, or in another process, of which only
-/// the words are left. What the kernel calls ENOSPC for another reason is put into other words where it is met.
-pub(crate) fn full_disk_named(error: anyhow::Error, data_dir: &Path) -> anyhow::Error {
+/// Adds a remedy to the error of a full disk. It is recognized by its text because it may come from another process.
+/// Code that gets ENOSPC for another reason changes the text.
+pub(crate) fn with_full_disk_remedy(error: anyhow::Error, data_dir: &Path) -> anyhow::Error {
     let text = chain(&error).to_lowercase();
     if !["no space left", "disk is full", "quota exceeded"].iter().any(|sign| text.contains(sign)) {
         return error;
     }
     error.context(format!(
-        "there is no space for data directory {}; make some, or choose another with --data-dir",
+        "no space left for data directory {}; free some space, or choose another directory with --data-dir",
         data_dir.display()
     ))
 }
@@ -148,13 +148,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_line_up_and_nothing_trails() {
+    fn columns_are_aligned_without_trailing_spaces() {
         let rows = vec![vec!["a".into(), "long value".into()], vec!["longer".into(), "x".into()]];
         assert_eq!(columns(&["NAME", "B"], &rows), "NAME     B\na        long value\nlonger   x\n");
     }
 
     #[test]
-    fn ages_read_like_kubectl() {
+    fn ages_have_the_format_of_kubectl() {
         let at = |s| jiff::Timestamp::from_second(s).unwrap();
         for (seconds, text) in [
             (5, "5s"),
@@ -173,24 +173,24 @@ mod tests {
     fn a_full_disk_comes_with_a_remedy() {
         let full = std::io::Error::from_raw_os_error(28);
         let error =
-            full_disk_named(anyhow::Error::from(full).context("x cannot be written"), Path::new("/d"));
-        let said = chain(&error);
+            with_full_disk_remedy(anyhow::Error::from(full).context("x cannot be written"), Path::new("/d"));
+        let text = chain(&error);
         assert!(
-            said.contains("data directory /d; make some") && said.contains("x cannot be written"),
-            "{said}"
+            text.contains("data directory /d; free some") && text.contains("x cannot be written"),
+            "{text}"
         );
-        assert_eq!(chain(&full_disk_named(anyhow::anyhow!("other"), Path::new("/d"))), "other");
+        assert_eq!(chain(&with_full_disk_remedy(anyhow::anyhow!("other"), Path::new("/d"))), "other");
     }
 
     #[test]
-    fn who_stops_reading_has_seen_enough_but_a_lost_answer_is_told() {
-        heard(Err(std::io::ErrorKind::BrokenPipe.into())).unwrap();
-        let lost = heard(Err(std::io::ErrorKind::StorageFull.into())).unwrap_err();
-        assert!(chain(&lost).starts_with("the answer cannot be written: "), "{lost:#}");
+    fn a_closed_pipe_is_ignored_and_other_failures_to_write_are_errors() {
+        ignore_closed_pipe(Err(std::io::ErrorKind::BrokenPipe.into())).unwrap();
+        let lost = ignore_closed_pipe(Err(std::io::ErrorKind::StorageFull.into())).unwrap_err();
+        assert!(chain(&lost).starts_with("failed to write the output: "), "{lost:#}");
     }
 
     #[test]
-    fn a_cause_is_said_once() {
+    fn a_repeated_cause_is_printed_once() {
         let error = anyhow::anyhow!("inner").context("outer: inner").context("top");
         assert_eq!(chain(&error), "top: outer: inner");
     }

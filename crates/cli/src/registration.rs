@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use crate::args::path_name;
 use crate::cluster::Plane;
 use crate::get::find;
-use crate::output::{answer, note};
+use crate::output::{answer, print_error_line};
 
 /// A token for servers gives access to every secret of the cluster.
 const SERVER_LIFE: SignedDuration = SignedDuration::from_hours(24);
@@ -76,7 +76,7 @@ impl RegistrationCommand {
             cacerts: setting(&client, "cacerts").await?,
             ..Settings::default()
         };
-        note(&explained(&wanted, &token, id));
+        print_error_line(&explained(&wanted, &token, id));
         answer(&(node_command(&settings, &value, wanted.roles) + "\n"))
     }
 }
@@ -140,7 +140,7 @@ async fn token(client: &Client, id: &str, wanted: &Wanted) -> anyhow::Result<Clu
     match api.create(&PostParams::default(), &new).await {
         // Another process created it first.
         Err(kube::Error::Api(status)) if status.code == 409 => Ok(api.get(&wanted.name()).await?),
-        made => made.with_context(|| format!("a registration token cannot be made in namespace {id}")),
+        made => made.with_context(|| format!("failed to create a registration token in namespace {id}")),
     }
 }
 
@@ -159,7 +159,7 @@ async fn value(client: &Client, id: &str, token: &str) -> anyhow::Result<String>
         }
         if Instant::now() > deadline {
             bail!(
-                "the registration token {token} has no value after {} s: look at the server's log",
+                "the registration token {token} has no value after {} s; see the server's log",
                 TOKEN_LIMIT.as_secs()
             );
         }
@@ -177,7 +177,7 @@ fn explained(wanted: &Wanted, token: &ClusterRegistrationToken, id: &str) -> Str
     };
     let life = until.map_or_else(|| "does not expire".to_owned(), |until| format!("expires at {until:.0}"));
     format!(
-        "This command registers {number} with the role {} and {life}; to end it, delete the ClusterRegistrationToken {} in namespace {id}.",
+        "This command registers {number} with the role {} and {life}. To revoke it, delete ClusterRegistrationToken {} in namespace {id}.",
         wanted.roles,
         token.name_any(),
     )
@@ -194,13 +194,13 @@ async fn setting(client: &Client, name: &str) -> anyhow::Result<String> {
 fn life(text: &str) -> Result<SignedDuration, String> {
     let life = Some(text).filter(|text| !text.is_empty()).and_then(parse_duration);
     let life = life.filter(|life| life.is_zero() || *life >= SignedDuration::from_mins(1));
-    life.ok_or_else(|| "it is a duration of at least 1m, like 30m or 24h, or 0 for ever".to_owned())
+    life.ok_or_else(|| "expected a duration of at least 1m, such as 30m or 24h, or 0 for no limit".to_owned())
 }
 
 /// `--limit`.
 fn limit(text: &str) -> Result<usize, String> {
     let limit = text.parse().ok().filter(|limit| (1..=MOST_MACHINES).contains(limit));
-    limit.ok_or_else(|| format!("it is a number from 1 to {MOST_MACHINES}"))
+    limit.ok_or_else(|| format!("expected a number from 1 to {MOST_MACHINES}"))
 }
 
 #[cfg(test)]
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_is_for_workers_and_one_for_servers_ends_after_a_day() {
+    fn worker_commands_do_not_expire_and_server_commands_expire_after_a_day() {
         let worker = wanted("", None, None);
         assert_eq!((worker.roles.to_string(), worker.ttl_minutes), ("worker".to_owned(), None));
         assert_eq!(worker.name(), "registration-worker");
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_shared_while_most_of_its_life_is_left() {
+    fn a_token_is_reused_until_half_of_its_lifetime_has_passed() {
         let token = |notes: serde_json::Value, ttl: i64| -> ClusterRegistrationToken {
             serde_json::from_value(json!({
                 "metadata": {"name": "t", "creationTimestamp": "2026-01-01T00:00:00Z", "annotations": notes},
@@ -245,15 +245,15 @@ mod tests {
         let same = token(json!({"drover.io/registration-roles": "controlplane,etcd"}), 1440);
         assert!(server.is_met_by(&same, early) && !server.is_met_by(&same, late));
         assert!(!wanted("etcd", None, None).is_met_by(&same, early), "other roles");
-        assert!(!wanted("etcd,controlplane", Some("0"), None).is_met_by(&same, early), "another life");
+        assert!(!wanted("etcd,controlplane", Some("0"), None).is_met_by(&same, early), "another lifetime");
         assert!(!server.is_met_by(&token(json!({}), 1440), early), "not bound to roles");
         let limited =
             token(json!({"drover.io/registration-roles": "worker", "drover.io/registration-limit": "1"}), 0);
         assert!(!wanted("worker", None, Some(1)).is_met_by(&limited, early), "limited");
         assert!(!wanted("worker", None, None).is_met_by(&limited, early));
-        let said = explained(&wanted("worker", None, Some(1)), &limited, "c-m-1");
-        assert!(said.contains("one machine with the role worker and does not expire"), "{said}");
-        let said = explained(&server, &same, "c-m-1");
-        assert!(said.contains("role etcd and controlplane and expires at 2026-01-02T00:00:00Z"), "{said}");
+        let text = explained(&wanted("worker", None, Some(1)), &limited, "c-m-1");
+        assert!(text.contains("one machine with the role worker and does not expire"), "{text}");
+        let text = explained(&server, &same, "c-m-1");
+        assert!(text.contains("role etcd and controlplane and expires at 2026-01-02T00:00:00Z"), "{text}");
     }
 }

@@ -16,7 +16,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::args::{DataDirArg, bind_address};
 use crate::logging;
-use crate::output::{full_disk_named, note};
+use crate::output::{print_error_line, with_full_disk_remedy};
 
 /// The node agent, built beside this program.
 const AGENT: &[u8] = include_bytes!(env!("DROVER_AGENT_BINARY"));
@@ -26,7 +26,7 @@ const UNINSTALL_SCRIPT: &[u8] = include_bytes!(env!("DROVER_UNINSTALL_SCRIPT"));
 
 /// The error when a part of the management plane has panicked.
 pub(crate) const BROKEN: &str =
-    "a part of it panicked, which is a bug in drover; what it said is above or in the log";
+    "a part of it panicked, which is a bug in drover; the panic message is above or in the log";
 
 #[derive(Args)]
 pub(crate) struct Server {
@@ -52,27 +52,29 @@ impl Server {
         let kubeconfig = self.kubeconfig.clone();
         let dir = self.data_dir.path();
         let manager = start(&dir, self.bind, self.server_url, self.kubeconfig, RETURN_LIMIT).await;
-        let manager = manager.map_err(|error| full_disk_named(error, &dir))?;
+        let manager = manager.map_err(|error| with_full_disk_remedy(error, &dir))?;
         let kubeconfig = kubeconfig.unwrap_or_else(|| manager.data_dir.kubeconfig());
         let mut signals = Signals::catch()?;
-        note(&format!("drover is ready at {}", manager.url));
+        print_error_line(&format!("drover is ready at {}", manager.url));
         let kubeconfig = quoted(&kubeconfig.display().to_string());
-        note(&format!("  kubectl --kubeconfig {kubeconfig} get clusters.provisioning.cattle.io -A"));
+        print_error_line(&format!(
+            "  kubectl --kubeconfig {kubeconfig} get clusters.provisioning.cattle.io -A"
+        ));
         if external {
-            note(&format!(
-                "  the same with a bearer token at {}; client certificates are not passed on",
+            print_error_line(&format!(
+                "  the same with a bearer token at {}; client certificates are not forwarded",
                 manager.url
             ));
         }
         tokio::select! {
             _ = signals.next() => {}
             () = manager.lost_leadership() => {
-                // Not even a clean stop: whoever leads now may already act.
-                bail!("another server may lead now, because the Lease could not be renewed in time; start again to wait for it");
+                // No clean stop either: the new leader may already be active.
+                bail!("lost leadership: the Lease could not be renewed in time, so another server may be the leader; start this server again to make it wait");
             }
             () = manager.broken() => bail!("{BROKEN}"),
         }
-        note("stopping; machines go on");
+        print_error_line("stopping; machines keep running");
         manager.stop().await;
         Ok(0)
     }
@@ -86,7 +88,7 @@ pub(crate) async fn start(
     kubeconfig: Option<PathBuf>,
     patience: Duration,
 ) -> anyhow::Result<Manager> {
-    ground(data_dir, bind).await?;
+    check_start(data_dir, bind).await?;
     let exe = own_executable()?;
     let arch = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
     let names = [format!("drover-agent-{arch}"), format!("rancher-system-agent-{arch}")];
@@ -105,9 +107,9 @@ pub(crate) async fn start(
     Manager::start(options).await
 }
 
-/// What can be known before anything is made: a directory that holds nothing yet shall hold nothing if the server cannot
-/// start. One in use is named before the port is, which is that of the server in it.
-pub(crate) async fn ground(data_dir: &Path, bind: SocketAddr) -> anyhow::Result<()> {
+/// Checks that the server can start before anything is created, so that an unused directory stays empty. A directory
+/// in use is reported before the port, which the server in it uses.
+pub(crate) async fn check_start(data_dir: &Path, bind: SocketAddr) -> anyhow::Result<()> {
     enough_open_files()?;
     let unusable = || format!("data directory {} cannot be used", data_dir.display());
     let absolute = std::path::absolute(data_dir).with_context(unusable)?;
@@ -120,7 +122,7 @@ pub(crate) async fn ground(data_dir: &Path, bind: SocketAddr) -> anyhow::Result<
 
 /// The file of this program, which machines and Jobs run.
 pub(crate) fn own_executable() -> anyhow::Result<PathBuf> {
-    std::env::current_exe().context("this program's own file cannot be found")
+    std::env::current_exe().context("cannot find this program's own executable")
 }
 
 /// The signals that stop a long command: SIGINT, SIGTERM, and SIGHUP of a closed terminal. Once this value exists,

@@ -118,9 +118,9 @@ fn wanted(words: &[String]) -> anyhow::Result<Wanted> {
         Some("--version" | "-v") => Ok(Wanted::Version),
         Some("help") => Ok(Wanted::Help),
         Some(other) => {
-            bail!("the simulated k3s has no command {other:?}; it knows server, agent and --version")
+            bail!("the simulated k3s has no command {other:?}; use server, agent or --version")
         }
-        None => bail!("say what to run: server, agent or --version"),
+        None => bail!("no command given; use server, agent or --version"),
     }
 }
 
@@ -128,7 +128,7 @@ fn wanted(words: &[String]) -> anyhow::Result<Wanted> {
 pub(crate) fn write_images(data_dir: &DataDir, exe: &Path) -> anyhow::Result<()> {
     let archive = data_dir.images().join("system-agent-installer-k3s.tar");
     let stamp = data_dir.images().join("system-agent-installer-k3s.stamp");
-    let meta = std::fs::metadata(exe).context("this program's own file cannot be read")?;
+    let meta = std::fs::metadata(exe).context("cannot read this program's own executable")?;
     let current = format!("{:?} {}", meta.modified().ok(), meta.len());
     if archive.exists() && std::fs::read_to_string(&stamp).is_ok_and(|known| known == current) {
         return Ok(());
@@ -137,8 +137,8 @@ pub(crate) fn write_images(data_dir: &DataDir, exe: &Path) -> anyhow::Result<()>
     let versions: Vec<&str> = releases.versions().into_iter().collect();
     let prefix = Settings::default().system_agent_installer_image;
     drover_sim::install::write_image(&archive, exe, &prefix, &versions)
-        .context("the installer images cannot be written")?;
-    std::fs::write(&stamp, current).context("the installer images cannot be written")
+        .context("failed to write the installer images")?;
+    std::fs::write(&stamp, current).context("failed to write the installer images")
 }
 
 #[cfg(test)]
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_asks_for_help_starts_no_server() {
+    fn help_starts_no_server() {
         let of = |words: &[&str]| wanted(&words.iter().map(ToString::to_string).collect::<Vec<_>>());
         assert!(matches!(of(&["server", "--help"]), Ok(Wanted::Help)));
         assert!(matches!(of(&["agent", "--server", "https://x", "-h"]), Ok(Wanted::Help)));

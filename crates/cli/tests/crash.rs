@@ -51,7 +51,7 @@ fn kills_in_provisioning_upgrade_and_scaling_converge() {
     life.strike(Victim::Server, "");
     life.moment("a machine exists", |life| !life.local_machines().is_empty());
     life.strike(Victim::Holder, "");
-    life.moment("the init node got its plan, and its agent runs", |life| {
+    life.moment("the init node has its plan, and its agent runs", |life| {
         life.has_plan("control-plane") && life.find(Victim::Agent, "control-plane").is_some()
     });
     life.strike(Victim::Agent, "control-plane");
@@ -59,7 +59,7 @@ fn kills_in_provisioning_upgrade_and_scaling_converge() {
         life.find(Victim::Distribution, "control-plane").is_some()
     });
     life.strike(Victim::Machine, "control-plane");
-    life.moment("a worker got its plan", |life| life.has_plan("worker"));
+    life.moment("a worker has its plan", |life| life.has_plan("worker"));
     life.strike(Victim::Server, "");
     life.strike(Victim::Agent, "worker");
     life.moment("a worker's distribution runs", |life| life.find(Victim::Distribution, "worker").is_some());
@@ -87,16 +87,16 @@ fn kills_in_provisioning_upgrade_and_scaling_converge() {
 
     // Scale down: no machine is left behind.
     life.scale_workers(1);
-    life.moment("a Machine goes", Life::a_machine_goes);
+    life.moment("a Machine is being deleted", Life::a_machine_is_deleting);
     life.strike(Victim::Server, "");
     life.converged(NEXT_VERSION, 1);
 
     // Removal: nothing is left. A quickstart would create the demo cluster again, a server does not.
     life.role = "server";
     life.person.kubectl(&["delete", "clusters.provisioning.cattle.io", "demo", "--wait=false"]).ok();
-    life.moment("a Machine goes", Life::a_machine_goes);
+    life.moment("a Machine is being deleted", Life::a_machine_is_deleting);
     life.strike(Victim::Server, "");
-    life.moment("everything is gone", |life| {
+    life.moment("removed everything", |life| {
         let answer = life.person.kubectl(&["get", "clusters.provisioning.cattle.io,machines", "-o", "name"]);
         answer.code == 0 && answer.out.is_empty() && life.local_machines().is_empty()
     });
@@ -162,7 +162,7 @@ impl Life {
         Some(Self { person, server, role, begun: Instant::now() })
     }
 
-    fn say(&self, text: &str) {
+    fn log(&self, text: &str) {
         eprintln!("{:6.1}s  {text}", self.begun.elapsed().as_secs_f32());
     }
 
@@ -170,7 +170,7 @@ impl Life {
     #[track_caller]
     fn moment(&self, what: &str, reached: impl Fn(&Self) -> bool) {
         eventually(|| when(reached(self), what));
-        self.say(what);
+        self.log(what);
     }
 
     /// Kills a process once it exists, and restarts the server if it does not run.
@@ -180,7 +180,7 @@ impl Life {
             let pid = self.find(victim, pool).ok_or_else(|| format!("no {victim:?} {pool}"))?;
             kill(Pid::from_raw(pid), Signal::SIGKILL).map_err(|error| error.to_string()).map(|()| pid)
         });
-        self.say(&format!("kill -9 {victim:?} {pool} ({pid})"));
+        self.log(&format!("kill -9 {victim:?} {pool} ({pid})"));
         if victim == Victim::Server {
             self.server.wait().unwrap();
             self.server = start(&self.person, self.role);
@@ -226,7 +226,7 @@ impl Life {
         self.list("machines.cluster.x-k8s.io")
     }
 
-    fn a_machine_goes(&self) -> bool {
+    fn a_machine_is_deleting(&self) -> bool {
         self.machines().iter().any(|machine| !machine["metadata"]["deletionTimestamp"].is_null())
     }
 
@@ -273,7 +273,7 @@ impl Life {
     #[track_caller]
     fn converged(&self, version: &str, workers: usize) -> BTreeMap<String, String> {
         eventually(|| self.is_converged(version, workers));
-        self.say(&format!("converged: {version}, {workers} workers"));
+        self.log(&format!("converged: {version}, {workers} workers"));
         self.machines().iter().map(|machine| (name(machine), text(machine, "/metadata/uid"))).collect()
     }
 

@@ -22,14 +22,14 @@ const VERSION: &str = "v1.34.1+k3s1";
 const CLUSTER: &str = "clusters.provisioning.cattle.io/demo";
 
 #[test]
-fn a_cluster_lives_on_a_real_kubernetes() {
+fn a_cluster_lives_on_an_external_kubernetes_api() {
     let Some(person) = Person::new(identity()) else { return };
     let Some(kubernetes) = Kubernetes::start() else { return };
     person.drover(&["sim", "images"]).ok();
     let mut site = Site::begin(person, kubernetes);
     site.a_user_without_rights_is_refused();
     site.makes_a_cluster();
-    site.people_come_as_themselves();
+    site.users_keep_their_identity();
     site.a_second_server_waits();
     site.scales_through_a_kill();
     site.deletes();
@@ -72,7 +72,7 @@ impl Server {
         Self { child, log }
     }
 
-    fn said(&self) -> String {
+    fn output(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
@@ -80,9 +80,9 @@ impl Server {
     fn url(&mut self, starts: usize) -> String {
         eventually(|| {
             let ended = self.child.try_wait().unwrap();
-            assert!(ended.is_none(), "the server ended: {ended:?}\n{}", self.said());
-            let said = self.said();
-            let mut ready = said.lines().filter_map(|line| line.strip_prefix("drover is ready at "));
+            assert!(ended.is_none(), "the server ended: {ended:?}\n{}", self.output());
+            let output = self.output();
+            let mut ready = output.lines().filter_map(|line| line.strip_prefix("drover is ready at "));
             ready.nth(starts - 1).map(str::to_owned).ok_or("not ready")
         })
     }
@@ -98,8 +98,8 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
         if std::thread::panicking() {
-            let said = self.said();
-            let lines: Vec<&str> = said.lines().collect();
+            let output = self.output();
+            let lines: Vec<&str> = output.lines().collect();
             eprintln!(
                 "--- {} ---\n{}",
                 self.log.display(),
@@ -196,12 +196,12 @@ impl Site {
         let words = ["server", "--bind", "127.0.0.1:0", "--kubeconfig", &kubeconfig, "--data-dir"];
         let refused =
             self.person.drover(&[words.as_slice(), &[elsewhere.to_str().unwrap()]].concat()).refused();
-        assert!(refused.contains("lacks rights") && refused.contains("cluster-admin"), "{refused}");
+        assert!(refused.contains("lacks permissions") && refused.contains("cluster-admin"), "{refused}");
         assert!(refused.contains("customresourcedefinitions.apiextensions.k8s.io"), "{refused}");
         let refused =
             self.person.drover(&["server", "--bind", "127.0.0.1:0", "--kubeconfig", &kubeconfig]).refused();
         assert!(refused.contains("in use by another server"), "{refused}");
-        assert!(!self.person.data_dir.join("kubeconfig.yaml").exists(), "there is no administrator of ours");
+        assert!(!self.person.data_dir.join("kubeconfig.yaml").exists(), "no administrator was created");
     }
 
     fn makes_a_cluster(&self) {
@@ -243,8 +243,8 @@ impl Site {
         eventually(|| self.workers_are(1));
     }
 
-    /// At Drover's port everyone is who they are at the API, and nobody is the manager.
-    fn people_come_as_themselves(&mut self) {
+    /// At Drover's port users keep their identity, and no request uses the manager's.
+    fn users_keep_their_identity(&mut self) {
         let admin = self.at_the_front("admin", 1, ADMIN);
         let alice = self.at_the_front("alice", 1, ALICE);
         let nobody = self.at_the_front("nobody", 1, "no-such-token");
@@ -268,7 +268,7 @@ impl Site {
             common::run(curl.args(["-sk", &words]), &format!("curl {path}")).ok()
         };
         let refused = asked("/api/v1/secrets");
-        assert!(refused.contains("cannot pass on client certificates"), "{refused}");
+        assert!(refused.contains("cannot forward client certificates"), "{refused}");
         assert_eq!((asked("/livez"), asked("/readyz")), ("ok".into(), "ok".into()));
         let refused = asked("/metrics");
         assert!(refused.contains("Unauthorized"), "{refused}");
@@ -319,7 +319,7 @@ impl Site {
         let mut watch = Watch(child);
         let mut lines = std::io::BufReader::new(watch.0.stdout.take().unwrap()).lines();
         let mut next = |wanted: &str| lines.by_ref().map_while(Result::ok).any(|line| line.contains(wanted));
-        assert!(next("kube-root-ca.crt"), "what is there");
+        assert!(next("kube-root-ca.crt"), "existing objects");
         self.with(kubeconfig, &["create", "configmap", "seen", "-n", "default"]).ok();
         assert!(next("configmap/seen"), "what comes");
     }
@@ -328,11 +328,11 @@ impl Site {
     fn a_second_server_waits(&self) {
         let data_dir = self.person.home().join("second");
         let second = Server::start(&self.person, &self.kubeconfig, &data_dir);
-        eventually(|| when(second.said().contains("waiting: the server "), second.said()));
-        assert!(!second.said().contains("drover is ready"), "{}", second.said());
+        eventually(|| when(second.output().contains("waiting: server "), second.output()));
+        assert!(!second.output().contains("drover is ready"), "{}", second.output());
         let authority = |dir: &Path| std::fs::read_to_string(dir.join("tls/ca.crt")).unwrap();
         assert_eq!(authority(&data_dir), authority(&self.person.data_dir), "agents trust either");
-        assert!(!data_dir.join("local").exists(), "it has touched nothing of this host");
+        assert!(!data_dir.join("local").exists(), "it changed nothing on this host");
     }
 
     /// `kill -9` while scaling: the next server on the same data directory becomes the leader at once and continues.
@@ -372,7 +372,7 @@ impl Site {
     /// A server that is stopped releases the Lease and leaves no process behind.
     fn ends(&mut self) {
         let status = self.server.signal(Signal::SIGTERM);
-        assert!(status.success(), "{status:?}\n{}", self.server.said());
+        assert!(status.success(), "{status:?}\n{}", self.server.output());
         let lease = self.get(&["lease", "drover-server", "-n", "cattle-system"]);
         assert_eq!(text(&lease, "/spec/holderIdentity"), "");
         eventually(|| when(self.person.processes().is_empty(), self.person.processes()));
@@ -381,7 +381,7 @@ impl Site {
 
 /// An unusable kubeconfig is reported in one sentence, before anything else happens.
 #[test]
-fn a_kubeconfig_that_cannot_be_used_is_told() {
+fn an_unusable_kubeconfig_is_reported_in_one_sentence() {
     let Some(person) = Person::new(identity()) else { return };
     let serve = |kubeconfig: &str| {
         person.drover(&["server", "--bind", "127.0.0.1:0", "--kubeconfig", kubeconfig]).refused()

@@ -8,7 +8,7 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 use std::process::Stdio;
 
-use common::server::{Island, Server, has_kubectl, one_sentence, spawn};
+use common::server::{PrivateMount, Server, has_kubectl, one_sentence, spawn};
 use common::{Identity, Person, eventually, run, when};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -25,7 +25,7 @@ fn a_port_or_data_directory_in_use_and_a_newer_one() {
             server.person.drover(&[command, "--data-dir", other, "--bind", &address]),
             &[&format!("{address} is in use by another program"), "--bind ADDR:PORT"],
         );
-        assert!(!std::path::Path::new(other).exists(), "{command} left something behind");
+        assert!(!std::path::Path::new(other).exists(), "{command} left files behind");
         one_sentence(
             server.person.drover(&[command, "--bind", "127.0.0.1:0"]),
             &["is in use by another server", "choose another directory"],
@@ -47,7 +47,7 @@ fn a_port_or_data_directory_in_use_and_a_newer_one() {
     for command in ["server", "quickstart"] {
         one_sentence(
             server.person.drover(&[command, "--bind", "127.0.0.1:0"]),
-            &["has schema version 999", &format!("knows up to {known}"), "use the newer release"],
+            &["has schema version 999", &format!("supports up to {known}"), "use the newer release"],
         );
     }
     assert!(fs::read(&store).unwrap() == content, "a store of a newer version was changed");
@@ -56,12 +56,12 @@ fn a_port_or_data_directory_in_use_and_a_newer_one() {
 }
 
 #[test]
-fn addresses_that_cannot_be_bound_are_named() {
+fn addresses_that_cannot_be_bound_are_reported() {
     let Some(person) = Person::new(Identity::User) else { return };
     for command in ["server", "quickstart"] {
         one_sentence(
             person.drover(&[command, "--bind", "192.0.2.1:0"]),
-            &["192.0.2.1:0 is no address of this machine", "--bind ADDR:PORT"],
+            &["192.0.2.1:0 is not assigned to this host", "--bind ADDR:PORT"],
         );
         // In its own network namespace and without capabilities, whatever this host allows.
         let script = "exec setpriv --bounding-set -all --inh-caps -all \"$0\" \"$1\" --bind 0.0.0.0:443";
@@ -71,17 +71,21 @@ fn addresses_that_cannot_be_bound_are_named() {
             .arg(command);
         one_sentence(
             run(&mut low, &format!("drover {command} --bind 0.0.0.0:443")),
-            &["0.0.0.0:443 is not for this user", "ports below 1024 are root's", "--bind ADDR:PORT"],
+            &[
+                "permission denied for 0.0.0.0:443",
+                "ports below 1024 are reserved for root",
+                "--bind ADDR:PORT",
+            ],
         );
         for wrong in ["8443", ":8443", "nonsense", "127.0.0.1", "127.0.0.1:99999"] {
-            let said = person.drover(&[command, "--bind", wrong]).refused();
-            assert!(said.contains(wrong) && said.contains("like 127.0.0.1:8443"), "{said}");
+            let output = person.drover(&[command, "--bind", wrong]).refused();
+            assert!(output.contains(wrong) && output.contains("such as 127.0.0.1:8443"), "{output}");
         }
     }
 }
 
 #[test]
-fn a_damaged_store_is_named_and_kept() {
+fn a_damaged_store_is_reported_and_kept() {
     let Some(person) = Person::new(Identity::User) else { return };
     let mut server = Server::start(person);
     server.stop();
@@ -113,12 +117,12 @@ fn a_damaged_store_is_named_and_kept() {
     server.process = spawn(&server.person, &mut server.person.command(server.person.binary()));
     server.stop();
     fs::write(&store, garbage).unwrap();
-    assert!(server.person.drover(&["quickstart", "--delete"]).ok().contains("everything is gone"));
+    assert!(server.person.drover(&["quickstart", "--delete"]).ok().contains("removed everything"));
     assert!(!server.person.data_dir.exists());
 }
 
 #[test]
-fn only_what_drover_made_is_deleted() {
+fn only_files_of_drover_are_deleted() {
     let Some(person) = Person::new(Identity::User) else { return };
     let make = |script: &str| run(person.command("sh").args(["-c", script]), script).ok();
     let home = person.home().to_owned();
@@ -142,14 +146,14 @@ fn only_what_drover_made_is_deleted() {
 
     // If nothing is to be done, the command says so and succeeds.
     make("mkdir empty");
-    for (name, why) in [("empty", "is empty, and is left as it is"), ("missing", "does not exist")] {
-        let said = person.drover(&["quickstart", "--delete", "--data-dir", &at(name)]).ok();
+    for (name, why) in [("empty", "is empty"), ("missing", "does not exist")] {
+        let output = person.drover(&["quickstart", "--delete", "--data-dir", &at(name)]).ok();
         assert!(
-            said.contains("nothing to delete") && said.contains(&at(name)) && said.contains(why),
-            "{said}"
+            output.contains("nothing to delete") && output.contains(&at(name)) && output.contains(why),
+            "{output}"
         );
-        let said = person.drover(&["quickstart", "--stop", "--data-dir", &at(name)]).ok();
-        assert!(said.contains("nothing was running") && said.contains(&at(name)), "{said}");
+        let output = person.drover(&["quickstart", "--stop", "--data-dir", &at(name)]).ok();
+        assert!(output.contains("no quickstart was running") && output.contains(&at(name)), "{output}");
     }
     assert_eq!(make("ls -A empty; ls -d empty missing 2>/dev/null || true"), "empty\n");
 
@@ -157,7 +161,7 @@ fn only_what_drover_made_is_deleted() {
     let mut server = Server::start(person);
     one_sentence(
         server.person.drover(&["quickstart", "--delete"]),
-        &[&format!("a server (process {}) works in", server.process.id()), "nothing was deleted"],
+        &[&format!("a server (process {}) is running in", server.process.id()), "nothing was deleted"],
     );
     assert!(!server.person.data_dir.join("quickstart.pid").exists(), "a refused --delete left a file");
     server.person.drover(&["get", "clusters"]).ok();
@@ -166,8 +170,8 @@ fn only_what_drover_made_is_deleted() {
     // Files of the user are kept.
     let notes = server.person.data_dir.join("notes.txt");
     fs::write(&notes, "mine").unwrap();
-    let said = server.person.drover(&["quickstart", "--delete"]).ok();
-    assert!(said.contains("is kept, because there is more in it: notes.txt"), "{said}");
+    let output = server.person.drover(&["quickstart", "--delete"]).ok();
+    assert!(output.contains("because it contains other files: notes.txt"), "{output}");
     let left: Vec<_> = fs::read_dir(&server.person.data_dir).unwrap().map(|e| e.unwrap().path()).collect();
     assert_eq!(left, std::slice::from_ref(&notes));
     fs::remove_file(notes).unwrap();
@@ -175,7 +179,7 @@ fn only_what_drover_made_is_deleted() {
 }
 
 #[test]
-fn a_data_directory_that_cannot_stand_in_a_list_is_named() {
+fn a_data_directory_with_a_colon_in_its_path_is_refused() {
     let Some(person) = Person::new(Identity::User) else { return };
     let path = person.home().join("a:b");
     let path = path.to_str().unwrap();
@@ -192,7 +196,7 @@ fn a_data_directory_that_cannot_stand_in_a_list_is_named() {
 }
 
 #[test]
-fn few_open_files_are_raised_or_named() {
+fn the_limit_of_open_files_is_raised_or_reported() {
     let Some(person) = Person::new(Identity::User) else { return };
     let limited = |limit: &str, words: &str| {
         let mut command = person.command("sh");
@@ -218,8 +222,8 @@ fn few_open_files_are_raised_or_named() {
     assert_eq!(words[3], words[4], "{line}");
 }
 
-/// A pipe whose reader has gone, as `| head -1` leaves it.
-fn nobody() -> Stdio {
+/// A pipe whose reader has exited, as after `| head -1`.
+fn closed_pipe() -> Stdio {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     writer.into()
@@ -234,14 +238,14 @@ fn catches(pid: u32, signal: Signal) -> bool {
 }
 
 #[test]
-fn nobody_has_to_listen() {
+fn a_closed_stdout_or_stderr_is_not_an_error() {
     let Some(person) = Person::new(Identity::User) else { return };
     for words in [&["machine", "ls"][..], &["quickstart", "--stop"]] {
-        let answer = run(person.command(person.binary()).args(words).stdout(nobody()), &words.join(" "));
+        let answer = run(person.command(person.binary()).args(words).stdout(closed_pipe()), &words.join(" "));
         assert_eq!((answer.code, answer.err.as_str()), (0, ""), "{}", answer.words);
     }
     for words in [&["machine", "status", "nosuch"][..], &["get", "clusters"]] {
-        let answer = run(person.command(person.binary()).args(words).stderr(nobody()), &words.join(" "));
+        let answer = run(person.command(person.binary()).args(words).stderr(closed_pipe()), &words.join(" "));
         assert!([1, 4].contains(&answer.code), "{}: {}", answer.words, answer.code);
     }
     // Long-running commands continue, and stop at a signal.
@@ -249,7 +253,7 @@ fn nobody_has_to_listen() {
         let _ = fs::remove_file(person.data_dir.join("kubeconfig.yaml"));
         let mut process = person.command(person.binary());
         process.args([command, "--bind", "127.0.0.1:0"]).stdin(Stdio::null());
-        let mut process = process.stdout(nobody()).stderr(nobody()).spawn().unwrap();
+        let mut process = process.stdout(closed_pipe()).stderr(closed_pipe()).spawn().unwrap();
         eventually(|| {
             assert!(process.try_wait().unwrap().is_none(), "{command} ended");
             let answer = person.drover(&["get", "clusters"]);
@@ -263,7 +267,7 @@ fn nobody_has_to_listen() {
 }
 
 #[test]
-fn a_full_disk_is_named_and_nothing_is_lost() {
+fn a_full_disk_is_reported_and_nothing_is_lost() {
     if !has_kubectl() {
         return;
     }
@@ -273,35 +277,31 @@ fn a_full_disk_is_named_and_nothing_is_lost() {
     // Local machines keep a copy of the program; the store needs little space in addition.
     let size = fs::metadata(&drover).unwrap().len() / (1 << 20) + 32;
     fs::create_dir(&person.data_dir).unwrap();
-    let island = Island::new(&format!("mount -t tmpfs -o size={size}m none {data}"));
+    let mount = PrivateMount::new(&format!("mount -t tmpfs -o size={size}m none {data}"));
     let kubectl = |words: &[&str]| {
-        let mut command = island.command(&person, "kubectl");
+        let mut command = mount.command(&person, "kubectl");
         command.args(["--kubeconfig", &format!("{data}/kubeconfig.yaml")]).args(words);
         run(&mut command, &format!("kubectl {}", words.join(" ")))
     };
     let fill = |name: &str| {
-        let mut command = island.command(&person, "dd");
+        let mut command = mount.command(&person, "dd");
         command.args(["if=/dev/zero", &format!("of={data}/{name}"), "bs=16k"]);
         assert!(run(&mut command, "dd").err.contains("No space left"));
     };
     let remove = |name: &str| {
-        let mut command = island.command(&person, "rm");
+        let mut command = mount.command(&person, "rm");
         run(command.arg(format!("{data}/{name}")), "rm").ok();
     };
     let big = person.write("big", &"x".repeat(500_000));
 
-    let mut server = spawn(&person, &mut island.command(&person, &drover));
+    let mut server = spawn(&person, &mut mount.command(&person, &drover));
     kubectl(&["create", "configmap", "before", "--from-literal=a=b"]).ok();
     fill("filler");
-    let said = kubectl(&["create", "configmap", "during", "--from-file", &big]).refused();
-    assert!(said.contains("the change was not stored") && said.contains("disk is full"), "{said}");
-    assert_ne!(
-        kubectl(&["get", "--raw", "/readyz"]).code,
-        0,
-        "a server that cannot write calls itself ready"
-    );
+    let output = kubectl(&["create", "configmap", "during", "--from-file", &big]).refused();
+    assert!(output.contains("the change was not stored") && output.contains("disk is full"), "{output}");
+    assert_ne!(kubectl(&["get", "--raw", "/readyz"]).code, 0, "a server that cannot write is ready");
     assert_eq!(kubectl(&["get", "configmap", "before", "-o", "jsonpath={.data.a}"]).ok(), "b");
-    assert_ne!(kubectl(&["get", "configmap", "during"]).code, 0, "what was refused is there");
+    assert_ne!(kubectl(&["get", "configmap", "during"]).code, 0, "a rejected object exists");
     let log = fs::read_to_string(person.home().join("server.out")).unwrap();
     assert!(log.contains("no space left for the store"), "{log}");
 
@@ -321,11 +321,11 @@ fn a_full_disk_is_named_and_nothing_is_lost() {
     fill("filler");
     server.kill().unwrap();
     server.wait().unwrap();
-    let mut command = island.command(&person, &drover);
+    let mut command = mount.command(&person, &drover);
     let answer = run(command.args(["server", "--bind", "127.0.0.1:0"]), "drover server");
     assert!(answer.refused().to_lowercase().contains("no space left"));
     remove("filler");
-    let mut server = spawn(&person, &mut island.command(&person, &drover));
+    let mut server = spawn(&person, &mut mount.command(&person, &drover));
     for name in ["before", "after"] {
         kubectl(&["get", "configmap", name]).ok();
     }
@@ -336,24 +336,31 @@ fn a_full_disk_is_named_and_nothing_is_lost() {
 }
 
 #[test]
-fn a_disk_too_small_for_a_quickstart_is_named() {
+fn a_disk_too_small_for_a_quickstart_is_reported() {
     let Some(person) = Person::new(Identity::Root) else { return };
     let (drover, data) =
         (person.binary().to_str().unwrap().to_owned(), person.data_dir.display().to_string());
     fs::create_dir(&person.data_dir).unwrap();
     // Full before the start, full while writing the store, and too small for the machines' copy of the program.
     for (size, filler) in [("64k", "dd if=/dev/zero of=filler bs=4k 2>/dev/null;"), ("1m", ""), ("8m", "")] {
-        let island = Island::new(&format!(
+        let mount = PrivateMount::new(&format!(
             "mount -t tmpfs -o size={size} none {data} && cd {data} && {{ {filler} true; }}"
         ));
-        let mut command = island.command(&person, &drover);
+        let mut command = mount.command(&person, &drover);
         one_sentence(
             run(command.args(["quickstart", "--bind", "127.0.0.1:0"]), &format!("quickstart in {size}")),
-            &["there is no space for data directory", &data, "make some, or choose another with --data-dir"],
+            &[
+                "no space left for data directory",
+                &data,
+                "free some space, or choose another directory with --data-dir",
+            ],
         );
-        let mut command = island.command(&person, &drover);
-        let said = run(command.args(["quickstart", "--delete"]), "quickstart --delete").ok();
-        assert!(said.contains(if filler.is_empty() { "everything is gone but" } else { "filler" }), "{said}");
+        let mut command = mount.command(&person, &drover);
+        let output = run(command.args(["quickstart", "--delete"]), "quickstart --delete").ok();
+        assert!(
+            output.contains(if filler.is_empty() { "removed everything except" } else { "filler" }),
+            "{output}"
+        );
         eventually(|| {
             let left: Vec<_> =
                 person.processes().into_iter().filter(|words| words.contains("drover")).collect();
@@ -363,7 +370,7 @@ fn a_disk_too_small_for_a_quickstart_is_named() {
 }
 
 #[test]
-fn user_namespaces_that_are_forbidden_are_named() {
+fn forbidden_user_namespaces_are_reported() {
     let Some(person) = Person::new(Identity::User) else { return };
     // In a user namespace whose limit is 0 and without capabilities, no process can create another one. The kernel
     // returns ENOSPC, which is not a full disk here.
@@ -381,7 +388,7 @@ fn user_namespaces_that_are_forbidden_are_named() {
 }
 
 #[test]
-fn a_data_directory_that_cannot_hold_machines_is_named() {
+fn a_data_directory_that_cannot_hold_machines_is_reported() {
     let Some(person) = Person::new(Identity::Root) else { return };
     let data = person.data_dir.display().to_string();
     for (mount, cause) in [

@@ -44,7 +44,7 @@ fn config(name: &str) -> Value {
 const ALL: [&str; 3] = ["etcdRole", "controlPlaneRole", "workerRole"];
 
 #[test]
-fn bad_clusters_are_refused_or_say_what_is_wrong() {
+fn invalid_clusters_are_rejected_or_explained_in_a_condition() {
     if !has_kubectl() {
         return;
     }
@@ -63,8 +63,8 @@ fn bad_clusters_are_refused_or_say_what_is_wrong() {
         "metadata": {"name": "short"},
         "spec": {"clusterName": "c-1", "gracePeriod": 30},
     });
-    let told = server.apply(&token.to_string());
-    assert!(told.code == 0 && told.err.contains("Warning: spec.gracePeriod is stored"), "{}", told.err);
+    let answer = server.apply(&token.to_string());
+    assert!(answer.code == 0 && answer.err.contains("Warning: spec.gracePeriod is stored"), "{}", answer.err);
 
     let all = |config: &str| pool("all", &ALL, Some(config));
     let two = |second: Value| cluster("bad", GOOD, &[all("known"), second]);
@@ -92,20 +92,20 @@ fn bad_clusters_are_refused_or_say_what_is_wrong() {
         (cluster("Bad_Name", GOOD, &[all("known")]), "metadata.name: Invalid value: \"Bad_Name\""),
     ];
     for (document, expected) in refused {
-        let said = server.apply(&document.to_string()).refused();
-        assert!(said.contains(expected), "{said}");
+        let output = server.apply(&document.to_string()).refused();
+        assert!(output.contains(expected), "{output}");
     }
-    let said = server.apply("kind: [Cluster").refused();
-    assert!(said.contains("error parsing"), "{said}");
+    let output = server.apply("kind: [Cluster").refused();
+    assert!(output.contains("error parsing"), "{output}");
     let garbage = server.person.write("garbage.json", "{\"kind\": ");
     let path = "/apis/provisioning.cattle.io/v1/namespaces/fleet-default/clusters";
-    let said = server.person.kubectl(&["create", "--raw", path, "-f", &garbage]).refused();
-    assert!(said.contains("BadRequest"), "{said}");
+    let output = server.person.kubectl(&["create", "--raw", path, "-f", &garbage]).refused();
+    assert!(output.contains("BadRequest"), "{output}");
     let clusters = server.person.get(&["clusters.provisioning.cattle.io"]);
     assert_eq!(items(&clusters).len(), 0, "{clusters}");
 
-    // What only the controllers can judge is in the conditions, and goes when the mistake is mended.
-    let told = [
+    // Problems that only the controllers detect are in the conditions until they are corrected.
+    let explained = [
         (
             cluster("version", "v1.99.0+k3s1", &[all("version")]),
             "set spec.kubernetesVersion to one of v1.34.1+k3s1",
@@ -131,7 +131,7 @@ fn bad_clusters_are_refused_or_say_what_is_wrong() {
             "machinePools[0] (all): taint k: effect \"Banana\" must be one of NoSchedule",
         ),
     ];
-    for (document, expected) in &told {
+    for (document, expected) in &explained {
         server.apply(&document.to_string()).ok();
         eventually(|| {
             let cluster = server.person.get(&["clusters.provisioning.cattle.io", &name(document)]);
@@ -145,9 +145,9 @@ fn bad_clusters_are_refused_or_say_what_is_wrong() {
         let why = server.person.drover(&["why", &name(document)]);
         assert!(why.code == 1 && why.out.contains(expected), "{} {}{}", why.code, why.out, why.err);
     }
-    for (document, expected) in &told {
-        let mended = cluster(&name(document), GOOD, &[all(&name(document))]);
-        server.apply(&mended.to_string()).ok();
+    for (document, expected) in &explained {
+        let corrected = cluster(&name(document), GOOD, &[all(&name(document))]);
+        server.apply(&corrected.to_string()).ok();
         eventually(|| {
             let cluster = server.person.get(&["clusters.provisioning.cattle.io", &name(document)]);
             let moved = cluster["status"]["observedGeneration"] == cluster["metadata"]["generation"];
@@ -169,12 +169,12 @@ fn message(cluster: &Value) -> String {
 #[test]
 fn commands_fail_with_one_sentence() {
     let Some(person) = Person::new(Identity::User) else { return };
-    let nobody = ["there is no kubeconfig at", "--data-dir"];
-    one_sentence(person.drover(&["get", "clusters"]), &nobody);
-    one_sentence(person.drover(&["get", "kubeconfig", "demo"]), &nobody);
-    one_sentence(person.drover(&["describe", "cluster", "demo"]), &nobody);
-    one_sentence(person.drover(&["why", "demo"]), &nobody);
-    // A kubeconfig that cannot be read is named, and what is in it is not shown.
+    let no_server = ["there is no kubeconfig at", "--data-dir"];
+    one_sentence(person.drover(&["get", "clusters"]), &no_server);
+    one_sentence(person.drover(&["get", "kubeconfig", "demo"]), &no_server);
+    one_sentence(person.drover(&["describe", "cluster", "demo"]), &no_server);
+    one_sentence(person.drover(&["why", "demo"]), &no_server);
+    // An unreadable kubeconfig is named, but its content is not shown.
     let broken = person.write("broken.yaml", "users: [{name: u, user: {token: sekret\n");
     let answer = person.drover(&["get", "clusters", "--kubeconfig", &broken]);
     assert!(!answer.err.contains("sekret"), "{}", answer.err);
@@ -184,7 +184,7 @@ fn commands_fail_with_one_sentence() {
         person.drover(&["get", "clusters", "--kubeconfig", &nowhere]),
         &[&nowhere, "current-context"],
     );
-    let version = ["--kubernetes-version \"v9\" is not known", GOOD];
+    let version = ["--kubernetes-version \"v9\" is unknown", GOOD];
     one_sentence(person.quickstart(&["--kubernetes-version", "v9"]), &version);
     // Commands that only read, or are refused, create no directory and leave no process.
     assert!(person.drover(&["machine", "ls"]).ok().starts_with("no machines in "));
@@ -195,7 +195,7 @@ fn commands_fail_with_one_sentence() {
         (&["start", "nosuch"], 4, "there is no data directory"),
         (&["rm", "nosuch"], 4, "machine \"nosuch\" not found"),
         (&["create", "--driver", "local", &long], 3, "up to 63 letters"),
-        (&["create", "--driver", "local", "--hostname-override", "a_b", "m"], 3, "\"a_b\" is no host name"),
+        (&["create", "--driver", "local", "--hostname-override", "a_b", "m"], 3, "invalid host name \"a_b\""),
         (&["create", "m"], 1, "--driver local"),
         (&["create", "--driver", "local"], 1, "the machine's name"),
     ] {
@@ -203,13 +203,17 @@ fn commands_fail_with_one_sentence() {
         assert_eq!(answer.code, code, "{words:?}: {}", answer.err);
         one_sentence(answer, &[part]);
     }
-    assert!(!person.data_dir.exists(), "a refused command made the data directory");
+    assert!(!person.data_dir.exists(), "a refused command created the data directory");
     let other = person.write("notes", "");
     let other = Path::new(&other).parent().unwrap();
     let before = std::fs::read_dir(other).unwrap().count();
     let words = ["machine", "--data-dir", other.to_str().unwrap(), "rm", "-f", "nosuch"];
     assert!(person.drover(&words).ok().contains("nosuch"));
-    assert_eq!(std::fs::read_dir(other).unwrap().count(), before, "a directory of others was marked as ours");
+    assert_eq!(
+        std::fs::read_dir(other).unwrap().count(),
+        before,
+        "a file was written into a directory of others"
+    );
     assert_eq!(person.processes(), Vec::<String>::new());
     let file = person.write("file", "");
     let no_directory = [&format!("{file} cannot be used: it is a file, not a directory")[..]];
@@ -222,7 +226,7 @@ fn commands_fail_with_one_sentence() {
     );
 
     let mut server = Server::start(person);
-    let no_cluster = ["there is no cluster nosuch in namespace fleet-default"];
+    let no_cluster = ["cluster nosuch not found in namespace fleet-default"];
     let no_machine = ["machine \"nosuch\" not found"];
     let cases: [(&[&str], &[&str]); 14] = [
         (&["get", "cluster", "nosuch", "-o", "yaml"], &no_cluster),
@@ -245,7 +249,7 @@ fn commands_fail_with_one_sentence() {
     }
     // The Job passes this name, and may run twice.
     let again = server.person.drover(&["machine", "rm", "-y", "--update-config", "nosuch"]).ok();
-    assert!(again.contains("there is no machine nosuch"), "{again}");
+    assert!(again.contains("machine nosuch not found"), "{again}");
     let locks = server.person.data_dir.join("machine-store/locks");
     assert_eq!(std::fs::read_dir(locks).map_or(0, |left| left.count()), 0, "a lock was left");
     server.stop();
@@ -264,8 +268,8 @@ fn a_wrong_bearer_token_is_unauthorized() {
     let nothing = PathBuf::from(server.person.write("empty.yaml", ""));
     let credential = [url.as_str(), "--insecure-skip-tls-verify", "--token=kubeconfig-user-x:wrong"];
     for words in [&["get", "namespaces"][..], &["create", "namespace", "x"], &["auth", "whoami"]] {
-        let said = server.person.kubectl_with(&nothing, &[&credential, words].concat()).refused();
-        assert!(said.contains("Unauthorized") || said.contains("must be logged in"), "{said}");
+        let output = server.person.kubectl_with(&nothing, &[&credential, words].concat()).refused();
+        assert!(output.contains("Unauthorized") || output.contains("must be logged in"), "{output}");
     }
     assert_ne!(server.person.kubectl(&["get", "namespace", "x"]).code, 0);
 }
@@ -296,7 +300,7 @@ fn a_wrong_registration_token_or_ca_checksum_installs_nothing() {
     let installed =
         "ls -d /usr/local/bin/rancher-system-agent* /etc/rancher/agent /etc/systemd/system/rancher-*";
     for (flag, wrong, said) in [
-        ("--token ", "x".repeat(54), "refuses the token"),
+        ("--token ", "x".repeat(54), "rejected the token"),
         ("--ca-checksum ", "0".repeat(64), "has checksum"),
     ] {
         let bad = command.replace(&word_after(flag), &wrong);

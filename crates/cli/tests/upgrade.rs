@@ -17,8 +17,8 @@ use serde_json::{Value, json};
 const NEXT_VERSION: &str = "v1.34.2+k3s1";
 const AGENT: &str = "/usr/local/bin/rancher-system-agent";
 /// Text in the agent of this release, and the same in the new one.
-const OLD: &[u8] = b"going on as it";
-const NEW: &[u8] = b"going on AS it";
+const OLD: &[u8] = b"with the agent that the manager offers";
+const NEW: &[u8] = b"with the agent that THE manager offers";
 /// A `systemctl` that blocks, except for queries, until the test creates a file: the plan's instruction runs until
 /// then.
 const SLOW: &str = "#!/bin/sh\ntest $1 = show && exec SYSTEMCTL $*\nwhile ! test -e /go; do echo waiting > /held; sleep 0.1; done\nexec SYSTEMCTL $*\n";
@@ -47,7 +47,7 @@ fn agents_follow_a_new_release_of_the_manager_while_a_plan_runs() {
     person.patch_cluster(&json!({"spec": {"kubernetesVersion": NEXT_VERSION}}));
     let held = eventually(|| {
         let held = |worker: &&String| person.in_machine(worker, &["test -e /held"]).code == 0;
-        workers.iter().find(held).cloned().ok_or("no worker's plan runs")
+        workers.iter().find(held).cloned().ok_or("no worker runs a plan")
     });
     for worker in workers.iter().filter(|worker| **worker != held) {
         person.in_machine(worker, &["touch /go"]).ok();
@@ -96,7 +96,7 @@ fn release(person: &Person) {
     let mut program = fs::read(person.binary()).unwrap();
     let places: Vec<usize> =
         program.windows(OLD.len()).enumerate().filter(|(_, at)| *at == OLD).map(|(at, _)| at).collect();
-    assert!(!places.is_empty(), "the manager carries the agent");
+    assert!(!places.is_empty(), "the manager contains the agent");
     for at in places {
         program[at..at + NEW.len()].copy_from_slice(NEW);
     }
@@ -145,9 +145,9 @@ impl Agent {
             "pid=$(systemctl show -p MainPID --value rancher-system-agent); echo $pid; \
              sha256sum < /proc/$pid/exe; sha256sum < {AGENT}"
         );
-        let said = person.in_machine(machine, &[&line]).ok();
-        let words: Vec<&str> = said.split_whitespace().filter(|word| *word != "-").collect();
-        let [pid, runs, file] = words[..] else { panic!("{machine}: {said}") };
+        let output = person.in_machine(machine, &[&line]).ok();
+        let words: Vec<&str> = output.split_whitespace().filter(|word| *word != "-").collect();
+        let [pid, runs, file] = words[..] else { panic!("{machine}: {output}") };
         Self { pid: pid.to_owned(), runs: runs.to_owned(), file: file.to_owned() }
     }
 }

@@ -1,4 +1,4 @@
-//! What happens on one connection, and until when it may stay open.
+//! The state of one connection, and when it must be closed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,38 +8,38 @@ use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use crate::gate::Place;
-use crate::limits::{ANONYMOUS_ANSWERS, Limits, WITHDRAWN};
+use crate::limiter::Slot;
+use crate::limits::{ANONYMOUS_ANSWERS, CANCELLED_REQUESTS, Limits};
 
-/// A connection as its handler, its socket and its deadlines see it.
+/// The state of a connection, shared by its handler, its socket and its deadlines.
 #[derive(Debug)]
 pub(crate) struct Activity {
-    pub(crate) place: Place,
-    known: AtomicBool,
-    /// It is to be closed at once: nothing that its peer still sends is read.
+    pub(crate) slot: Slot,
+    authenticated: AtomicBool,
+    /// It is to be closed at once: nothing that the peer still sends is read.
     cut: AtomicBool,
     /// Bytes in both directions.
     moved: AtomicU64,
     requests: Mutex<Requests>,
-    /// Answers to a caller who is not known, on their way.
+    /// Limits how many responses to an unauthenticated caller are sent at once.
     pub(crate) answers: Arc<Semaphore>,
 }
 
 #[derive(Clone, Debug)]
 struct Requests {
     in_flight: usize,
-    /// There was one at all.
+    /// At least one request was received.
     any: bool,
     http1: bool,
-    /// Since when there is none, and since when there is one without a pause.
-    quiet: Instant,
-    busy: Instant,
-    /// When the first byte came after the last request.
+    /// When the last request ended, and when the current series of overlapping requests began.
+    idle_since: Instant,
+    busy_since: Instant,
+    /// When the first byte after the last request was received.
     head: Option<Instant>,
-    withdrawn: usize,
+    cancelled: usize,
 }
 
-/// A period in which a caller who is not known has to make progress.
+/// A period in which an unauthenticated caller must make progress.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Period {
     began: Instant,
@@ -49,28 +49,28 @@ pub(crate) struct Period {
 /// What to do about a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Nothing can be wrong before this.
+    /// Check again at this time.
     Wait(Instant),
-    /// No request came in time; it is closed as the protocol says.
+    /// No request was received in time: close with the protocol's own goodbye.
     Idle,
-    /// It is closed at once.
+    /// Close at once.
     Cut(&'static str),
 }
 
 impl Activity {
-    pub(crate) fn new(place: Place, now: Instant) -> Self {
+    pub(crate) fn new(slot: Slot, now: Instant) -> Self {
         let requests = Requests {
             in_flight: 0,
             any: false,
             http1: false,
-            quiet: now,
-            busy: now,
+            idle_since: now,
+            busy_since: now,
             head: None,
-            withdrawn: 0,
+            cancelled: 0,
         };
         Self {
-            place,
-            known: AtomicBool::new(false),
+            slot,
+            authenticated: AtomicBool::new(false),
             cut: AtomicBool::new(false),
             moved: AtomicU64::new(0),
             requests: Mutex::new(requests),
@@ -78,19 +78,19 @@ impl Activity {
         }
     }
 
-    /// The handshake is over: from now on a request is expected.
-    pub(crate) fn secured(&self, now: Instant) {
-        self.requests.lock().quiet = now;
+    /// The handshake is complete: a request is expected from now on.
+    pub(crate) fn handshake_done(&self, now: Instant) {
+        self.requests.lock().idle_since = now;
     }
 
-    pub(crate) fn recognise(&self) {
-        if !self.known.swap(true, Ordering::Relaxed) {
-            self.place.leave();
+    pub(crate) fn mark_authenticated(&self) {
+        if !self.authenticated.swap(true, Ordering::Relaxed) {
+            self.slot.leave();
         }
     }
 
-    pub(crate) fn is_known(&self) -> bool {
-        self.known.load(Ordering::Relaxed)
+    pub(crate) fn is_authenticated(&self) -> bool {
+        self.authenticated.load(Ordering::Relaxed)
     }
 
     pub(crate) fn cut(&self) {
@@ -113,48 +113,48 @@ impl Activity {
         }
     }
 
-    /// A request is in flight until what this gives is dropped.
-    pub(crate) fn begin(self: &Arc<Self>, version: Version) -> Flight {
+    /// Counts a request as in flight until the returned value is dropped.
+    pub(crate) fn begin(self: &Arc<Self>, version: Version) -> InFlight {
         let mut requests = self.requests.lock();
         if requests.in_flight == 0 {
-            requests.busy = Instant::now();
+            requests.busy_since = Instant::now();
         }
         requests.in_flight += 1;
         requests.any = true;
         requests.http1 = version < Version::HTTP_2;
         requests.head = None;
-        self.place.requests.fetch_add(1, Ordering::Relaxed);
-        Flight { activity: self.clone(), answered: false }
+        self.slot.requests.fetch_add(1, Ordering::Relaxed);
+        InFlight { activity: self.clone(), answered: false }
     }
 
-    /// What to do now. `period` is remembered from one call to the next.
+    /// What to do now. The caller keeps `period` from one call to the next.
     pub(crate) fn verdict(&self, limits: &Limits, period: &mut Option<Period>, now: Instant) -> Verdict {
         let requests = self.requests.lock().clone();
         let moved = self.moved.load(Ordering::Relaxed);
-        requests.verdict(self.is_known(), moved, limits, period, now)
+        requests.verdict(self.is_authenticated(), moved, limits, period, now)
     }
 }
 
 impl Requests {
     fn verdict(
         &self,
-        known: bool,
+        authenticated: bool,
         moved: u64,
         limits: &Limits,
         period: &mut Option<Period>,
         now: Instant,
     ) -> Verdict {
-        // Whatever happens meanwhile, its deadline is not before this.
+        // No deadline that an event in the meantime can set is earlier than this.
         let next = now + limits.headers.min(limits.idle).min(limits.stall);
-        match self.judge(known, moved, limits, period, now) {
+        match self.evaluate(authenticated, moved, limits, period, now) {
             Verdict::Wait(until) => Verdict::Wait(until.min(next)),
             verdict => verdict,
         }
     }
 
-    fn judge(
+    fn evaluate(
         &self,
-        known: bool,
+        authenticated: bool,
         moved: u64,
         limits: &Limits,
         period: &mut Option<Period>,
@@ -164,11 +164,11 @@ impl Requests {
             *period = None;
             return self.waiting(limits, now);
         }
-        if known {
+        if authenticated {
             return Verdict::Wait(now + limits.idle);
         }
         let current = match *period {
-            Some(current) if current.began >= self.busy => current,
+            Some(current) if current.began >= self.busy_since => current,
             _ => Period { began: now, moved },
         };
         *period = Some(current);
@@ -183,18 +183,22 @@ impl Requests {
         Verdict::Wait(now + limits.stall)
     }
 
-    /// Between requests, or before the first.
+    /// Between requests, or before the first one.
     fn waiting(&self, limits: &Limits, now: Instant) -> Verdict {
         if !self.any {
-            let end = self.quiet + limits.headers;
-            return if now < end { Verdict::Wait(end) } else { Verdict::Cut("no request came in time") };
+            let end = self.idle_since + limits.headers;
+            return if now < end {
+                Verdict::Wait(end)
+            } else {
+                Verdict::Cut("no request was received in time")
+            };
         }
-        // HTTP/2 has PINGs and the like between requests: there a byte begins nothing.
+        // HTTP/2 sends PINGs and other frames between requests: there, a byte does not begin a request.
         let head = self.head.filter(|_| self.http1).map(|began| began + limits.headers);
         if head.is_some_and(|end| now >= end) {
-            return Verdict::Cut("the headers of a request did not come in time");
+            return Verdict::Cut("the headers of a request were not received in time");
         }
-        let end = self.quiet + limits.idle;
+        let end = self.idle_since + limits.idle;
         if now >= end {
             return Verdict::Idle;
         }
@@ -202,25 +206,25 @@ impl Requests {
     }
 }
 
-/// A request in flight, with its answer.
+/// A request in flight, with its response.
 #[derive(Debug)]
-pub(crate) struct Flight {
+pub(crate) struct InFlight {
     activity: Arc<Activity>,
     pub(crate) answered: bool,
 }
 
-impl Drop for Flight {
+impl Drop for InFlight {
     fn drop(&mut self) {
         let mut requests = self.activity.requests.lock();
         requests.in_flight -= 1;
-        requests.withdrawn += usize::from(!self.answered);
-        if requests.withdrawn > WITHDRAWN && !self.activity.is_known() {
-            self.activity.place.evicted.cancel();
+        requests.cancelled += usize::from(!self.answered);
+        if requests.cancelled > CANCELLED_REQUESTS && !self.activity.is_authenticated() {
+            self.activity.slot.evicted.cancel();
         }
         if requests.in_flight == 0 {
-            requests.quiet = Instant::now();
+            requests.idle_since = Instant::now();
         }
-        self.activity.place.requests.fetch_sub(1, Ordering::Relaxed);
+        self.activity.slot.requests.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -231,7 +235,15 @@ mod tests {
     use super::*;
 
     fn requests(now: Instant) -> Requests {
-        Requests { in_flight: 0, any: true, http1: false, quiet: now, busy: now, head: None, withdrawn: 0 }
+        Requests {
+            in_flight: 0,
+            any: true,
+            http1: false,
+            idle_since: now,
+            busy_since: now,
+            head: None,
+            cancelled: 0,
+        }
     }
 
     fn limits() -> Limits {
@@ -245,36 +257,36 @@ mod tests {
         }
     }
 
-    fn at(requests: &Requests, known: bool, now: Instant) -> Verdict {
-        requests.verdict(known, 0, &limits(), &mut None, now)
+    fn at(requests: &Requests, authenticated: bool, now: Instant) -> Verdict {
+        requests.verdict(authenticated, 0, &limits(), &mut None, now)
     }
 
     #[test]
-    fn the_first_request_comes_soon_and_the_next_may_take_longer() {
+    fn the_first_request_has_a_shorter_deadline_than_later_ones() {
         let start = Instant::now();
         let after = |seconds| start + Duration::from_secs(seconds);
         let first = Requests { any: false, ..requests(start) };
         assert_eq!(at(&first, false, after(19)), Verdict::Wait(after(20)));
         assert!(matches!(at(&first, false, after(20)), Verdict::Cut(_)));
         let next = requests(start);
-        assert_eq!(at(&next, false, after(20)), Verdict::Wait(after(40)), "looked at again");
+        assert_eq!(at(&next, false, after(20)), Verdict::Wait(after(40)), "checked again");
         assert_eq!(at(&next, false, after(90)), Verdict::Wait(after(100)));
         assert_eq!(at(&next, true, after(100)), Verdict::Idle);
     }
 
     #[test]
-    fn a_byte_begins_the_headers_in_http_1_only() {
+    fn a_byte_starts_the_header_deadline_in_http_1_only() {
         let start = Instant::now();
         let after = |seconds| start + Duration::from_secs(seconds);
         let begun = Requests { head: Some(after(50)), ..requests(start) };
-        assert_eq!(at(&begun, true, after(80)), Verdict::Wait(after(100)), "a PING begins nothing");
+        assert_eq!(at(&begun, true, after(80)), Verdict::Wait(after(100)), "a PING does not begin a request");
         let begun = Requests { http1: true, ..begun };
         assert_eq!(at(&begun, true, after(60)), Verdict::Wait(after(70)));
         assert!(matches!(at(&begun, true, after(70)), Verdict::Cut(_)));
     }
 
     #[test]
-    fn a_request_of_a_known_caller_may_take_for_ever_and_another_has_to_progress() {
+    fn only_unauthenticated_requests_must_make_progress() {
         let start = Instant::now();
         let after = |seconds| start + Duration::from_secs(seconds);
         let busy = Requests { in_flight: 1, ..requests(start) };
@@ -285,9 +297,9 @@ mod tests {
         assert_eq!(look(1500, after(20)), Verdict::Wait(after(30)));
         assert_eq!(look(1500, after(30)), Verdict::Wait(after(50)));
         assert!(matches!(look(2499, after(60)), Verdict::Cut(_)));
-        // Another request has its own time.
+        // A later request has its own period.
         let mut period = Some(Period { began: start, moved: 0 });
-        let later = Requests { busy: after(29), ..busy };
+        let later = Requests { busy_since: after(29), ..busy };
         assert_eq!(later.verdict(false, 0, &limits(), &mut period, after(30)), Verdict::Wait(after(50)));
     }
 }

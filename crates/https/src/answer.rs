@@ -1,4 +1,5 @@
-//! From a request to its answer: who asks, and until when the request is in flight.
+//! From a request to its response: authenticates the connection, and keeps the request in flight until the response is
+//! sent.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,17 +12,17 @@ use hyper::body::Bytes;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
-use crate::activity::{Activity, Flight};
+use crate::activity::{Activity, InFlight};
 use crate::{Incoming, Peer};
 
 const FULL: &str = "too many unauthenticated connections are open from this address or in total; \
     close some, authenticate, or try again later\n";
 const RETRY_AFTER: u32 = 5;
 
-/// The body of an answer, or what is said instead.
-pub(crate) type Answer<B> = Sent<Either<Full<Bytes>, Pin<Box<B>>>>;
+/// The body of a response, or of the refusal.
+pub(crate) type Answer<B> = ResponseBody<Either<Full<Bytes>, Pin<Box<B>>>>;
 
-/// Lets `handler` answer one request of a connection.
+/// Answers one request of a connection with `handler`.
 pub(crate) async fn answer<F, B>(
     activity: Arc<Activity>,
     peer: Peer,
@@ -39,19 +40,19 @@ where
     let only_head = request.method() == Method::HEAD;
     let answer = handler(request).await;
     let mut permit = None;
-    let response = if activity.is_known() {
-        shaped(only_head, answer)
-    } else if activity.place.answered(Instant::now()) {
-        // An upgraded connection has no answer to wait for.
+    let response = if activity.is_authenticated() {
+        finish_response(only_head, answer)
+    } else if activity.slot.answered(Instant::now()) {
+        // An upgraded connection has no response body to limit.
         if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
             permit = activity.answers.clone().acquire_owned().await.ok();
         }
-        shaped(only_head, answer)
+        finish_response(only_head, answer)
     } else {
         refusal(version, only_head)
     };
     flight.answered = true;
-    response.map(|body| Sent { body, _flight: flight, _permit: permit })
+    response.map(|body| ResponseBody { body, _flight: flight, _permit: permit })
 }
 
 fn refusal<B>(version: Version, only_head: bool) -> Response<Either<Full<Bytes>, B>> {
@@ -66,8 +67,8 @@ fn refusal<B>(version: Version, only_head: bool) -> Response<Either<Full<Bytes>,
     response
 }
 
-/// The answer to a HEAD: as to a GET, without the body. hyper leaves the body out in HTTP/1.1 only.
-fn shaped<B: Body<Data = Bytes>>(
+/// Shapes the response to a HEAD: as to a GET, without the body. hyper omits the body only in HTTP/1.1.
+fn finish_response<B: Body<Data = Bytes>>(
     only_head: bool,
     answer: Response<B>,
 ) -> Response<Either<Full<Bytes>, Pin<Box<B>>>> {
@@ -82,14 +83,14 @@ fn shaped<B: Body<Data = Bytes>>(
     answer
 }
 
-/// A body; the request is in flight until it is dropped.
-pub(crate) struct Sent<B> {
+/// A response body. Its request is in flight until it is dropped.
+pub(crate) struct ResponseBody<B> {
     body: B,
-    _flight: Flight,
+    _flight: InFlight,
     _permit: Option<OwnedSemaphorePermit>,
 }
 
-impl<B: Body + Unpin> Body for Sent<B> {
+impl<B: Body + Unpin> Body for ResponseBody<B> {
     type Data = B::Data;
     type Error = B::Error;
 

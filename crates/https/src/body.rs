@@ -1,4 +1,4 @@
-//! The body of a request. What a handler leaves unread is thrown away, so that the answer arrives all the same.
+//! The body of a request. What a handler does not read is discarded, so that the response still arrives.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -10,7 +10,7 @@ use hyper::body::Bytes;
 
 use crate::limits::{LINGER_BYTES, LINGER_LIMIT};
 
-/// The body of a request, as it comes in.
+/// The body of a request while it is received.
 #[derive(Debug)]
 pub struct Incoming {
     body: Option<hyper::body::Incoming>,
@@ -47,21 +47,21 @@ impl Body for Incoming {
 }
 
 impl Drop for Incoming {
-    /// A stream of HTTP/2 that is given up while its peer sends is reset after the answer, as RFC 9113 8.1 has it, and
-    /// some clients (curl 7.88) then throw the answer away. For a moment the peer may send, until it has read the answer.
-    /// HTTP/1.1 closes the connection instead, which [`crate::socket`] looks after.
+    /// Dropping an HTTP/2 stream while its peer sends resets it after the response, as RFC 9113 8.1 says, and some
+    /// clients (curl 7.88) then discard the response. So the peer may continue to send for a moment, until it has read
+    /// the response. HTTP/1.1 closes the connection instead, which [`crate::socket`] handles.
     fn drop(&mut self) {
         let Some(body) = self.body.take() else { return };
         if self.version < Version::HTTP_2 || body.is_end_stream() {
             return;
         }
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(tokio::time::timeout(LINGER_LIMIT, throw_away(body)));
+            runtime.spawn(tokio::time::timeout(LINGER_LIMIT, discard(body)));
         }
     }
 }
 
-async fn throw_away(mut body: hyper::body::Incoming) {
+async fn discard(mut body: hyper::body::Incoming) {
     let mut read = 0;
     while let Some(Ok(frame)) = body.frame().await {
         read += frame.data_ref().map_or(0, |data| data.len() as u64);

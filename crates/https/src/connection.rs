@@ -17,20 +17,20 @@ use tokio_util::sync::CancellationToken;
 use tower::BoxError;
 
 use crate::activity::{Activity, Verdict};
-use crate::gate::Gate;
+use crate::limiter::ConnectionLimiter;
 use crate::limits::{
     CONNECTION_WINDOW, DRAIN_LIMIT, ERROR_RESETS, FRAME, GOODBYE_LIMIT, HEADER_BYTES, HEADERS, Limits,
     PENDING_RESETS, SEND_BUFFER, STREAM_WINDOW, STREAMS,
 };
-use crate::socket::{Held, Socket};
+use crate::socket::{SlotGuard, Socket};
 use crate::{Incoming, Peer, answer};
 
-/// Answers requests until the connection ends, or is upgraded.
+/// Answers requests until the connection ends or is upgraded.
 pub(crate) async fn run<H, F, B>(
     tls: TlsStream<TcpStream>,
     address: SocketAddr,
-    held: Held,
-    gate: &Gate,
+    guard: SlotGuard,
+    limiter: &ConnectionLimiter,
     handler: H,
     stop: &CancellationToken,
 ) where
@@ -39,7 +39,7 @@ pub(crate) async fn run<H, F, B>(
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    let activity = held.0.clone();
+    let activity = guard.0.clone();
     let chain = tls.get_ref().1.peer_certificates().unwrap_or_default();
     let certificates = chain.iter().map(|certificate| certificate.clone().into_owned()).collect();
     let peer = Peer { address, certificates, connection: activity.clone() };
@@ -48,10 +48,10 @@ pub(crate) async fn run<H, F, B>(
         let answered = answer::answer(asked.clone(), peer.clone(), request, handler.clone());
         async move { Ok::<_, Infallible>(answered.await) }
     });
-    let socket = TokioIo::new(Socket::new(tls, held));
-    let connection = builder(&gate.limits()).serve_connection_with_upgrades(socket, service).into_owned();
-    activity.secured(Instant::now());
-    supervise(pin!(connection), address, &activity, gate, stop).await;
+    let socket = TokioIo::new(Socket::new(tls, guard));
+    let connection = builder(&limiter.limits()).serve_connection_with_upgrades(socket, service).into_owned();
+    activity.handshake_done(Instant::now());
+    supervise(pin!(connection), address, &activity, limiter, stop).await;
 }
 
 fn builder(limits: &Limits) -> auto::Builder<TokioExecutor> {
@@ -59,7 +59,7 @@ fn builder(limits: &Limits) -> auto::Builder<TokioExecutor> {
     builder
         .http1()
         .timer(TokioTimer::new())
-        // Ours: hyper's does not tell headers that are late from a connection that is idle.
+        // We implement it: hyper's does not distinguish late headers from an idle connection.
         .header_read_timeout(None)
         .max_headers(HEADERS)
         .max_buf_size(HEADER_BYTES as usize);
@@ -79,29 +79,29 @@ fn builder(limits: &Limits) -> auto::Builder<TokioExecutor> {
     builder
 }
 
-/// Drives a connection, and ends it at a deadline, for want of room, or when the server stops.
+/// Drives a connection, and ends it at a deadline, when it is replaced, or when the server stops.
 async fn supervise<C>(
     mut connection: Pin<&mut C>,
     address: SocketAddr,
     activity: &Activity,
-    gate: &Gate,
+    limiter: &ConnectionLimiter,
     stop: &CancellationToken,
 ) where
     C: GracefulConnection,
     C::Error: std::fmt::Display,
 {
     let mut period = None;
-    // When a connection that was told to end has to be gone: an idle one unless a request crossed that message, any
-    // when the server stops, because watches and tunnels never end by themselves.
+    // When a connection that was asked to end is closed: an idle one soon, unless a request crossed the goodbye; any
+    // one when the server stops, because watches and tunnels never end by themselves.
     let (mut goodbye, mut end) = (None::<Instant>, None::<Instant>);
     loop {
         let now = Instant::now();
-        let verdict = activity.verdict(&gate.limits(), &mut period, now);
+        let verdict = activity.verdict(&limiter.limits(), &mut period, now);
         let mut until = match (verdict, goodbye) {
             (Verdict::Wait(until), _) => until,
             (Verdict::Idle, None) => {
-                tracing::debug!(%address, "a connection was idle for too long");
-                gate.expired();
+                tracing::debug!(%address, "connection was idle for too long");
+                limiter.expired();
                 connection.as_mut().graceful_shutdown();
                 goodbye = Some(now + GOODBYE_LIMIT);
                 now + GOODBYE_LIMIT
@@ -110,7 +110,7 @@ async fn supervise<C>(
             (Verdict::Idle, Some(_)) => return activity.cut(),
             (Verdict::Cut(why), _) => {
                 tracing::debug!(%address, why, "connection closed");
-                gate.expired();
+                limiter.expired();
                 return activity.cut();
             }
         };
@@ -127,7 +127,7 @@ async fn supervise<C>(
                 }
                 return;
             }
-            () = activity.place.evicted.cancelled() => return activity.cut(),
+            () = activity.slot.evicted.cancelled() => return activity.cut(),
             () = stop.cancelled(), if end.is_none() => {
                 connection.as_mut().graceful_shutdown();
                 end = Some(Instant::now() + DRAIN_LIMIT);

@@ -9,44 +9,45 @@ use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
 use crate::activity::Activity;
-use crate::gate::Gate;
+use crate::limiter::ConnectionLimiter;
 
-/// What somebody gets who forgot the `s` of `https`.
+/// The answer to a plain HTTP request.
 const PLAIN_HTTP: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\n\
     Connection: close\r\n\r\nThis port speaks HTTPS: use https:// instead of http://.\n";
-/// How much of such a request is read, so that its sender sees the answer.
-const ADVICE_READ: u64 = 64 << 10;
+/// How much of such a request is read, so that its sender receives the answer.
+const PLAIN_HTTP_READ: u64 = 64 << 10;
 
-/// Nothing was asked yet of a connection in its handshake: a stop does not wait for it.
-pub(crate) async fn shake_hands(
+/// Performs the TLS handshake. A stop does not wait for it, because no request was received yet.
+pub(crate) async fn accept_tls(
     stream: TcpStream,
     address: SocketAddr,
     acceptor: TlsAcceptor,
-    gate: &Gate,
+    limiter: &ConnectionLimiter,
     activity: &Activity,
     stop: &CancellationToken,
 ) -> Option<TlsStream<TcpStream>> {
     if let Err(error) = crate::socket::prepare(&stream) {
-        tracing::debug!(%address, %error, "a connection has not all of its limits");
+        tracing::debug!(%address, %error, "failed to set socket options");
     }
-    let shaken = tokio::select! {
-        shaken = tokio::time::timeout(gate.limits().handshake, tls_or_advice(stream, acceptor)) => shaken,
-        () = activity.place.evicted.cancelled() => return None,
+    let accepted = tokio::select! {
+        accepted = tokio::time::timeout(limiter.limits().handshake, tls_or_plain_http_answer(stream, acceptor)) => accepted,
+        () = activity.slot.evicted.cancelled() => return None,
         () = stop.cancelled() => return None,
     };
-    match shaken {
+    match accepted {
         Ok(Ok(tls)) => return tls,
         Ok(Err(error)) => tracing::debug!(%address, %error, "TLS handshake failed"),
         Err(_) => {
-            gate.expired();
+            limiter.expired();
             tracing::debug!(%address, "TLS handshake took too long");
         }
     }
     None
 }
 
-/// The name of an HTTP method begins with a letter, TLS with the number of its first record.
-async fn tls_or_advice(
+/// Tells TLS from plain HTTP by the first byte: the name of an HTTP method begins with a letter, TLS with a record
+/// type.
+async fn tls_or_plain_http_answer(
     mut stream: TcpStream,
     acceptor: TlsAcceptor,
 ) -> std::io::Result<Option<TlsStream<TcpStream>>> {
@@ -56,8 +57,8 @@ async fn tls_or_advice(
         return acceptor.accept(stream).await.map(Some);
     }
     stream.write_all(PLAIN_HTTP).await?;
-    // To close while bytes are unread would reset the connection, and the advice with it.
+    // Closing with unread bytes would reset the connection and discard the answer.
     stream.shutdown().await?;
-    tokio::io::copy(&mut stream.take(ADVICE_READ), &mut tokio::io::sink()).await?;
+    tokio::io::copy(&mut stream.take(PLAIN_HTTP_READ), &mut tokio::io::sink()).await?;
     Ok(None)
 }

@@ -1,19 +1,19 @@
 //! Serves HTTPS on any number of listeners: HTTP/1.1 with upgrades and HTTP/2, optional client certificates, limits
 //! for unauthenticated callers, and a stop that lets requests finish.
 //!
-//! It knows neither what is served nor how certificates are made: a [`rustls::ServerConfig`] and a handler come
-//! in. Each request carries [`Peer`] as an extension, by which the handler says that it knows the caller.
+//! It does not depend on what is served nor on how certificates are made: the caller passes a [`rustls::ServerConfig`]
+//! and a handler. Each request carries a [`Peer`] extension, with which the handler marks the caller as authenticated.
 //!
-//! Start with [`serve_through`]: a new connection gets a place (`gate`) or is closed, then TLS (`handshake`), then its
-//! requests are answered (`answer`) while its deadlines run (`connection`, decided in `activity`). `limits` has all
-//! numbers.
+//! Start with [`serve_through`]: a new connection is admitted (`limiter`) or closed, then TLS follows (`handshake`),
+//! then its requests are answered (`answer`) while its deadlines run (`connection`, decided in `activity`). `limits`
+//! has all numbers.
 
 mod activity;
 mod answer;
 mod body;
 mod connection;
-mod gate;
 mod handshake;
+mod limiter;
 mod limits;
 mod socket;
 
@@ -34,33 +34,33 @@ use tower::BoxError;
 
 use activity::Activity;
 pub use body::Incoming;
-pub use gate::{Counts, Gate};
+pub use limiter::{ConnectionLimiter, Counts};
 use limits::DRAIN_LIMIT;
 pub use limits::Limits;
-use socket::Held;
+use socket::SlotGuard;
 
-/// A pause after an accept failed, for instance because there are no more descriptors.
+/// Pause after a failed accept, for instance when no descriptors are left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Who is at the other end of the connection.
+/// The other end of the connection.
 #[derive(Clone, Debug)]
 pub struct Peer {
     pub address: SocketAddr,
-    /// The client's certificate chain, leaf first, of which the client has the key; empty without one. Whose it is and
-    /// who signed it is for the handler to see, unless the [`ServerConfig`] did.
+    /// The client's certificate chain, leaf first; empty without one. The client has proven that it has the key. The
+    /// handler must check the subject and the signer, unless the [`ServerConfig`] did.
     pub certificates: Vec<CertificateDer<'static>>,
     connection: Arc<Activity>,
 }
 
 impl Peer {
-    /// Says that the caller is known: the connection no longer counts against the limits of unauthenticated
-    /// connections, and a request on it may take any time.
-    pub fn recognise(&self) {
-        self.connection.recognise();
+    /// Marks the caller as authenticated: the connection no longer counts against the limits of unauthenticated
+    /// connections, and its requests may take any time.
+    pub fn mark_authenticated(&self) {
+        self.connection.mark_authenticated();
     }
 }
 
-/// Serves on `listener` with limits of its own.
+/// Serves on `listener` with its own limits.
 pub async fn serve<H, F, B>(
     listener: TcpListener,
     tls: Arc<ServerConfig>,
@@ -72,13 +72,13 @@ pub async fn serve<H, F, B>(
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    serve_through(Gate::default(), listener, tls, handler, stop).await;
+    serve_through(ConnectionLimiter::default(), listener, tls, handler, stop).await;
 }
 
-/// Accepts on `listener` until `stop`, then lets open requests finish for a few seconds. Listeners with the same gate
-/// share its limits.
+/// Accepts connections on `listener` until `stop`, then lets open requests finish for a few seconds. Listeners with the
+/// same limiter share its limits.
 pub async fn serve_through<H, F, B>(
-    gate: Gate,
+    limiter: ConnectionLimiter,
     listener: TcpListener,
     tls: Arc<ServerConfig>,
     handler: H,
@@ -99,17 +99,18 @@ pub async fn serve_through<H, F, B>(
         let (stream, address) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                tracing::warn!(%error, "a connection could not be accepted");
-                gate.make_room(Instant::now());
+                tracing::warn!(%error, "failed to accept a connection");
+                limiter.make_room(Instant::now());
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             }
         };
         let now = Instant::now();
-        let Some(place) = gate.admit(address.ip(), now) else { continue };
-        let held = Held(Arc::new(Activity::new(place, now)));
-        let (gate, acceptor, handler, stop) = (gate.clone(), acceptor.clone(), handler.clone(), stop.clone());
-        connections.spawn(connected(stream, address, held, gate, acceptor, handler, stop));
+        let Some(slot) = limiter.admit(address.ip(), now) else { continue };
+        let guard = SlotGuard(Arc::new(Activity::new(slot, now)));
+        let (limiter, acceptor, handler, stop) =
+            (limiter.clone(), acceptor.clone(), handler.clone(), stop.clone());
+        connections.spawn(connected(stream, address, guard, limiter, acceptor, handler, stop));
     }
     drop(listener);
     connections.close();
@@ -119,8 +120,8 @@ pub async fn serve_through<H, F, B>(
 async fn connected<H, F, B>(
     stream: TcpStream,
     address: SocketAddr,
-    held: Held,
-    gate: Gate,
+    guard: SlotGuard,
+    limiter: ConnectionLimiter,
     acceptor: TlsAcceptor,
     handler: H,
     stop: CancellationToken,
@@ -130,8 +131,8 @@ async fn connected<H, F, B>(
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    let shaken = handshake::shake_hands(stream, address, acceptor, &gate, &held.0, &stop).await;
-    if let Some(tls) = shaken {
-        connection::run(tls, address, held, &gate, handler, &stop).await;
+    let accepted = handshake::accept_tls(stream, address, acceptor, &limiter, &guard.0, &stop).await;
+    if let Some(tls) = accepted {
+        connection::run(tls, address, guard, &limiter, handler, &stop).await;
     }
 }

@@ -1,65 +1,67 @@
-//! The limits of connections, most of them for callers who are not known.
+//! The limits of connections, most of them for unauthenticated callers.
 
 use std::time::Duration;
 
 /// HTTP/2 streams per connection: what Go's server and kube-apiserver allow.
 pub(crate) const STREAMS: u32 = 250;
-/// How many answers to callers who are not known may be on their way at once on one connection. What is buffered for
-/// such a connection is at most this many times [`SEND_BUFFER`].
+/// Responses to unauthenticated callers that may be sent at once on one connection. At most this many times
+/// [`SEND_BUFFER`] is buffered for such a connection.
 pub(crate) const ANONYMOUS_ANSWERS: usize = 8;
-/// Bytes of an answer that wait in memory for a peer that reads slowly, per HTTP/2 stream.
+/// Bytes of a response that are buffered for a slow reader, per HTTP/2 stream.
 pub(crate) const SEND_BUFFER: usize = 64 << 10;
 /// Bytes of a request that the peer may send before the handler reads them, per HTTP/2 stream and per connection.
 pub(crate) const STREAM_WINDOW: u32 = 256 << 10;
 pub(crate) const CONNECTION_WINDOW: u32 = 1 << 20;
 pub(crate) const FRAME: u32 = 16 << 10;
-/// All headers of a request together. Registration and tunnels send certificates and labels as headers.
+/// The size of all headers of a request. Registration and tunnels send certificates and labels as headers.
 pub(crate) const HEADER_BYTES: u32 = 64 << 10;
-/// The number of headers of an HTTP/1.1 request; more are answered with 431.
+/// The number of headers of an HTTP/1.1 request; a request with more is answered with 431.
 pub(crate) const HEADERS: usize = 128;
-/// Streams that a peer opened and reset before the server looked at them; more end the connection (rapid reset).
+/// Streams that a peer may open and reset before the server handles them; more end the connection (rapid reset).
 pub(crate) const PENDING_RESETS: usize = 20;
-/// Streams that the server had to reset because of the peer's errors; more end the connection.
+/// Streams that the server may have to reset because of the peer's errors; more end the connection.
 pub(crate) const ERROR_RESETS: usize = 128;
-/// Requests that a caller who is not known withdrew before they were answered; more end the connection.
-pub(crate) const WITHDRAWN: usize = 128;
+/// Requests that an unauthenticated caller may cancel before they are answered; more end the connection.
+pub(crate) const CANCELLED_REQUESTS: usize = 128;
 
-/// A probe after this long without a byte, below HTTP: for HTTP/1.1, tunnels and everything else that was upgraded.
+/// TCP keep-alive probes start after this long without a byte. They cover HTTP/1.1, tunnels and other upgraded
+/// connections.
 pub(crate) const PROBE_AFTER: Duration = Duration::from_secs(60);
 pub(crate) const PROBE_EVERY: Duration = Duration::from_secs(15);
-/// A peer that takes nothing of what is sent for this long, at the level of TCP, is gone.
+/// A peer that acknowledges none of the data sent to it for this long, at the level of TCP, is dead.
 pub(crate) const UNREAD_LIMIT: Duration = Duration::from_secs(120);
-/// Requests that have not finished by then are cut when the server stops.
+/// When the server stops, requests that have not finished after this long are cut.
 pub(crate) const DRAIN_LIMIT: Duration = Duration::from_secs(5);
-/// How long a peer may take to close a connection that was idle for too long.
+/// How long a peer may take to close a connection after the idle deadline.
 pub(crate) const GOODBYE_LIMIT: Duration = Duration::from_secs(2);
-/// How much of what a peer still sends is read after the last answer, so that the answer is not lost by a reset.
+/// How much is read from a peer after the last response, so that a reset does not discard the response.
 pub(crate) const LINGER_BYTES: u64 = 8 << 20;
 pub(crate) const LINGER_LIMIT: Duration = Duration::from_secs(2);
 
-/// Deadlines of connections, and how many of them may be open on which no caller is known.
+/// Deadlines of connections, and how many unauthenticated ones may be open.
 ///
-/// A connection with a request in flight is not idle, however long that takes; a connection whose caller is known
-/// ([`crate::Peer::recognise`]) is not counted.
+/// A connection with a request in flight is not idle, however long the request takes. A connection whose caller is
+/// authenticated ([`crate::Peer::mark_authenticated`]) is not counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// From the connection to the end of the TLS handshake.
     pub handshake: Duration,
-    /// From the handshake to the first request, and from the first byte of an HTTP/1.1 request to the end of its headers.
+    /// From the handshake to the first request, and from the first byte of an HTTP/1.1 request to the end of its
+    /// headers.
     pub headers: Duration,
     /// Between two requests.
     pub idle: Duration,
-    /// A connection whose caller is not known, with a request in flight, has to move [`Limits::progress`] bytes in any
-    /// period of this length.
+    /// An unauthenticated connection with a request in flight must transfer [`Limits::progress`] bytes in every period
+    /// of this length.
     pub stall: Duration,
     pub progress: u64,
-    /// HTTP/2 sends a PING after this long without a byte, and closes the connection of any peer that does not answer in
-    /// time: it is dead.
+    /// HTTP/2 sends a PING after this long without a byte, and closes the connection if the peer does not answer within
+    /// `pong`.
     pub ping: Duration,
     pub pong: Duration,
-    /// Connections of one address whose callers are not known. A network of 64 bits is one address in IPv6.
+    /// Unauthenticated connections of one address. An IPv6 network of 64 bits counts as one address.
     pub per_address: usize,
-    /// The same of all addresses.
+    /// Unauthenticated connections of all addresses.
     pub total: usize,
 }
 

@@ -1,4 +1,4 @@
-//! The socket of a connection: counts what moves, and is closed so that the last answer arrives.
+//! The socket of a connection: counts the bytes, and closes so that the last response arrives.
 
 use std::io;
 use std::pin::Pin;
@@ -12,8 +12,7 @@ use tokio_rustls::server::TlsStream;
 use crate::activity::Activity;
 use crate::limits::{LINGER_BYTES, LINGER_LIMIT, PROBE_AFTER, PROBE_EVERY, UNREAD_LIMIT};
 
-/// Lets the kernel find peers that are gone, or take nothing of what they are sent. A peer that reads slowly, or has
-/// nothing to say, stays.
+/// Enables the kernel to detect peers that are dead or do not read at all. Slow and silent peers stay connected.
 pub(crate) fn prepare(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let socket = socket2::SockRef::from(stream);
@@ -24,33 +23,33 @@ pub(crate) fn prepare(stream: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Keeps the connection's place until the socket is closed.
+/// Keeps the connection counted until the socket is closed.
 #[derive(Debug)]
-pub(crate) struct Held(pub(crate) Arc<Activity>);
+pub(crate) struct SlotGuard(pub(crate) Arc<Activity>);
 
-impl Drop for Held {
+impl Drop for SlotGuard {
     fn drop(&mut self) {
-        self.0.place.leave();
+        self.0.slot.leave();
     }
 }
 
-/// A socket after the handshake; also what an upgraded connection goes on with.
+/// A socket after the handshake, also after an upgrade.
 pub(crate) struct Socket {
-    /// Both until it is dropped.
-    stream: Option<(TlsStream<TcpStream>, Held)>,
-    /// The peer sends nothing more, and we said that we do not.
+    /// `None` once dropped.
+    stream: Option<(TlsStream<TcpStream>, SlotGuard)>,
+    /// The peer has ended its side; `shut`: we have ended ours.
     ended: bool,
     shut: bool,
 }
 
 impl Socket {
-    pub(crate) fn new(stream: TlsStream<TcpStream>, held: Held) -> Self {
-        Self { stream: Some((stream, held)), ended: false, shut: false }
+    pub(crate) fn new(stream: TlsStream<TcpStream>, guard: SlotGuard) -> Self {
+        Self { stream: Some((stream, guard)), ended: false, shut: false }
     }
 
     fn parts(&mut self) -> io::Result<(Pin<&mut TlsStream<TcpStream>>, &Activity)> {
-        let (stream, held) = self.stream.as_mut().ok_or(io::ErrorKind::NotConnected)?;
-        Ok((Pin::new(stream), &held.0))
+        let (stream, guard) = self.stream.as_mut().ok_or(io::ErrorKind::NotConnected)?;
+        Ok((Pin::new(stream), &guard.0))
     }
 }
 
@@ -112,26 +111,26 @@ impl AsyncWrite for Socket {
 }
 
 impl Drop for Socket {
-    /// A socket that is closed with unread bytes resets the connection, and the peer may lose an answer that it has not
-    /// read yet, for instance why its request is too large. So what it still sends is read, for a moment.
+    /// Closing a socket with unread bytes resets the connection, and the peer may lose a response that it has not read
+    /// yet, for instance why its request is too large. Therefore the rest is read for a moment.
     fn drop(&mut self) {
-        let Some((stream, held)) = self.stream.take() else { return };
-        if !self.shut || self.ended || held.0.is_cut() {
+        let Some((stream, guard)) = self.stream.take() else { return };
+        if !self.shut || self.ended || guard.0.is_cut() {
             return;
         }
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(linger(stream.into_inner().0, held));
+            runtime.spawn(linger(stream.into_inner().0, guard));
         }
     }
 }
 
-async fn linger(stream: TcpStream, held: Held) {
+async fn linger(stream: TcpStream, guard: SlotGuard) {
     let mut sink = tokio::io::sink();
     let mut rest = stream.take(LINGER_BYTES);
     let reading = tokio::io::copy(&mut rest, &mut sink);
     tokio::select! {
         _ = tokio::time::timeout(LINGER_LIMIT, reading) => {}
-        () = held.0.place.evicted.cancelled() => {}
+        () = guard.0.slot.evicted.cancelled() => {}
     }
 }
 
@@ -141,7 +140,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_kernel_looks_for_peers_that_are_gone_or_do_not_read() {
+    async fn the_kernel_detects_peers_that_are_dead_or_do_not_read() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let _client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (stream, _) = listener.accept().await.unwrap();

@@ -1,4 +1,4 @@
-//! Requests that cost their sender little: many streams, resets, large headers.
+//! Requests that cost the sender little: many streams, resets, large headers.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
@@ -15,19 +15,26 @@ async fn streams_beyond_the_limit_are_refused() {
     let server = Server::start(patient()).await;
     let mut many = server.tls("h2").await;
     many.write_all(&[PREFACE, &settings(&[])].concat()).await.unwrap();
-    let told = next(&mut many, SETTINGS).await.unwrap().1;
-    let streams = told.chunks(6).find(|setting| setting[..2] == [0, 3]).expect("no limit is told");
+    let settings_payload = next(&mut many, SETTINGS).await.unwrap().1;
+    let streams = settings_payload
+        .chunks(6)
+        .find(|setting| setting[..2] == [0, 3])
+        .expect("the settings have no stream limit");
     assert_eq!(streams[2..], 250_u32.to_be_bytes());
     for number in 0..251 {
         many.write_all(&request(2 * number + 1, "/never")).await.unwrap();
     }
     many.flush().await.unwrap();
-    let (stream, reason) = next(&mut many, RST_STREAM).await.expect("it was not refused");
-    assert_eq!((stream, reason), (501, 7_u32.to_be_bytes().to_vec()), "the last one is a refused stream");
+    let (stream, reason) = next(&mut many, RST_STREAM).await.expect("not refused");
+    assert_eq!(
+        (stream, reason),
+        (501, 7_u32.to_be_bytes().to_vec()),
+        "expected REFUSED_STREAM for the last one"
+    );
 }
 
 #[tokio::test]
-async fn streams_that_are_reset_at_once_end_the_connection() {
+async fn rapid_resets_end_the_connection() {
     let server = Server::start(patient()).await;
     let (mut read, mut write) = tokio::io::split(server.http2().await);
     let flood = tokio::spawn(async move {
@@ -40,14 +47,14 @@ async fn streams_that_are_reset_at_once_end_the_connection() {
         }
     });
     closed(&mut read).await;
-    tokio::time::timeout(PATIENCE, flood).await.expect("it is still read").unwrap();
+    tokio::time::timeout(PATIENCE, flood).await.expect("still read").unwrap();
 }
 
 #[tokio::test]
-async fn a_request_that_is_withdrawn_again_and_again_ends_the_connection() {
+async fn repeatedly_cancelled_requests_end_the_connection() {
     let server = Server::start(patient()).await;
     let mut slow = server.http2().await;
-    // Each is seen by the server before it is reset: a PING behind it is answered.
+    // The server has seen each request before the reset: a PING behind it is answered.
     for number in 0..200 {
         let stream = 2 * number + 1;
         let ping = frame(PING, 0, 0, &[1; 8]);
@@ -75,11 +82,11 @@ async fn headers_that_are_too_large_or_too_many_are_refused() {
         assert!(ask(&mut tls, "/", &headers).await.starts_with("HTTP/1.1 431 "));
         closed(&mut tls).await;
     }
-    // Registration and tunnels send some.
+    // Registration and tunnels send large headers.
     let fits = format!("X: {}\r\n", "x".repeat(32 << 10));
     assert!(ask(&mut server.tls("http/1.1").await, "/", &fits).await.starts_with("HTTP/1.1 200 "));
 
-    // HTTP/2: five times 16 KiB, each in its frame.
+    // HTTP/2: five times 16 KiB, one header per frame.
     let mut tls = server.http2().await;
     let mut block = get("/", false);
     block.extend([0x00, 1, b'x', 0x7f, 0x80, 0x7d]);
@@ -92,6 +99,6 @@ async fn headers_that_are_too_large_or_too_many_are_refused() {
     }
     tls.write_all(&frames).await.unwrap();
     let answer = next(&mut tls, HEADERS).await;
-    // 431 is no entry of HPACK's static table: the literal is there in plain text or in Huffman's code.
-    assert!(answer.is_none_or(|(_, block)| !block.contains(&0x88)), "it was answered with 200");
+    // 431 is not in HPACK's static table: the value is a plain or a Huffman-coded literal.
+    assert!(answer.is_none_or(|(_, block)| !block.contains(&0x88)), "answered with 200");
 }

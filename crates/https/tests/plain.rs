@@ -1,4 +1,4 @@
-//! Somebody who forgot the `s` of `https` is told so.
+//! A plain HTTP request is answered with the advice to use https.
 #![allow(clippy::unwrap_used)]
 
 use drover_https::Incoming;
@@ -11,7 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
 #[tokio::test]
-async fn plain_http_is_answered_with_what_to_do() {
+async fn plain_http_is_answered_with_advice() {
     let authority = Authority::new("plain");
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -20,7 +20,7 @@ async fn plain_http_is_answered_with_what_to_do() {
     let handler = |_: Request<Incoming>| async { Response::new(Empty::<Bytes>::new()) };
     tokio::spawn(drover_https::serve(listener, authority.identity().server(None), handler, stop));
 
-    // The second is longer than what a socket holds unread without a reset.
+    // The second body is longer than what a socket can hold unread without a reset.
     for body in [String::new(), "x".repeat(20_000)] {
         let mut plain = TcpStream::connect(address).await.unwrap();
         let request =

@@ -1,4 +1,4 @@
-//! A stop lets requests finish, whoever else is connected.
+//! A stop lets requests finish, even while another connection has not completed its handshake.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -17,11 +17,11 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsConnector;
 use tokio_util::sync::CancellationToken;
 
-/// How long the answer takes once everybody has been told to stop.
+/// How long the handler works after the stop.
 const WORK: Duration = Duration::from_millis(300);
 
 #[tokio::test]
-async fn a_request_is_finished_although_somebody_never_begins_his_handshake() {
+async fn a_request_finishes_while_another_connection_never_begins_its_handshake() {
     let authority = Authority::new("stop");
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -51,7 +51,7 @@ async fn a_request_is_finished_although_somebody_never_begins_his_handshake() {
     asked.cancelled().await;
     stop.cancel();
     serving.await.unwrap();
-    assert!(answered.load(Ordering::SeqCst), "it stopped before the request was answered");
+    assert!(answered.load(Ordering::SeqCst), "stopped before the request was answered");
     assert_eq!(answer.await.unwrap().unwrap().status(), 200);
 }
 

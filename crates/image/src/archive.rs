@@ -1,5 +1,5 @@
-//! Image archives: tar files written by `docker save` (`manifest.json`), as an OCI image layout (`index.json`), or as both
-//! in one file, as current versions of Docker do.
+//! Image archives: tar files written by `docker save` (`manifest.json`), as an OCI image layout (`index.json`), or as
+//! both in one file, as current versions of Docker do.
 
 use std::{
     io::{self, Read},
@@ -56,7 +56,8 @@ impl Descriptor {
 pub enum Entry {
     /// A regular file.
     File,
-    /// A link to another entry. Old versions of Docker write a layer that occurs twice as a link to its first occurrence.
+    /// A link to another entry. Old versions of Docker write a layer that occurs twice as a link to its first
+    /// occurrence.
     Link(PathBuf),
 }
 

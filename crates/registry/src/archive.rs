@@ -108,8 +108,8 @@ impl Archive {
         Ok(())
     }
 
-    /// Adds a manifest and everything that it references, and returns its digest; `None` if the archive does not contain
-    /// the manifest.
+    /// Adds a manifest and everything that it references, and returns its digest; `None` if the archive does not
+    /// contain the manifest.
     fn document(
         &mut self,
         reader: &mut Reader,

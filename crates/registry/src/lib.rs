@@ -1,4 +1,5 @@
-//! A registry that serves a folder of image archives (`docker save` or OCI image layouts) over the OCI distribution API.
+//! A registry that serves a folder of image archives (`docker save` or OCI image layouts) over the OCI distribution
+//! API.
 //!
 //! * [`Registry`]: handles requests below `/v2/`. Start reading there.
 //! * [`catalog`]: the images in the folder; every blob is a range of some file.

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use drover_image::{Compression, Digest};
 
-/// The path of the decompressed copy of an archive, which is created if it is missing. `stamp` changes with the archive.
+/// The path of the decompressed copy of an archive, which is created if it is missing. `stamp` changes with the
+/// archive.
 pub(crate) fn plain(
     scratch: &Path,
     archive: &Path,

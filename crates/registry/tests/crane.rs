@@ -1,4 +1,4 @@
-//! A client that many people use understands this registry, over real TLS.
+//! Crane, a common registry client, works with this registry over TLS.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::process::Stdio;
@@ -62,8 +62,8 @@ async fn crane_pulls_lists_and_validates() {
     assert_eq!(run(words(format!("ls {at}/rancher/x-k3s"))).await, "v1\nv2");
     assert_eq!(run(words(format!("catalog {at}"))).await, "a/indexed\nrancher/x-k3s");
     assert_eq!(run(words(format!("digest {at}/a/indexed:1"))).await, images::digest(&index));
-    // Fetches everything and compares every digest and size. (It wants layers to be compressed, which plain archives'
-    // are not.)
+    // Fetches everything and compares every digest and size. (It requires compressed layers, which the plain archive
+    // does not have.)
     run(words(format!("validate --remote {at}/a/indexed:1"))).await;
     let out = dir.path().join("pulled.tar");
     run(words(format!("export {at}/rancher/x-k3s:v2 {}", out.display()))).await;

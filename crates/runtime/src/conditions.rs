@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn transition_time_moves_only_with_the_status() {
+    fn the_transition_time_changes_only_with_the_status() {
         let mut list = vec![];
         set(&mut list, new("Ready", FALSE, "Waiting", "a"), at(10));
         set(&mut list, new("Ready", FALSE, "Waiting", "b"), at(20));

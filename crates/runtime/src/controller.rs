@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn failures_panics_and_delays_come_back_and_successes_do_not() {
+    async fn failures_panics_and_delays_are_repeated_and_successes_are_not() {
         let log = Arc::new(Mutex::new(vec![]));
         let controller = Controller::new(Scripted { log: log.clone() });
         let queue = controller.queue();

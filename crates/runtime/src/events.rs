@@ -89,19 +89,19 @@ impl Recorder {
     /// Must be called inside a runtime, in which a task writes the notes until the last clone is dropped.
     pub fn new(client: Client, clock: Arc<dyn Clock>, component: &'static str) -> Self {
         let (backlog, notes) = mpsc::channel(BACKLOG);
-        let scribe = Scribe {
+        let writer = Writer {
             client,
             component,
-            told: BTreeMap::new(),
+            recorded: BTreeMap::new(),
             similar: BTreeMap::new(),
             unsettled: VecDeque::new(),
         };
-        tokio::spawn(scribe.run(notes));
+        tokio::spawn(writer.run(notes));
         Self { clock, backlog }
     }
 
-    /// Tells notes of an object, in order.
-    pub fn tell<'a, K>(&self, object: &K, notes: impl IntoIterator<Item = &'a Note>)
+    /// Records notes about an object, in order.
+    pub fn publish<'a, K>(&self, object: &K, notes: impl IntoIterator<Item = &'a Note>)
     where
         K: Resource<DynamicType = ()>,
     {
@@ -109,9 +109,7 @@ impl Recorder {
         notes.into_iter().for_each(|note| self.record(reference.clone(), note.clone()));
     }
 
-    /// Tells of any object.
-    ///
-    /// Events are a courtesy: a failure to write one is logged, never returned.
+    /// Records a note about any object. A failure to write it is logged, never returned.
     pub fn record(&self, object: ObjectReference, note: Note) {
         if let Err(error) = self.backlog.try_send((object, note, self.clock.now())) {
             tracing::debug!(%error, "event dropped");
@@ -119,13 +117,13 @@ impl Recorder {
     }
 }
 
-/// Writes notes down.
-struct Scribe {
+/// Writes notes as events.
+struct Writer {
     client: Client,
     component: &'static str,
-    /// When what was told last, by the event's name.
-    told: BTreeMap<String, Timestamp>,
-    /// Since when how many different notes were told, by object and reason.
+    /// When each event was recorded last, by name.
+    recorded: BTreeMap<String, Timestamp>,
+    /// Start time and number of different notes, by object and reason.
     similar: BTreeMap<(String, &'static str), (Timestamp, usize)>,
     /// Waits that are recorded if they last, at most one per object, in the order in which they are due.
     unsettled: VecDeque<Unsettled>,
@@ -138,7 +136,7 @@ struct Unsettled {
     at: Timestamp,
 }
 
-impl Scribe {
+impl Writer {
     async fn run(mut self, mut notes: mpsc::Receiver<(ObjectReference, Note, Timestamp)>) {
         loop {
             let due = self.unsettled.front().map(|wait| wait.due);
@@ -181,7 +179,7 @@ impl Scribe {
     async fn record(&mut self, object: ObjectReference, mut note: Note, now: Timestamp) {
         let name = event_name(&object, note.reason, &note.message);
         let quiet = if note.standing { REPEAT } else { ECHO };
-        if self.told.get(&name).is_some_and(|last| now.duration_since(*last) < quiet) {
+        if self.recorded.get(&name).is_some_and(|last| now.duration_since(*last) < quiet) {
             return;
         }
         let mut event = name.clone();
@@ -213,13 +211,13 @@ impl Scribe {
     }
 
     fn remember(&mut self, name: String, now: Timestamp) {
-        if self.told.len() >= REMEMBERED {
-            self.told.retain(|_, last| now.duration_since(*last) < REPEAT);
+        if self.recorded.len() >= REMEMBERED {
+            self.recorded.retain(|_, last| now.duration_since(*last) < REPEAT);
         }
-        if self.told.len() >= REMEMBERED {
-            self.told.clear();
+        if self.recorded.len() >= REMEMBERED {
+            self.recorded.clear();
         }
-        self.told.insert(name, now);
+        self.recorded.insert(name, now);
     }
 
     async fn write(

@@ -43,7 +43,7 @@ impl Expectations {
             }
             return Ok(());
         }
-        Err(Error::Stale(format!("what {} owns", key.name)))
+        Err(Error::Stale(format!("the dependents of {}", key.name)))
     }
 
     /// Forgets a deleted owner.
@@ -65,12 +65,15 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_write_is_waited_for_and_then_forgotten_and_so_is_an_owner_that_is_gone() {
+    async fn a_write_is_waited_for_and_forgotten_and_a_deleted_owner_is_forgotten() {
         let (expected, cache) = (Expectations::default(), Cache::fixed([object("x", 7)]));
         let owner = object("x", 1);
         expected.expect(&owner, Some("9".into()));
         expected.expect(&owner, Some("7".into()));
-        assert!(matches!(expected.met(&owner, &cache).await, Err(Error::Stale(_))), "9 is not there yet");
+        assert!(
+            matches!(expected.met(&owner, &cache).await, Err(Error::Stale(_))),
+            "revision 9 is not cached yet"
+        );
         assert!(expected.met(&object("y", 1), &cache).await.is_ok(), "another object of the same name");
         assert!(expected.newest.lock().is_empty());
         expected.expect(&owner, Some("7".into()));

@@ -3,12 +3,12 @@
 //! * [`cache`]: one watch and one copy per kind and selector, with indexes and any number of independent subscribers.
 //! * [`queue`] and [`controller`]: a keyed work queue and the loop that feeds a [`Reconciler`] from caches.
 //! * [`apply`]: server-side apply that skips unchanged objects.
-//! * [`pace`]: text of a status is written at most once a second.
+//! * [`pace`]: what a status only reports is written once it has settled.
 //! * [`finalizer`], [`conditions`], [`events`]: helpers of reconcilers.
 //! * [`metrics`]: metrics of all of these, for Prometheus.
 //! * [`vital`]: stops the program if essential work panics.
 //! * [`client`], [`fault`], [`clock`]: seams for tests: the API in process, a client that fails or dies at call N,
-//! and time as an input.
+//!   and time as an input.
 //!
 //! This crate knows Kubernetes, but nothing of clusters, machines or plans. Start reading at [`controller`].
 

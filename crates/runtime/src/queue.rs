@@ -269,7 +269,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_key_is_coalesced_and_never_worked_on_twice_at_once() {
+    async fn a_key_is_coalesced_and_never_processed_twice_at_once() {
         let queue = WorkQueue::default();
         queue.add("a");
         queue.add("a");
@@ -279,14 +279,14 @@ mod tests {
         assert_eq!(queue.next().await, "b");
         assert!(
             tokio::time::timeout(Duration::from_secs(1), queue.next()).await.is_err(),
-            "a is still in work"
+            "a is still being processed"
         );
         queue.done(&"a");
         assert_eq!(queue.next().await, "a");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_earlier_of_two_delays_counts_and_an_add_overtakes_both() {
+    async fn the_earlier_of_two_delays_is_used_and_an_add_overrides_both() {
         let queue = WorkQueue::default();
         let start = Instant::now();
         queue.add_after("a", Duration::from_secs(10));
@@ -301,12 +301,12 @@ mod tests {
         queue.done(&"a");
         assert!(
             tokio::time::timeout(Duration::from_secs(60), queue.next()).await.is_err(),
-            "the delay is gone"
+            "the delay was removed"
         );
     }
 
     #[tokio::test(start_paused = true)]
-    async fn retries_double_up_to_a_minute_until_forgotten() {
+    async fn retries_double_up_to_a_minute_until_the_back_off_is_reset() {
         let queue = WorkQueue::default();
         let mut delays = vec![];
         for _ in 0..13 {
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn delayed_keys_come_in_the_order_of_their_times_and_leave_nothing_behind() {
+    async fn delayed_keys_are_returned_in_the_order_of_their_times_and_are_removed() {
         let queue = WorkQueue::default();
         // Neither in the order of the keys nor of the times.
         for key in 0..1000_u64 {
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_a_queue_does_is_counted() {
+    async fn the_queue_is_counted() {
         let metrics = crate::Metrics::default();
         let (queue, seen) = (WorkQueue::default(), metrics.queue("test"));
         queue.add("before");
@@ -373,7 +373,7 @@ mod tests {
         other.add("c");
         assert_eq!(seen.depth.get(), 3);
         drop(queue);
-        assert_eq!(seen.depth.get(), 1, "keys of a queue that is gone wait no longer");
+        assert_eq!(seen.depth.get(), 1, "keys of a dropped queue are not counted");
     }
 
     #[tokio::test]

@@ -1,22 +1,22 @@
-//! Fills in defaults, and drops nulls where a null says nothing.
+//! Applies defaults, and drops nulls that have no meaning.
 
 use serde_json::Value;
 
 use crate::structural::Structural;
 
-/// What defaults may add to one object, in bytes of memory. A default in the items of a list is repeated per item, so
-/// that a small object could become one of gigabytes.
+/// How much memory defaults may add to one object, in bytes. A default in list items is repeated per item, so that a
+/// small object could grow to gigabytes.
 const ADDED_BYTES: usize = 16 << 20;
 
-/// The defaults of an object are too much.
+/// The defaults would make the object too large.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the defaults of the schema would add more than {} MiB to the object", ADDED_BYTES >> 20)]
 pub struct TooManyDefaults;
 
-/// Applies the defaults of `schema` to `value`, at any depth.
+/// Applies the defaults of `schema` to `value` at all depths.
 ///
-/// A null in a field that is not nullable counts as absent: it becomes the default if there is one and is dropped
-/// otherwise (see [`drop_nulls`]).
+/// A null in a field that is not nullable counts as absent: it is replaced by the default, or dropped if there is none
+/// (see [`drop_nulls`]).
 pub fn default(value: &mut Value, schema: &Structural) -> Result<(), TooManyDefaults> {
     drop_nulls(value, schema);
     Filler { left: ADDED_BYTES }.fill(value, schema)
@@ -75,7 +75,7 @@ impl Filler {
     }
 }
 
-/// What a value takes besides itself. A map with one entry has room for eleven.
+/// The heap memory of a value. A map with one entry has capacity for eleven.
 fn memory(value: &Value) -> usize {
     let entry = size_of::<(String, Value)>();
     match value {
@@ -89,7 +89,7 @@ fn memory(value: &Value) -> usize {
     }
 }
 
-/// Drops properties that are null although their schema is neither nullable nor defaulted.
+/// Drops null properties whose schema is neither nullable nor defaulted.
 pub fn drop_nulls(value: &mut Value, schema: &Structural) {
     match value {
         Value::Object(object) => object.retain(|name, value| {
@@ -117,7 +117,7 @@ mod tests {
     use crate::structural::parse;
 
     #[test]
-    fn defaults_of_many_items_stop_at_a_limit() {
+    fn defaults_of_many_items_are_limited() {
         let items =
             json!({"type": "object", "properties": {"a": {"type": "string", "default": "x".repeat(1000)}}});
         let schema = json!({"type": "object", "properties": {"list": {"type": "array", "items": items}}});

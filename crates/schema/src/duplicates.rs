@@ -1,13 +1,13 @@
-//! Duplicate keys in JSON bodies, which a parser into maps silently drops.
+//! Finds duplicate keys in JSON bodies, which parsing into maps drops silently.
 
 use std::collections::HashSet;
 use std::fmt;
 
 use serde_json::de::Deserializer;
 
-/// Paths of keys that occur more than once in one object, like `spec.x` or `spec.list[0].y`; each is named once.
+/// Paths of keys that occur more than once in an object, like `spec.x` or `spec.list[0].y`, without repetitions.
 ///
-/// Returns nothing for text that is not JSON: the real parser reports that.
+/// Returns nothing for text that is not JSON; the actual parser reports that.
 pub fn find(json: &[u8]) -> Vec<String> {
     let mut found = Vec::new();
     let mut path = String::new();

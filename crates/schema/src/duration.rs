@@ -1,4 +1,4 @@
-//! Go's notation of durations, as `format: duration` and CEL's `duration` type read it.
+//! Durations in Go's notation, for `format: duration` and CEL's `duration` type.
 
 /// Nanoseconds of `1h15m30.5s`; `None` if it is not a duration. Days and weeks are accepted as in `format: duration`.
 pub fn parse(text: &str) -> Option<i64> {

@@ -6,23 +6,23 @@ use serde_json::Value;
 
 use crate::path::Path;
 
-/// How many findings one validation collects. The list of what is wrong with a large object could be many times larger
-/// than the object.
-pub const MOST: usize = 100;
+/// The maximum number of errors that one validation collects. Their text could be many times larger than the object.
+pub const MAX_ERRORS: usize = 100;
 
-/// How much of a path, of a value and of an explanation is kept.
+/// Limits of the path, the value and the detail of an error; longer ones are cut.
 const PATH_BYTES: usize = 1 << 10;
 const VALUE_BYTES: usize = 1 << 10;
 const DETAIL_BYTES: usize = 8 << 10;
 
-/// One finding about one field. `Display` is upstream's `Error()`; [`FieldError::body`] is the text of a Status cause.
+/// One validation error of a field. `Display` is upstream's `Error()`; [`FieldError::body`] is the text of a Status
+/// cause.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FieldError {
-    /// What is wrong.
+    /// The kind of error.
     pub kind: ErrorKind,
     /// Rendered field path.
     pub field: String,
-    /// The offending value, if it is shown.
+    /// The invalid value, if it is shown.
     pub bad_value: Option<Value>,
     /// Explanation after the value.
     pub detail: String,
@@ -31,7 +31,7 @@ pub struct FieldError {
 /// Upstream's `field.ErrorType`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorKind {
-    /// The value refers to something absent.
+    /// The value refers to something that does not exist.
     NotFound,
     /// A mandatory value is missing.
     Required,
@@ -41,15 +41,15 @@ pub enum ErrorKind {
     Invalid,
     /// Not one of the allowed values.
     NotSupported,
-    /// Allowed in form but not here.
+    /// Valid in form but not allowed here.
     Forbidden,
     /// Longer than allowed.
     TooLong,
     /// More items than allowed.
     TooMany,
-    /// Of another type than the schema says.
+    /// Not of the type in the schema.
     TypeInvalid,
-    /// Not the caller's fault.
+    /// Not caused by the request.
     Internal,
 }
 
@@ -91,9 +91,9 @@ impl FieldError {
         FieldError { kind, field: shortened(path.field(), PATH_BYTES), bad_value, detail }
     }
 
-    /// Stands for the findings beyond [`MOST`].
+    /// Stands for the errors beyond [`MAX_ERRORS`].
     pub fn more() -> Self {
-        let detail = format!("there are more than {MOST} errors, the others are not shown");
+        let detail = format!("there are more than {MAX_ERRORS} errors, the others are not shown");
         FieldError { kind: ErrorKind::Invalid, field: "<nil>".to_owned(), bad_value: None, detail }
     }
 
@@ -102,7 +102,7 @@ impl FieldError {
         Self::new(ErrorKind::Invalid, path, Some(shown(value.into())), detail)
     }
 
-    /// A value of another type than the schema says.
+    /// A value that is not of the type in the schema.
     pub fn type_invalid(path: &Path<'_>, value: impl Into<Value>, detail: impl Into<String>) -> Self {
         Self::new(ErrorKind::TypeInvalid, path, Some(shown(value.into())), detail)
     }
@@ -133,7 +133,7 @@ impl FieldError {
         Self::new(ErrorKind::NotSupported, path, Some(shown(value.into())), detail)
     }
 
-    /// A string over its limit; upstream says bytes although it counts characters.
+    /// A string over its limit; upstream's text says bytes although it counts characters.
     pub fn too_long(path: &Path<'_>, max: u64) -> Self {
         let unit = if max == 1 { "byte" } else { "bytes" };
         Self::new(ErrorKind::TooLong, path, None, format!("may not be more than {max} {unit}"))
@@ -162,7 +162,7 @@ impl FieldError {
     }
 }
 
-/// A value as errors show it: one that is too long to be read is cut.
+/// A value as shown in errors: a long one is cut.
 fn shown(value: Value) -> Value {
     match value {
         Value::String(text) => Value::String(shortened(text, VALUE_BYTES)),
@@ -174,7 +174,7 @@ fn shown(value: Value) -> Value {
     }
 }
 
-/// The beginning of a text, up to `bytes` and whole characters.
+/// The beginning of a text: at most `bytes`, in whole characters.
 pub(crate) fn head(text: &str, bytes: usize) -> &str {
     let end = (0..=bytes.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
     &text[..end.unwrap_or(0)]
@@ -197,7 +197,7 @@ impl fmt::Display for FieldError {
 
 impl std::error::Error for FieldError {}
 
-/// The text after `is invalid: ` in a 422 Status: one error alone, several in brackets without repetitions.
+/// The text after `is invalid: ` in a 422 Status: a single error as it is, several in brackets without repetitions.
 pub fn aggregate(errors: &[FieldError]) -> String {
     let mut seen = Vec::<String>::with_capacity(errors.len());
     for error in errors {
@@ -217,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_are_upstreams() {
+    fn texts_match_upstream() {
         let root = Path::root();
         let spec = root.child("spec");
         let at = spec.child("x");

@@ -1,12 +1,12 @@
 //! Structural schemas of Kubernetes custom resources.
 //!
-//! A CRD's `openAPIV3Schema` becomes a [`Schema`] once, when the CRD is written; then every write of an object goes
+//! When a CRD is written, its `openAPIV3Schema` is compiled into a [`Schema`]. Every write of an object then goes
 //! through [`Schema::prune`], [`Schema::default`] and [`Schema::validate`], which includes the CEL rules of
-//! `x-kubernetes-validations`. Errors carry the types, field paths and texts of kube-apiserver.
+//! `x-kubernetes-validations`. Errors have the types, field paths and texts of kube-apiserver.
 //!
-//! This crate is pure: no I/O, no clock, no async, and no knowledge of CRDs, storage or HTTP.
+//! This crate is pure: no I/O, no clock, no async. It does not depend on CRDs, storage or HTTP.
 //!
-//! Start reading at [`schema`] (the compiled whole), then [`structural`], [`validate`] and [`cel`].
+//! Start reading at [`schema`], then [`structural`], [`validate`] and [`cel`].
 
 pub mod cel;
 pub mod default;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// One step of a walk; `parent` links back to the root, so descending allocates nothing.
+/// One step of a walk. `parent` links back to the root, so descending does not allocate.
 #[derive(Clone, Copy, Debug)]
 pub struct Path<'a> {
     parent: Option<&'a Path<'a>>,
@@ -43,12 +43,12 @@ impl<'a> Path<'a> {
         Path { parent: Some(self), segment: Segment::Index(index) }
     }
 
-    /// True for the object itself.
+    /// True for the root path.
     pub fn is_root(&self) -> bool {
         matches!(self.segment, Segment::Root)
     }
 
-    /// The form used in errors: upstream prints a nil path as `<nil>`.
+    /// The form used in errors: like upstream, an empty path is `<nil>`.
     pub fn field(&self) -> String {
         if self.is_root() { "<nil>".to_owned() } else { self.to_string() }
     }

@@ -1,15 +1,15 @@
-//! Drops what the schema does not know, and says what it dropped.
+//! Drops fields that the schema does not declare, and returns their paths.
 
 use serde_json::{Map, Value};
 
 use crate::error::head;
 use crate::structural::{Additional, Structural};
 
-/// How many dropped fields are named, as upstream, and how much of each path.
-const MOST: usize = 100;
+/// How many dropped fields are reported, as upstream does, and how much of each path.
+const MAX_FIELDS: usize = 100;
 const PATH_BYTES: usize = 1 << 10;
 
-/// The fields of ObjectMeta; others inside `metadata` of a resource are dropped as unknown.
+/// The fields of ObjectMeta; others inside `metadata` of a resource are dropped.
 pub const OBJECT_META_FIELDS: &[&str] = &[
     "annotations",
     "creationTimestamp",
@@ -30,12 +30,12 @@ pub const OBJECT_META_FIELDS: &[&str] = &[
 
 /// Prunes a whole resource and returns the paths of the dropped fields, like `spec.x` or `spec.list[0].y`.
 ///
-/// `apiVersion`, `kind` and the known part of `metadata` always stay, in the root and in embedded resources.
+/// `apiVersion`, `kind` and the known fields of `metadata` are always kept, in the root and in embedded resources.
 pub fn prune(object: &mut Value, schema: &Structural) -> Vec<String> {
     prune_value(object, schema, true)
 }
 
-/// [`prune`] for a value that may stand anywhere in the schema.
+/// [`prune`] for a value at any position in the schema.
 pub(crate) fn prune_value(value: &mut Value, schema: &Structural, root: bool) -> Vec<String> {
     let mut pruner = Pruner { path: String::new(), unknown: Vec::new() };
     pruner.walk(value, Some(schema), root);
@@ -48,7 +48,7 @@ struct Pruner {
 }
 
 impl Pruner {
-    /// Without a schema (below `additionalProperties: true` or an untyped list) nothing inside objects is known.
+    /// Without a schema (below `additionalProperties: true` or an untyped list), all fields of objects are unknown.
     fn walk(&mut self, value: &mut Value, schema: Option<&Structural>, root: bool) {
         match value {
             Value::Object(object) => self.object(object, schema, root),
@@ -59,7 +59,7 @@ impl Pruner {
                     return;
                 }
                 for (i, item) in list.iter_mut().enumerate() {
-                    // Scalars cannot lose anything; skip the path work for long lists of them.
+                    // Scalars have nothing to prune; skip the path for long lists of them.
                     if item.is_object() || item.is_array() {
                         self.descend(&format!("[{i}]"), |p| p.walk(item, items, false));
                     }
@@ -107,9 +107,9 @@ impl Pruner {
         }
     }
 
-    /// Names the field that the pruner is at. A key can be megabytes long, and there can be a million of them.
+    /// Records the current field. A key can be megabytes long, and there can be a million of them.
     fn note(&mut self) {
-        if self.unknown.len() < MOST {
+        if self.unknown.len() < MAX_FIELDS {
             self.unknown.push(head(&self.path, PATH_BYTES).to_owned());
         }
     }

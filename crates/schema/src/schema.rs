@@ -1,10 +1,10 @@
-//! A schema compiled once and used for every write.
+//! A schema, compiled once and used for every write.
 
 use serde_json::Value;
 
 use crate::cel::{RuleTree, compile, evaluate};
 use crate::default::TooManyDefaults;
-use crate::error::{ErrorKind, FieldError, MOST};
+use crate::error::{ErrorKind, FieldError, MAX_ERRORS};
 use crate::path::Path;
 use crate::structural::{Structural, check, parse};
 use crate::{default, prune, validate};
@@ -18,7 +18,7 @@ pub struct Schema {
 }
 
 impl Schema {
-    /// Parses, checks and compiles. `path` is where the schema stands in the CRD, for the errors.
+    /// Parses, checks and compiles. `path` is the schema's position in the CRD, for the errors.
     pub fn compile(open_api_v3_schema: &Value, path: &Path<'_>) -> Result<Schema, Vec<FieldError>> {
         let mut errors = Vec::new();
         let root = parse::parse(open_api_v3_schema, path, &mut errors);
@@ -33,8 +33,8 @@ impl Schema {
         }
     }
 
-    /// Compiles leniently: used for CRDs that are already stored, whose rules were accepted by an earlier version.
-    /// Findings are returned beside a schema that leaves out what could not be compiled.
+    /// Compiles leniently: for CRDs that are already stored, whose rules an earlier version accepted. Returns the
+    /// schema without the parts that could not be compiled, and the errors.
     pub fn compile_stored(open_api_v3_schema: &Value) -> (Schema, Vec<FieldError>) {
         let path = Path::root();
         let mut errors = Vec::new();
@@ -46,7 +46,7 @@ impl Schema {
         (Schema { root, rules, has_defaults }, errors)
     }
 
-    /// The tree, for those who build other views of it (merge types, OpenAPI).
+    /// The parsed tree, for other views of the schema (merge types, OpenAPI).
     pub fn structural(&self) -> &Structural {
         &self.root
     }
@@ -65,14 +65,14 @@ impl Schema {
         Ok(())
     }
 
-    /// True if no default is declared, so that stored objects need not be defaulted when read.
+    /// True if the schema declares a default; otherwise stored objects need not be defaulted when read.
     pub fn has_defaults(&self) -> bool {
         self.has_defaults
     }
 
-    /// Everything that is wrong with `object`; on update, only what the update brings.
+    /// Returns all errors of `object`; on update, only those that the update introduces.
     ///
-    /// Rules run only on objects that are otherwise sound, because they rely on types and limits.
+    /// Rules run only on otherwise valid objects, because they rely on types and limits.
     pub fn validate(&self, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
         let mut errors = validate::validate(object, old, &self.root);
         if self.rules.is_empty() {
@@ -101,8 +101,8 @@ impl Schema {
             return errors;
         }
         errors.extend(evaluate::evaluate(object, old, &self.root, &self.rules));
-        if errors.len() > MOST {
-            errors.truncate(MOST);
+        if errors.len() > MAX_ERRORS {
+            errors.truncate(MAX_ERRORS);
             errors.push(FieldError::more());
         }
         errors

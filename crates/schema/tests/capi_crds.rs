@@ -1,7 +1,7 @@
-//! Real CRDs: all of Cluster API's compile and judge objects as kube-apiserver does.
+//! Real CRDs: all CRDs of Cluster API compile, and validate objects as kube-apiserver does.
 //!
-//! The files come from the Go module of Cluster API, fetched into Go's own module cache. Without `go` or network the
-//! test says so loudly and checks nothing.
+//! The files come from the Go module of Cluster API, through Go's module cache. Without `go` or network, the test
+//! prints that it is skipped and checks nothing.
 #![allow(clippy::expect_used)]
 
 use std::path::PathBuf;
@@ -26,7 +26,7 @@ fn module_dir() -> Option<PathBuf> {
 
 fn crds() -> Option<Vec<Value>> {
     let Some(dir) = module_dir() else {
-        eprintln!("SKIPPED: {MODULE} is not to be had (no go, or no network)");
+        eprintln!("SKIPPED: {MODULE} is not available (no go, or no network)");
         return None;
     };
     let mut crds = Vec::new();
@@ -68,7 +68,7 @@ fn all_crds_of_cluster_api_compile() {
 }
 
 #[test]
-fn a_cluster_is_judged_by_its_real_schema() {
+fn a_cluster_is_validated_by_its_real_schema() {
     let Some(crds) = crds() else { return };
     let schema = schema_of(&crds, "clusters.cluster.x-k8s.io", "v1beta2");
     let schema = Schema::compile(schema, &Path::root()).expect("compiled above");

@@ -1,4 +1,4 @@
-//! Prune, default and validate as kube-apiserver does (checks 26, 28 and ratcheting).
+//! Pruning, defaulting and validation as in kube-apiserver (checks 26, 28 and ratcheting).
 
 use drover_schema::{Path, Schema, aggregate};
 use serde_json::{Value, json};
@@ -81,7 +81,7 @@ fn check_28_write_pipeline() {
 }
 
 #[test]
-fn errors_read_like_upstreams() {
+fn errors_match_upstream() {
     let schema = compile(object_schema(json!({
         "type": "object", "required": ["name"],
         "properties": {
@@ -153,7 +153,7 @@ fn errors_read_like_upstreams() {
     );
 }
 
-/// An update may leave alone what a stricter schema would refuse, in items of map lists too.
+/// An update may keep values that a stricter schema rejects, also in items of map lists.
 #[test]
 fn updates_ratchet() {
     let schema = compile(object_schema(json!({
@@ -174,7 +174,7 @@ fn updates_ratchet() {
 }
 
 #[test]
-fn non_structural_schemas_are_refused_with_paths() {
+fn non_structural_schemas_are_rejected_with_paths() {
     let case = |schema: Value, wanted: &[&str]| {
         let at = "spec.validation.openAPIV3Schema";
         let found = match Schema::compile(&schema, &Path::at(at)) {

@@ -27,7 +27,7 @@ fn rule(rule: &str) -> Value {
 }
 
 #[test]
-fn rules_judge_objects() {
+fn rules_validate_objects() {
     let schema = compile(&spec(json!({
         "type": "object",
         "x-kubernetes-validations": [
@@ -98,7 +98,7 @@ fn check_29_immutable_field() {
     );
 }
 
-/// Check 29: unbounded lists make the estimate exceed the budget; the message names the factor and the way out.
+/// Check 29: unbounded lists make the estimate exceed the budget; the message has the factor and the remedy.
 #[test]
 fn check_29_estimated_cost() {
     let unbounded = |extra: Value| {
@@ -163,7 +163,8 @@ fn rules_are_type_checked_against_the_schema() {
     assert!(compile_error(&transition).contains("oldSelf cannot be used on the uncorrelatable portion"));
 }
 
-/// The interpreter has no budget of its own: a rule over a large object must end anyway, even inside `||`.
+/// The interpreter has no budget of its own: the evaluation over a large object must be limited nevertheless, even
+/// inside `||`.
 #[test]
 fn evaluation_is_bounded() {
     let schema = spec(json!({
@@ -173,7 +174,8 @@ fn evaluation_is_bounded() {
     }));
     let (schema, findings) = Schema::compile_stored(&schema);
     assert!(!findings.is_empty());
-    // Stored schemas keep only rules that compile, so build one that passes the estimate but not the run.
+    // Stored schemas keep only rules that compile, so use one that passes the estimate but exceeds the cost limit when
+    // it runs.
     assert_eq!(errors(&schema, json!({"spec": {"l": [1]}}), None), Vec::<String>::new());
     let bounded = compile(&spec(json!({
         "type": "object",

@@ -17,17 +17,17 @@ pub async fn follow(
     stop: CancellationToken,
 ) {
     let changed = Arc::new(Notify::new());
-    let told = changed.clone();
-    settings.on_change(move || told.notify_one());
+    let notify = changed.clone();
+    settings.on_change(move || notify.notify_one());
     let mut served = names.clone();
     loop {
         let wanted = with_hosts(&names, &settings.now());
         if wanted != served {
             // If a certificate cannot be issued, it is tried again only when the hosts change.
             match issue(&serving, &pki, wanted.clone()).await {
-                Ok(()) => tracing::info!(names = wanted.join(", "), "the port has a new certificate"),
+                Ok(()) => tracing::info!(names = wanted.join(", "), "issued a new certificate for the port"),
                 Err(error) => {
-                    tracing::warn!(names = wanted.join(", "), %error, "no certificate for these names")
+                    tracing::warn!(names = wanted.join(", "), %error, "failed to issue a certificate for these names")
                 }
             }
             served = wanted;
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_certificate_names_the_hosts_of_both_urls() {
+    fn the_certificate_contains_the_hosts_of_both_urls() {
         let names = ["127.0.0.1".to_owned(), "localhost".to_owned()];
         let mut settings =
             Settings { internal_server_url: "https://127.0.0.1:8443".into(), ..Settings::default() };

@@ -1,19 +1,19 @@
 //! Limits of connections to the port, from its defaults, the settings, and the host.
 
-use drover_https::{Gate, Limits};
+use drover_https::{ConnectionLimiter, Limits};
 use drover_provisioning::settings::{CurrentSettings, Settings};
 use jiff::SignedDuration;
 
 /// Unauthenticated connections may use one of this many parts of the file descriptors.
 const SHARE_OF_FILES: usize = 2;
 
-/// A gate whose limits follow the settings.
-pub fn gate(settings: &CurrentSettings) -> Gate {
+/// A limiter whose limits follow the settings.
+pub fn limiter(settings: &CurrentSettings) -> ConnectionLimiter {
     let (most, current) = (open_files(), settings.clone());
-    let gate = Gate::new(limits(&current.now(), most));
-    let followed = gate.clone();
+    let limiter = ConnectionLimiter::new(limits(&current.now(), most));
+    let followed = limiter.clone();
     settings.on_change(move || followed.set_limits(limits(&current.now(), most)));
-    gate
+    limiter
 }
 
 fn limits(settings: &Settings, open_files: usize) -> Limits {
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_are_in_force_as_far_as_there_are_descriptors() {
+    fn settings_are_limited_by_the_number_of_descriptors() {
         assert_eq!(limits(&Settings::default(), usize::MAX), Limits::default());
         let mut settings = Settings::default();
         settings.set("connections-per-address", "3000").unwrap();

@@ -79,7 +79,7 @@ impl DataDir {
     pub fn claim_for_external(&self) -> anyhow::Result<(std::fs::File, String)> {
         if self.database().exists() {
             bail!(
-                "it holds the store of an embedded API; choose another with --data-dir, or leave --kubeconfig out"
+                "it contains the store of an embedded API; choose another directory with --data-dir, or omit --kubeconfig"
             );
         }
         let file =
@@ -111,7 +111,7 @@ impl DataDir {
             let Ok(file) = std::fs::File::options().write(true).open(path) else { continue };
             if let Err(std::fs::TryLockError::WouldBlock) = file.try_lock() {
                 let pid = lock_holder(&file).map(|pid| format!(" (process {pid})")).unwrap_or_default();
-                bail!("a server{pid} works in {}; stop it first", self.0.display());
+                bail!("a server{pid} is running in {}; stop it first", self.0.display());
             }
             claims.push(file);
         }
@@ -129,7 +129,9 @@ impl DataDir {
     /// Rejects a directory that a server on an external API has used.
     pub fn claim_for_embedded(&self) -> anyhow::Result<()> {
         if self.is_external() {
-            bail!("it belongs to a server with --kubeconfig; give that, or choose another with --data-dir");
+            bail!(
+                "it belongs to a server with --kubeconfig; set --kubeconfig, or choose another directory with --data-dir"
+            );
         }
         Ok(())
     }
@@ -168,7 +170,7 @@ impl DataDir {
 fn no_directory() -> io::Error {
     io::Error::new(
         io::ErrorKind::NotADirectory,
-        "it is a file, not a directory; choose another with --data-dir",
+        "it is a file, not a directory; choose another one with --data-dir",
     )
 }
 

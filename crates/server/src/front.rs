@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use drover_access::acceptor::TunnelAcceptor;
 use drover_access::downstream::{RequestBody, boxed};
-use drover_access::gate::Gate;
 use drover_access::proxy::{self, Proxy};
 use drover_apiserver::PeerCertificates;
-use drover_apiserver::identity::{OnRecognised, PeerAddress};
+use drover_apiserver::identity::{OnAuthenticated, PeerAddress};
 use drover_https::Incoming;
 use drover_plan::AgentOffer;
 use drover_provisioning::bootstrap::script;
@@ -25,8 +25,8 @@ use crate::backend::Backend;
 use crate::metrics::{Agents, Metrics};
 use crate::routes::{self, Endpoint, Route};
 
-/// What is said to somebody who follows the import command of a registration token.
-const NO_IMPORT: &str = "Drover does not import clusters yet; machines join a cluster by the command of `drover get registration-command`\n";
+/// The response to the import command of a registration token.
+const NO_IMPORT: &str = "Importing clusters is not supported yet. To add a machine to a cluster, run the command printed by `drover get registration-command`.\n";
 
 /// Answers all requests. Clones share it.
 #[derive(Clone)]
@@ -38,7 +38,7 @@ pub struct Front {
 pub struct Parts {
     pub backend: Backend,
     pub proxy: Proxy,
-    pub gate: Gate,
+    pub acceptor: TunnelAcceptor,
     pub connect: Connect,
     pub settings: CurrentSettings,
     /// The agent's install script, to which the current settings are prepended.
@@ -68,7 +68,7 @@ pub async fn agent_offer(assets: &BTreeMap<String, Asset>) -> AgentOffer {
             Some(Asset::File(path)) => match tokio::fs::read(path).await {
                 Ok(bytes) => Sha256::digest(bytes),
                 Err(error) => {
-                    tracing::warn!(path = %path.display(), %error, "the agent cannot be read and is not offered");
+                    tracing::warn!(path = %path.display(), %error, "failed to read the agent; it is not offered");
                     continue;
                 }
             },
@@ -88,7 +88,7 @@ impl Front {
         if let Some(peer) = request.extensions().get::<drover_https::Peer>().cloned() {
             request.extensions_mut().insert(PeerCertificates(peer.certificates.clone()));
             request.extensions_mut().insert(PeerAddress(peer.address));
-            request.extensions_mut().insert(OnRecognised(Arc::new(move || peer.recognise())));
+            request.extensions_mut().insert(OnAuthenticated(Arc::new(move || peer.mark_authenticated())));
         }
         let Some(route) = routes::find(request.uri().path()) else {
             let is_agent = Agents::is_agent(&request);
@@ -130,7 +130,7 @@ impl Front {
         let (parts, _) = request.into_parts();
         match self.inner.backend.admit(&parts).await {
             Ok(_) => {
-                OnRecognised::tell(&parts.extensions);
+                OnAuthenticated::notify(&parts.extensions);
                 self.inner.metrics.answer()
             }
             Err(status) => proxy::error_response(&status),
@@ -141,7 +141,7 @@ impl Front {
         let (parts, body) = request.into_parts();
         match self.inner.backend.authenticate(&parts).await {
             Ok(user) => {
-                OnRecognised::tell(&parts.extensions);
+                OnAuthenticated::notify(&parts.extensions);
                 self.inner.proxy.serve(&user, Request::from_parts(parts, boxed(body))).await
             }
             Err(status) => proxy::error_response(&status),
@@ -152,7 +152,7 @@ impl Front {
     /// first.
     async fn tunnel(&self, request: Request<Incoming>) -> Response<RequestBody> {
         if !drover_tunnel::server::is_upgrade(request.headers()) {
-            return text(StatusCode::BAD_REQUEST, "a WebSocket upgrade is expected here");
+            return text(StatusCode::BAD_REQUEST, "this path requires a WebSocket upgrade");
         }
         let (parts, body) = request.into_parts();
         // A caller without a credential is identified only by its registration token.
@@ -160,23 +160,23 @@ impl Front {
             true => match self.inner.backend.authenticate(&parts).await {
                 Ok(user) => Some(user),
                 Err(status) if status.code < 500 => {
-                    return text(StatusCode::UNAUTHORIZED, "the machine's credential is not accepted");
+                    return text(StatusCode::UNAUTHORIZED, "the credential of the machine is invalid");
                 }
                 Err(status) => return text(StatusCode::SERVICE_UNAVAILABLE, status.message),
             },
             false => None,
         };
-        let admitted = match self.inner.gate.admit(&parts.headers, user.as_ref()).await {
+        let admitted = match self.inner.acceptor.admit(&parts.headers, user.as_ref()).await {
             Ok(admitted) => admitted,
             Err(refusal) => return text(refusal.status, refusal.text),
         };
-        OnRecognised::tell(&parts.extensions);
+        OnAuthenticated::notify(&parts.extensions);
         let mut request = Request::from_parts(parts, body);
         let Some((response, upgraded)) = drover_tunnel::server::upgrade(&mut request) else {
-            return text(StatusCode::BAD_REQUEST, "a WebSocket upgrade is expected here");
+            return text(StatusCode::BAD_REQUEST, "this path requires a WebSocket upgrade");
         };
-        let gate = self.inner.gate.clone();
-        tokio::spawn(async move { gate.serve(admitted, upgraded).await });
+        let acceptor = self.inner.acceptor.clone();
+        tokio::spawn(async move { acceptor.serve(admitted, upgraded).await });
         response.map(|()| boxed(Empty::new()))
     }
 
@@ -200,7 +200,7 @@ impl Front {
             host,
             address: request.extensions().get::<PeerAddress>().map(|peer| peer.0.ip()),
         };
-        let recognised = || OnRecognised::tell(request.extensions());
+        let recognised = || OnAuthenticated::notify(request.extensions());
         let answer = self.inner.connect.agent_recognised(&call, &recognised).await;
         let status = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let mut response = text(status, answer.body);
@@ -238,7 +238,7 @@ impl Front {
 
     async fn asset(&self, method: &Method, name: &str) -> Response<RequestBody> {
         let (length, body) = match self.inner.assets.get(name) {
-            None => return text(StatusCode::NOT_FOUND, format!("there is no asset {name:?}")),
+            None => return text(StatusCode::NOT_FOUND, format!("asset {name:?} not found")),
             Some(Asset::Embedded(bytes)) => (bytes.len() as u64, boxed(Full::new(Bytes::from_static(bytes)))),
             Some(Asset::File(path)) => match crate::download::open(path).await {
                 Ok(opened) => opened,

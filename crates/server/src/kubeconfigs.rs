@@ -14,11 +14,11 @@ use crate::datadir::DataDir;
 
 /// Deletes kubeconfigs without a Cluster, at the start and after every deletion.
 pub async fn run(data_dir: DataDir, clusters: Cache<Cluster>, stop: CancellationToken) {
-    let gone = Arc::new(Notify::new());
-    let told = gone.clone();
+    let deleted = Arc::new(Notify::new());
+    let notify = deleted.clone();
     clusters.subscribe(move |change| {
         if change.new.is_none() {
-            told.notify_one();
+            notify.notify_one();
         }
     });
     clusters.synced().await;
@@ -27,7 +27,7 @@ pub async fn run(data_dir: DataDir, clusters: Cache<Cluster>, stop: Cancellation
         forget(&data_dir.cluster_kubeconfigs(), &living);
         tokio::select! {
             () = stop.cancelled() => return,
-            () = gone.notified() => {}
+            () = deleted.notified() => {}
         }
     }
 }
@@ -39,7 +39,7 @@ fn forget(dir: &Path, living: &HashSet<String>) {
         if name.strip_suffix(".kubeconfig").is_some_and(|cluster| !living.contains(cluster))
             && let Err(error) = std::fs::remove_file(entry.path())
         {
-            tracing::warn!(file = %entry.path().display(), %error, "a kubeconfig of a cluster that is gone stays");
+            tracing::warn!(file = %entry.path().display(), %error, "failed to delete the kubeconfig of a deleted cluster");
         }
     }
 }
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_kubeconfigs_of_clusters_that_are_gone_go() {
+    fn only_kubeconfigs_of_deleted_clusters_are_deleted() {
         let dir = tempfile::tempdir().unwrap();
         for name in ["demo.kubeconfig", "old.kubeconfig", "notes.txt"] {
             std::fs::write(dir.path().join(name), "").unwrap();

@@ -37,13 +37,13 @@ impl Machines for ProvisionedMachines {
         self.0.settings.now().tunnel_registration_token
     }
 
-    /// On the object that people look at: the provisioning Cluster, or the management Cluster where there is none.
-    fn tell(&self, cluster: &str, note: &Note) {
+    /// Records an event on the provisioning Cluster, or on the management Cluster if there is none.
+    fn record_event(&self, cluster: &str, note: &Note) {
         let store = &self.0.store;
         if let Some(provisioned) = store.management_ids.cluster_of(cluster) {
-            self.0.events.tell(provisioned.as_ref(), [note]);
+            self.0.events.publish(provisioned.as_ref(), [note]);
         } else if let Some(twin) = store.twins.get(&ObjectKey::cluster(cluster)) {
-            self.0.events.tell(twin.as_ref(), [note]);
+            self.0.events.publish(twin.as_ref(), [note]);
         }
     }
 }

@@ -65,7 +65,7 @@ pub struct Manager {
     plane: Plane,
     /// Only on an external API, which other servers may use as well.
     leadership: Option<Leadership>,
-    _ground: Ground,
+    _api: Api,
 }
 
 impl Manager {
@@ -73,13 +73,13 @@ impl Manager {
     pub async fn start(options: ManagerOptions) -> anyhow::Result<Self> {
         let unusable = || format!("data directory {} cannot be used", options.data_dir.display());
         let data_dir = DataDir::open(&options.data_dir).with_context(unusable)?;
-        let ground = Ground::open(&data_dir, options.kubeconfig.as_deref(), unusable).await?;
+        let api = Api::open(&data_dir, options.kubeconfig.as_deref(), unusable).await?;
         let listener = listen(options.bind).await?;
         let bound = listener.local_addr()?;
         let url = format!("https://{}", reachable(bound));
         let now = Timestamp::now();
-        let pki = Arc::new(ground.authority(&data_dir, now).await?);
-        let (listener, leadership) = ground.lead(listener, &pki).await?;
+        let pki = Arc::new(api.authority(&data_dir, now).await?);
+        let (listener, leadership) = api.lead(listener, &pki).await?;
         let (local, gateway) = open_local(&data_dir, &options).await;
         let server_url = options
             .server_url
@@ -90,7 +90,7 @@ impl Manager {
         let serving = ServingCertificate::new(&pki.serving(&names, now)?)?;
 
         let plane = Plane::start(PlaneOptions {
-            api: ground.backing(),
+            api: api.backing(),
             pki: pki.clone(),
             serving: serving.clone(),
             url: url.clone(),
@@ -128,12 +128,12 @@ impl Manager {
         let kept = data_dir.clone();
         plane.join(|parts| crate::kubeconfigs::run(kept, parts.caches.all(), parts.stop));
 
-        if let Ground::Embedded(_) = ground {
+        if let Api::Embedded(_) = api {
             let admin = pki.admin(now)?;
             let text =
                 kubeconfig("drover", &url, pki.ca_pem(), "admin", Credential::ClientCertificate(&admin));
             write_private(&data_dir.kubeconfig(), text.as_bytes())
-                .context("the kubeconfig cannot be written")?;
+                .context("failed to write the kubeconfig")?;
         }
         plane.serve(listener);
         if let Some(local) = &local {
@@ -141,7 +141,7 @@ impl Manager {
             plane.join(|_| serve_gateway(local, port));
         }
         let client = plane.client.clone();
-        Ok(Self { data_dir, url, client, local, plane, leadership, _ground: ground })
+        Ok(Self { data_dir, url, client, local, plane, leadership, _api: api })
     }
 
     /// Every path that the port answers, as [patterns](drover_apiserver::http::pattern).
@@ -173,20 +173,20 @@ impl Manager {
             match tokio::task::spawn_blocking(move || local.destroy()).await {
                 Ok(Ok(())) | Err(_) => {}
                 Ok(Err(error)) => {
-                    tracing::warn!(%error, "the empty network of local machines was not removed")
+                    tracing::warn!(%error, "failed to remove the unused network of local machines")
                 }
             }
         }
     }
 }
 
-/// What a management plane stands on.
-enum Ground {
+/// The Kubernetes API of the management plane, before it is started.
+enum Api {
     Embedded(Arc<SqliteStorage>),
     External { api: External, name: String, _claim: std::fs::File },
 }
 
-impl Ground {
+impl Api {
     async fn open(
         data_dir: &DataDir,
         kubeconfig: Option<&Path>,
@@ -208,7 +208,7 @@ impl Ground {
     /// The certificate authority of the port.
     async fn authority(&self, data_dir: &DataDir, now: Timestamp) -> anyhow::Result<Pki> {
         match self {
-            Self::Embedded(_) => Pki::open(&data_dir.tls(), now).context("certificates cannot be made"),
+            Self::Embedded(_) => Pki::open(&data_dir.tls(), now).context("failed to create certificates"),
             Self::External { api, .. } => authority::open(api.client(), &data_dir.tls(), now).await,
         }
     }
@@ -222,7 +222,7 @@ impl Ground {
         let Self::External { api, name, .. } = self else { return Ok((listener, None)) };
         // Nothing on this host is changed before, so the machines' gateway is not in this certificate.
         let names = serving_names(listener.local_addr()?.ip(), None, "");
-        let serving = ServingCertificate::new(&pki.unkept_serving(&names, Timestamp::now())?)?;
+        let serving = ServingCertificate::new(&pki.temporary_serving(&names, Timestamp::now())?)?;
         let tls = Arc::new(server_config(pki, serving)?);
         let (listener, waiting) = shared(listener)?;
         Ok((listener, Some(until_leader(api, name, waiting, tls).await)))
@@ -242,7 +242,7 @@ fn with_remedy(error: StorageError, data_dir: &DataDir) -> anyhow::Error {
     let StorageError::Damaged { .. } = error else { return error.into() };
     let dir = data_dir.path().display();
     anyhow::anyhow!(
-        "{error}; restore a copy of {}, or begin anew: move {dir} away, or `drover quickstart --delete --data-dir {}`",
+        "{error}; restore a copy of {}, or start with an empty directory: move {dir} away, or run `drover quickstart --delete --data-dir {}`",
         data_dir.database().display(),
         quoted(&dir.to_string()),
     )
@@ -277,18 +277,18 @@ async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
     match TcpListener::bind(address).await {
         Ok(listener) => Ok(listener),
         Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
-            bail!("{address} is in use by another program; choose another with --bind ADDR:PORT")
+            bail!("{address} is in use by another program; choose another address with --bind ADDR:PORT")
         }
         Err(error) if error.kind() == std::io::ErrorKind::AddrNotAvailable => {
             bail!(
-                "{address} is no address of this machine; choose one with --bind ADDR:PORT, or 0.0.0.0 for all"
+                "{address} is not assigned to this host; choose another address with --bind ADDR:PORT, or 0.0.0.0 for all addresses"
             )
         }
         Err(error)
             if error.kind() == std::io::ErrorKind::PermissionDenied && address.port() < first_free_port() =>
         {
             bail!(
-                "{address} is not for this user, because ports below {} are root's; choose another with --bind ADDR:PORT",
+                "permission denied for {address}: ports below {} are reserved for root; choose another port with --bind ADDR:PORT",
                 first_free_port()
             )
         }
@@ -362,7 +362,7 @@ async fn serve_gateway(local: Local, port: Port) {
         let (watch, listener) = match opened.await {
             Ok(Ok(opened)) => opened,
             Ok(Err(error)) => {
-                tracing::warn!(%error, "the local machines' gateway is not served");
+                tracing::warn!(%error, "failed to serve on the gateway of the local machines");
                 tokio::select! {
                     () = stop.cancelled() => return,
                     () = tokio::time::sleep(LOCAL_RETRY) => continue,
@@ -373,15 +373,15 @@ async fn serve_gateway(local: Local, port: Port) {
         let listener = listener.set_nonblocking(true).and_then(|()| TcpListener::from_std(listener));
         let Ok(listener) = listener else { return };
         let serving = stop.child_token();
-        let gone = tokio::task::spawn_blocking(move || watch.wait());
+        let ended = tokio::task::spawn_blocking(move || watch.wait());
         let server = tokio::spawn(port.clone().serve(listener, serving.clone()));
         tokio::select! {
             () = stop.cancelled() => {
                 let _ = server.await;
                 return;
             }
-            _ = gone => {
-                tracing::warn!("the holder of the local machines is gone; starting it again");
+            _ = ended => {
+                tracing::warn!("the holder of the local machines has ended; restarting it");
                 serving.cancel();
             }
         }

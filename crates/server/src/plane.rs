@@ -9,9 +9,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use drover_access::Downstreams;
+use drover_access::acceptor::TunnelAcceptor;
 use drover_access::clusters::{ClusterConnections, Sources};
 use drover_access::connected::Connectivity;
-use drover_access::gate::Gate;
 use drover_access::proxy::Proxy;
 use drover_access::registration::Registrar;
 use drover_access::tokens::{KubeconfigAuthenticator, Tokens};
@@ -100,7 +100,7 @@ pub struct Shared {
 pub struct Port {
     front: Front,
     tls: Arc<rustls::ServerConfig>,
-    connections: drover_https::Gate,
+    connections: drover_https::ConnectionLimiter,
     stop: CancellationToken,
 }
 
@@ -141,12 +141,12 @@ impl Plane {
             images,
             patience,
         } = options;
-        let late = Arc::new(Late::default());
+        let deferred = Arc::new(DeferredAuthenticator::default());
         let mut store = None;
         let (backend, ours, client) = match api {
             Backing::Embedded(storage) => {
                 store = Some(storage.clone());
-                let embedded = embed(storage, pki.clone(), url.clone(), late.clone()).await?;
+                let embedded = embed(storage, pki.clone(), url.clone(), deferred.clone()).await?;
                 let (own, given) = (client(embedded.service()), connect(embedded.service()));
                 (Backend::Embedded(embedded), own, given)
             }
@@ -173,7 +173,7 @@ impl Plane {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let (secrets, twins) = (selectors::secrets(&caches), caches.all());
         let tokens = Tokens::new(secrets.clone()).with_registrations(caches.all());
-        late.set(Arc::new(KubeconfigAuthenticator::new(tokens.clone())));
+        deferred.set(Arc::new(KubeconfigAuthenticator::new(tokens.clone())));
         if let Backend::External(external) = &backend {
             external.recognise(KubeconfigAuthenticator::new(tokens.clone()));
         }
@@ -220,7 +220,7 @@ impl Plane {
             machines: caches.all(),
             jobs: provisioning.context().store.jobs.clone(),
         });
-        let gate = Gate::new(
+        let acceptor = TunnelAcceptor::new(
             tokens,
             twins.clone(),
             Arc::new(ProvisionedMachines(provisioning.context().clone())),
@@ -230,7 +230,7 @@ impl Plane {
         let front = Front::new(Parts {
             backend: backend.clone(),
             proxy,
-            gate: gate.clone(),
+            acceptor: acceptor.clone(),
             connect: provisioning.connect(),
             settings: current.clone(),
             install_script,
@@ -247,9 +247,9 @@ impl Plane {
         let capi = drover_capi::run(caches.clone(), Arc::new(clusters), clock.clone(), controllers.clone());
         run(Box::pin(capi));
         let connectivity =
-            Connectivity::new(client.clone(), twins, downstreams, gate, clock.clone(), patience);
+            Connectivity::new(client.clone(), twins, downstreams, acceptor, clock.clone(), patience);
         run(Box::pin(connectivity.run(controllers.clone())));
-        let port = Port { front, tls, connections: crate::connections::gate(&current), stop };
+        let port = Port { front, tls, connections: crate::connections::limiter(&current), stop };
         Ok(Self { client, metrics, caches, settings: current, clock, backend, port, controllers, tasks })
     }
 
@@ -299,7 +299,7 @@ impl Plane {
         self.port.stop.cancel();
         self.tasks.close();
         if tokio::time::timeout(STOP_LIMIT, self.tasks.wait()).await.is_err() {
-            tracing::warn!("some work did not end in time");
+            tracing::warn!("some tasks did not stop in time");
         }
     }
 }
@@ -315,7 +315,7 @@ async fn embed(
     storage: Arc<dyn Storage>,
     pki: Arc<Pki>,
     url: String,
-    late: Arc<Late>,
+    deferred: Arc<DeferredAuthenticator>,
 ) -> anyhow::Result<Arc<Embedded>> {
     let embedded = Embedded::start(EmbeddedOptions {
         storage,
@@ -323,7 +323,7 @@ async fn embed(
         version: KUBERNETES_VERSION.into(),
         pki: pki.clone(),
         admission: crate::admission::hooks(),
-        authenticators: vec![late],
+        authenticators: vec![deferred],
         anonymous: true,
         server_url: url,
         controllers: ControllerOptions {
@@ -344,16 +344,16 @@ fn client(api: ApiService) -> Client {
 
 /// An authenticator that is set after the API has started.
 #[derive(Default)]
-struct Late(OnceLock<Arc<dyn Authenticator>>);
+struct DeferredAuthenticator(OnceLock<Arc<dyn Authenticator>>);
 
-impl Late {
+impl DeferredAuthenticator {
     fn set(&self, authenticator: Arc<dyn Authenticator>) {
         // Set once, at start.
         let _ = self.0.set(authenticator);
     }
 }
 
-impl Authenticator for Late {
+impl Authenticator for DeferredAuthenticator {
     fn authenticate<'a>(
         &'a self,
         request: &'a http::request::Parts,

@@ -32,7 +32,7 @@ pub(crate) async fn run(
     let mut kinds = vec![];
     for crd in drover_api::crds() {
         let name = crd.name_any();
-        let doing = || format!("CRD {name} cannot be installed");
+        let doing = || format!("failed to install CRD {name}");
         within(crds.patch(&name, &params, &Patch::Apply(&crd))).await.with_context(doing)?;
         kinds.push(name);
     }
@@ -47,7 +47,7 @@ pub(crate) async fn run(
         ("cacerts", settings.cacerts.trim()),
     ];
     for (name, value) in values {
-        setting(client, name, value).await.with_context(|| format!("setting {name} cannot be written"))?;
+        setting(client, name, value).await.with_context(|| format!("failed to write setting {name}"))?;
     }
     Ok(())
 }
@@ -65,7 +65,7 @@ async fn setting(client: &Client, name: &str, value: &str) -> anyhow::Result<()>
         Err(kube::Error::Api(status)) if status.is_conflict() => {}
         other => return Ok(other.map(|_| ())?),
     }
-    tracing::info!(name, default = value, "a setting has a value that somebody chose; it stays in force");
+    tracing::info!(name, default = value, "a user has set another value for a setting; it stays in effect");
     if let Some(setting) = setting.as_object_mut() {
         setting.remove("value");
     }
@@ -89,7 +89,7 @@ async fn namespace(client: &Client, name: &str) -> anyhow::Result<()> {
     };
     within(api.patch(name, &params(), &Patch::Apply(&namespace)))
         .await
-        .with_context(|| format!("namespace {name} cannot be made"))?;
+        .with_context(|| format!("failed to create namespace {name}"))?;
     Ok(())
 }
 
@@ -103,7 +103,7 @@ async fn established(
     loop {
         let mut why = String::new();
         while let Some(name) = kinds.last() {
-            let crd = within(crds.get(name)).await.with_context(|| format!("CRD {name} cannot be read"))?;
+            let crd = within(crds.get(name)).await.with_context(|| format!("failed to read CRD {name}"))?;
             let condition = |type_: &str| {
                 let all = crd.status.iter().flat_map(|status| status.conditions.iter().flatten());
                 all.into_iter().find(|condition| condition.type_ == type_)
@@ -116,7 +116,7 @@ async fn established(
             kinds.pop();
         }
         let Some(name) = kinds.last() else { return Ok(()) };
-        health().with_context(|| format!("CRD {name} cannot be installed"))?;
+        health().with_context(|| format!("failed to install CRD {name}"))?;
         if tokio::time::Instant::now() > deadline {
             bail!("CRD {name} is not served by the API: {why}");
         }

@@ -26,7 +26,7 @@ pub enum Endpoint {
 #[derive(Clone, Copy, Debug)]
 pub struct Route {
     pub path: &'static str,
-    /// The methods that are answered; others are 405. Empty: all of them, what they mean is decided behind it.
+    /// The allowed methods; others get 405. If empty, the handler decides.
     pub methods: &'static [Method],
     pub(crate) endpoint: Endpoint,
 }
@@ -53,7 +53,7 @@ pub const ROUTES: &[Route] = &[
     Route { path: "/metrics", methods: READ, endpoint: Endpoint::Metrics },
 ];
 
-/// The route of a path; none if the path is the API's.
+/// The route of a path; none if the path belongs to the API.
 pub(crate) fn find(path: &str) -> Option<&'static Route> {
     ROUTES.iter().find(|route| pattern::matches(route.path, path))
 }
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_path_has_its_endpoint_and_the_rest_is_the_apis() {
+    fn each_path_has_its_endpoint_and_other_paths_belong_to_the_api() {
         for (path, endpoint) in [
             ("/v3/connect", Endpoint::Tunnel),
             ("/v3/connect/agent", Endpoint::Registration),

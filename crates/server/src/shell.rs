@@ -15,7 +15,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_survive_a_shell() {
+    fn quoted_words_are_read_back_by_a_shell() {
         assert_eq!(quoted("/var/lib/drover"), "/var/lib/drover");
         for word in ["", "a b", "it's", "$HOME", "a;b", "ä", "*"] {
             let line = format!("printf %s {}", quoted(word));

@@ -108,11 +108,11 @@ async fn provisioning_check_23_a_driver_in_use_stays() {
     world.make_cluster().await;
     let (params, off) = (PatchParams::default(), merge(json!({"spec": {"active": false}})));
 
-    for said in [
+    for text in [
         refusal(drivers.patch("local", &params, &off).await),
         refusal(drivers.delete("local", &DeleteParams::default()).await),
     ] {
-        assert!(said.contains("machine pool \"w\" of cluster default/demo uses it"), "{said}");
+        assert!(text.contains("machine pool \"w\" of cluster default/demo uses it"), "{text}");
     }
     let described = merge(json!({"spec": {"description": "of this host"}}));
     drivers.patch("local", &params, &described).await.unwrap();
@@ -137,9 +137,9 @@ async fn provisioning_check_38_a_credential_that_a_pool_refers_to_stays() {
         world.create(&secrets, secret).await;
     }
     world.make_cluster().await;
-    let said = refusal(secrets.delete("mine", &DeleteParams::default()).await);
-    assert!(said.contains("machine pool \"w\" of cluster default/demo uses it"), "{said}");
-    // New keys are welcome, others may go, and this one without the cluster too.
+    let text = refusal(secrets.delete("mine", &DeleteParams::default()).await);
+    assert!(text.contains("machine pool \"w\" of cluster default/demo uses it"), "{text}");
+    // Keys may be added and unused ones removed; this one after its cluster is deleted.
     let rotated = merge(json!({"stringData": {"localcredentialConfig-key": "n"}}));
     secrets.patch("mine", &PatchParams::default(), &rotated).await.unwrap();
     secrets.delete("spare", &DeleteParams::default()).await.unwrap();
@@ -148,7 +148,7 @@ async fn provisioning_check_38_a_credential_that_a_pool_refers_to_stays() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_pool_of_servers_is_scaled_only_as_its_cluster_allows() {
+async fn a_pool_of_servers_is_scaled_only_within_the_limits_of_its_cluster() {
     let world = World::start().await;
     let pool = |name: &str, roles: &[&str]| {
         let mut pool =
@@ -179,11 +179,11 @@ async fn a_pool_of_servers_is_scaled_only_as_its_cluster_allows() {
     let params = PatchParams::default();
     let to = |replicas: i32| merge(json!({"spec": {"replicas": replicas}}));
 
-    for said in [
+    for text in [
         refusal(deployments.patch_scale("demo-cp", &params, &to(3)).await),
         refusal(deployments.patch("demo-cp", &params, &to(3)).await),
     ] {
-        assert!(said.contains("the simulated distribution runs one server per cluster"), "{said}");
+        assert!(text.contains("the simulated distribution runs one server per cluster"), "{text}");
     }
     deployments.patch_scale("demo-w", &params, &to(3)).await.unwrap();
     // A cluster that never ran has nothing to lose, and other changes are not restricted.
@@ -212,8 +212,8 @@ async fn a_pool_of_servers_is_scaled_only_as_its_cluster_allows() {
         });
         world.create(&machines, machine).await;
     }
-    let said = refusal(deployments.patch_scale("demo-cp", &params, &to(0)).await);
-    assert!(said.contains("no machine with etcdRole would be left"), "{said}");
+    let text = refusal(deployments.patch_scale("demo-cp", &params, &to(0)).await);
+    assert!(text.contains("no machine with etcdRole would be left"), "{text}");
 
     // The same through its set, the deletion of its objects, and the deletion of the CAPI Cluster.
     let sets = world.api("cluster.x-k8s.io", "v1beta2", "MachineSet", "default");
@@ -228,26 +228,26 @@ async fn a_pool_of_servers_is_scaled_only_as_its_cluster_allows() {
     let part = json!({"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster", "metadata": {"name": "demo"},
         "spec": {"infrastructureRef": {"apiGroup": "rke.cattle.io", "kind": "RKECluster", "name": "demo"}}});
     world.create(&parts, part).await;
-    let gone = DeleteParams::default();
-    for (said, why) in [
+    let delete = DeleteParams::default();
+    for (text, why) in [
         (
             refusal(sets.patch_scale("demo-cp-x", &params, &to(0)).await),
             "no machine with etcdRole would be left",
         ),
         (refusal(sets.patch_scale("demo-cp-x", &params, &to(2)).await), "one server per cluster"),
-        (refusal(sets.delete("demo-cp-x", &gone).await), "no other etcd machine"),
-        (refusal(deployments.delete("demo-cp", &gone).await), "no other etcd machine"),
-        (refusal(machines.delete("m-cp", &gone).await), "no other etcd machine"),
-        (refusal(parts.delete("demo", &gone).await), "part of clusters.provisioning.cattle.io demo"),
+        (refusal(sets.delete("demo-cp-x", &delete).await), "no other etcd machine"),
+        (refusal(deployments.delete("demo-cp", &delete).await), "no other etcd machine"),
+        (refusal(machines.delete("m-cp", &delete).await), "no other etcd machine"),
+        (refusal(parts.delete("demo", &delete).await), "part of clusters.provisioning.cattle.io demo"),
     ] {
-        assert!(said.contains(why), "{said}");
+        assert!(text.contains(why), "{text}");
     }
-    machines.delete("m-w", &gone).await.unwrap();
-    // Controllers do what they have to, for instance after the Cluster is deleted.
+    machines.delete("m-w", &delete).await.unwrap();
+    // Controllers are not restricted, for instance after the Cluster is deleted.
     let controller = in_process_client(world._embedded.service(), UserInfo::system_masters("system:drover"));
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("cluster.x-k8s.io", "v1beta2", "MachineSet"));
-    let theirs: Api<DynamicObject> = Api::default_namespaced_with(controller, &resource);
-    theirs.patch_scale("demo-cp-x", &params, &to(0)).await.unwrap();
+    let as_controller: Api<DynamicObject> = Api::default_namespaced_with(controller, &resource);
+    as_controller.patch_scale("demo-cp-x", &params, &to(0)).await.unwrap();
     let labelled = merge(json!({"metadata": {"labels": {"mine": "1"}}}));
     deployments.patch("demo-cp", &params, &labelled).await.unwrap();
 }
@@ -274,7 +274,7 @@ async fn provisioning_check_7_an_update_without_the_recorded_fields_keeps_them()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_pool_can_be_removed_by_server_side_apply_though_its_fields_were_recorded_by_another() {
+async fn server_side_apply_can_remove_a_pool_with_fields_recorded_by_another_manager() {
     let world = World::start().await;
     let pool = |name: &str| {
         json!({"name": name, "quantity": 1, "workerRole": true,
@@ -303,7 +303,7 @@ async fn a_pool_can_be_removed_by_server_side_apply_though_its_fields_were_recor
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cluster_that_can_never_work_is_refused_with_every_field_in_one_answer() {
+async fn an_invalid_cluster_is_rejected_with_all_fields_in_one_response() {
     let world = World::start().await;
     let clusters = world.clusters();
     let refused = async |name: &str, version: &str, pool: Value| {
@@ -348,7 +348,7 @@ async fn a_cluster_that_can_never_work_is_refused_with_every_field_in_one_answer
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_namespace_with_a_cluster_stays() {
+async fn a_namespace_with_a_cluster_cannot_be_deleted() {
     let world = World::start().await;
     let namespaces = world.api("", "v1", "Namespace", "");
     for name in ["team", "spare"] {
@@ -362,8 +362,8 @@ async fn a_namespace_with_a_cluster_stays() {
         "spec": {"kubernetesVersion": "v1.34.1+k3s1"},
     });
     world.create(&clusters, cluster).await;
-    let said = refusal(namespaces.delete("team", &DeleteParams::default()).await);
-    assert!(said.contains("cluster team/demo is in it") && said.contains("delete that first"), "{said}");
+    let text = refusal(namespaces.delete("team", &DeleteParams::default()).await);
+    assert!(text.contains("cluster team/demo is in it") && text.contains("delete that first"), "{text}");
     namespaces.delete("spare", &DeleteParams::default()).await.unwrap();
     clusters.delete("demo", &DeleteParams::default()).await.unwrap();
     namespaces.delete("team", &DeleteParams::default()).await.unwrap();
@@ -377,8 +377,8 @@ async fn an_agent_changes_only_the_data_of_its_plan_secret() {
         "metadata": {"name": "w-machine-plan", "labels": {"rke.cattle.io/worker-role": "true"},
                      "annotations": {"note": "kept"}},
     });
-    let ours = world.api("", "v1", "Secret", "default");
-    world.create(&ours, secret).await;
+    let in_default = world.api("", "v1", "Secret", "default");
+    world.create(&in_default, secret).await;
     let agent = UserInfo {
         name: "system:serviceaccount:default:w-machine-plan".into(),
         ..UserInfo::system_masters("agent")
@@ -401,6 +401,6 @@ async fn an_agent_changes_only_the_data_of_its_plan_secret() {
     assert!(metadata.get("finalizers").is_none() && written.get("immutable").is_none(), "{written:#}");
     // Other users may change what their permissions allow.
     let person = merge(json!({"metadata": {"labels": {"mine": "1"}}}));
-    let changed = json!(ours.patch("w-machine-plan", &PatchParams::default(), &person).await.unwrap());
+    let changed = json!(in_default.patch("w-machine-plan", &PatchParams::default(), &person).await.unwrap());
     assert_eq!(changed["metadata"]["labels"]["mine"], "1");
 }

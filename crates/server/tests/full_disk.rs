@@ -111,8 +111,8 @@ async fn start_ends(room: usize, refuses: Refuses) -> anyhow::Result<()> {
     let ended = tokio::time::timeout(LIMIT, start(Filling::new(room, refuses))).await;
     let ended = ended.unwrap_or_else(|_| panic!("{refuses:?} after {room} writes: the start hangs"));
     if let Err(error) = &ended {
-        let said = format!("{error:#}");
-        assert!(said.contains(FULL), "{refuses:?} after {room} writes: {said}");
+        let text = format!("{error:#}");
+        assert!(text.contains(FULL), "{refuses:?} after {room} writes: {text}");
     }
     ended
 }

@@ -34,16 +34,16 @@ async fn holder(client: &Client) -> String {
 }
 
 #[tokio::test]
-async fn one_leads_the_other_waits_and_says_for_whom_and_then_takes_over() {
+async fn a_second_candidate_waits_reports_the_leader_and_then_takes_over() {
     let (_api, client) = api().await;
-    let alone = |holder: &str| panic!("nobody else is there: {holder}");
-    let first = timeout(SOON, Candidate::new(client.clone(), "first").lead(alone)).await.unwrap();
+    let no_other = |holder: &str| panic!("there is no other leader: {holder}");
+    let first = timeout(SOON, Candidate::new(client.clone(), "first").lead(no_other)).await.unwrap();
     assert_eq!(holder(&client).await, "first");
 
-    let (told, mut heard) = mpsc::unbounded_channel();
+    let (leaders, mut reported) = mpsc::unbounded_channel();
     let waiting = Candidate::new(client.clone(), "second");
-    let second = tokio::spawn(waiting.lead(move |holder| told.send(holder.to_owned()).unwrap()));
-    assert_eq!(timeout(SOON, heard.recv()).await.unwrap().unwrap(), "first");
+    let second = tokio::spawn(waiting.lead(move |holder| leaders.send(holder.to_owned()).unwrap()));
+    assert_eq!(timeout(SOON, reported.recv()).await.unwrap().unwrap(), "first");
     assert!(!second.is_finished() && !first.lost().is_cancelled());
 
     first.release().await;
@@ -54,17 +54,17 @@ async fn one_leads_the_other_waits_and_says_for_whom_and_then_takes_over() {
 }
 
 #[tokio::test]
-async fn a_server_that_was_killed_leads_again_at_once() {
+async fn a_killed_server_becomes_the_leader_again_at_once() {
     let (_api, client) = api().await;
-    let alone = |holder: &str| panic!("it need not wait for itself: {holder}");
-    let first = timeout(SOON, Candidate::new(client.clone(), "same").lead(alone)).await.unwrap();
-    // A kill releases nothing.
+    let no_other = |holder: &str| panic!("it must not wait for itself: {holder}");
+    let first = timeout(SOON, Candidate::new(client.clone(), "same").lead(no_other)).await.unwrap();
+    // A killed server does not release the Lease.
     std::mem::forget(first);
-    timeout(SOON, Candidate::new(client.clone(), "same").lead(alone)).await.unwrap();
+    timeout(SOON, Candidate::new(client.clone(), "same").lead(no_other)).await.unwrap();
 }
 
 #[tokio::test]
-async fn who_sees_another_in_the_lease_has_lost() {
+async fn a_leader_that_finds_another_holder_has_lost() {
     let (_api, client) = api().await;
     let leader = Candidate::new(client.clone(), "first").lead(|_| {}).await;
     let leases: Api<Lease> = Api::namespaced(client.clone(), NAMESPACE);
@@ -72,5 +72,5 @@ async fn who_sees_another_in_the_lease_has_lost() {
     leases.patch(NAME, &PatchParams::default(), &taken).await.unwrap();
     timeout(SOON, leader.lost().cancelled()).await.unwrap();
     leader.release().await;
-    assert_eq!(holder(&client).await, "second", "what is another's is not freed");
+    assert_eq!(holder(&client).await, "second", "the Lease of another holder is not released");
 }

@@ -54,7 +54,7 @@ async fn head(stream: &mut TcpStream) -> String {
 }
 
 #[tokio::test]
-async fn the_callers_credentials_go_on_and_the_managers_never() {
+async fn the_callers_credentials_are_forwarded_and_the_managers_never() {
     let api = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mut caller = front(&api).await;
     caller
@@ -112,7 +112,7 @@ async fn an_upgraded_connection_is_joined() {
 }
 
 #[tokio::test]
-async fn an_api_that_is_not_there_and_a_caller_without_token_are_told() {
+async fn an_unreachable_api_and_a_missing_token_are_reported() {
     let api = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mut caller = front(&api).await;
     caller.write_all(b"GET /api/v1/secrets HTTP/1.1\r\nhost: drover\r\n\r\n").await.unwrap();
@@ -127,7 +127,7 @@ async fn an_api_that_is_not_there_and_a_caller_without_token_are_told() {
     let mut body = vec![0; 4096];
     let length = timeout(SOON, caller.read(&mut body)).await.unwrap().unwrap();
     let body = String::from_utf8_lossy(&body[..length]);
-    assert!(body.contains("cannot pass on client certificates"), "{body}");
+    assert!(body.contains("cannot forward client certificates"), "{body}");
     caller
         .write_all(b"GET /version HTTP/1.1\r\nhost: drover\r\nauthorization: Bearer caller\r\n\r\n")
         .await

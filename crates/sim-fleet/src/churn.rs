@@ -93,7 +93,8 @@ pub fn next_change(dice: &mut Dice, cluster: &Cluster, versions: &[String], work
         }
         1 => {
             let most = usize::try_from(workers).unwrap_or(0) + 2;
-            let size = i32::try_from(dice.roll(most + 1)).unwrap_or(workers);
+            // A cluster without workers is not Ready.
+            let size = 1 + i32::try_from(dice.roll(most)).unwrap_or(workers);
             if Some(size) == worker_count(cluster) { configure(dice) } else { Change::Scale(size) }
         }
         2 => configure(dice),
@@ -257,7 +258,7 @@ mod tests {
         for _ in 0..500 {
             match next_change(&mut dice, &sample("v3"), &versions(), 1) {
                 Change::Upgrade(version) => panic!("v3 is the newest version, but got {version}"),
-                Change::Scale(size) => assert!((0..=3).contains(&size) && size != 1),
+                Change::Scale(size) => assert!((1..=3).contains(&size) && size != 1),
                 _ => {}
             }
         }

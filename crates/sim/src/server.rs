@@ -8,7 +8,7 @@ use drover_apiserver::auth::pki::{Credential, Pki, ServingCertificate, kubeconfi
 use drover_apiserver::clock::SystemClock;
 use drover_apiserver::controllers::ControllerOptions;
 use drover_apiserver::embedded::{Embedded, EmbeddedOptions};
-use drover_apiserver::identity::OnRecognised;
+use drover_apiserver::identity::OnAuthenticated;
 use drover_apiserver::storage::{MemoryStorage, Retention, SqliteStorage, Storage, StorageError};
 use drover_apiserver::{PeerCertificates, UserInfo};
 use drover_https::Incoming;
@@ -167,7 +167,9 @@ impl Front {
                 let peer = request.extensions().get::<drover_https::Peer>().cloned();
                 if let Some(peer) = peer {
                     request.extensions_mut().insert(PeerCertificates(peer.certificates.clone()));
-                    request.extensions_mut().insert(OnRecognised(Arc::new(move || peer.recognise())));
+                    request
+                        .extensions_mut()
+                        .insert(OnAuthenticated(Arc::new(move || peer.mark_authenticated())));
                 }
                 let answer = match self.embedded.service().oneshot(request).await {
                     Ok(answer) => answer,

@@ -3,10 +3,10 @@
 
 #![allow(clippy::unwrap_used)] // a benchmark
 
-#[allow(dead_code)] // the test uses the rest of it
+#[allow(dead_code)] // the test uses the rest of the module
 #[path = "../tests/oracle/peer.rs"]
 mod peer;
-#[allow(dead_code)] // the test uses the rest of it
+#[allow(dead_code)] // the test uses the rest of the module
 #[path = "../tests/oracle/play.rs"]
 mod play;
 
@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 
 use crate::play::Kind;
 
-// Items that `peer` and `play` import from their test.
-#[allow(dead_code)] // named, never made
+// Items that `peer` and `play` import from the test crate.
+#[allow(dead_code)] // imported but not constructed
 mod generate {
     pub(crate) struct Case {
         pub(crate) schemas: Vec<super::Value>,
@@ -44,21 +44,21 @@ fn main() {
     );
     let peer = peer::build();
     if peer.is_none() {
-        println!("no `go` on this machine: nothing to compare with");
+        println!("Go is not installed: no comparison");
     }
     for (name, step) in writes(&live) {
         let ours = time(|| drop(play::step(&kind, Some(&live), &step).unwrap()));
         print!("{name:<32} {:>9.1} µs", ours.as_secs_f64() * 1e6);
         if let Some(peer) = &peer {
             let question = json!({"schemas": [schema()], "steps": history, "bench": step});
-            let theirs = peer.ask(vec![question])[0][0]["nanoseconds"].as_f64().unwrap() / 1e9;
-            print!("   upstream {:>9.1} µs   {:>5.1} ×", theirs * 1e6, theirs / ours.as_secs_f64());
+            let upstream = peer.ask(vec![question])[0][0]["nanoseconds"].as_f64().unwrap() / 1e9;
+            print!("   upstream {:>9.1} µs   {:>5.1} ×", upstream * 1e6, upstream / ours.as_secs_f64());
         }
         println!();
     }
 }
 
-/// The mean over about half a second.
+/// The mean duration over about half a second.
 fn time(mut f: impl FnMut()) -> Duration {
     let (start, mut rounds) = (Instant::now(), 0);
     while start.elapsed() < Duration::from_millis(500) {
@@ -78,10 +78,10 @@ fn writes(live: &Value) -> Vec<(&'static str, Value)> {
     let mut config = config();
     config["spec"]["replicas"] = json!(9);
     vec![
-        ("update that changes nothing", step("editor", "", false, plain)),
+        ("update without changes", step("editor", "", false, plain)),
         ("update of one field", step("editor", "", false, changed)),
         ("update of the status", step("controller", "status", false, status)),
-        ("apply that changes nothing", step("applier", "", true, self::config())),
+        ("apply without changes", step("applier", "", true, self::config())),
         ("apply of one field", step("applier", "", true, config)),
     ]
 }
@@ -92,7 +92,7 @@ fn history() -> Vec<Value> {
     labelled["status"] = json!({});
     let mut status = labelled.clone();
     status["status"]["conditions"] = (0..5)
-        .map(|i| json!({"type": format!("Condition{i}"), "status": "True", "reason": "Ready", "message": "all is well"}))
+        .map(|i| json!({"type": format!("Condition{i}"), "status": "True", "reason": "Ready", "message": "no errors"}))
         .collect();
     vec![
         step("applier", "", true, config()),

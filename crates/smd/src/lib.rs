@@ -1,20 +1,20 @@
-//! Structured merge: who owns which field of an object, and how several writers change one object
-//! without treading on each other. It is what `kubectl apply --server-side` and
-//! `metadata.managedFields` rest on, and what a strategic merge patch does to lists.
+//! Structured merge: tracks which writer owns which field of an object, so that several writers can change one object
+//! without overwriting each other. It implements `kubectl apply --server-side`, `metadata.managedFields` and strategic
+//! merge patches.
 //!
-//! The crate works on `serde_json::Value` and on a [`schema::Schema`] that somebody else built; it
-//! knows nothing of HTTP, storage, kinds, clocks (the time comes in as an argument) or of Drover.
+//! The crate works on `serde_json::Value` and a [`schema::Schema`] that the caller builds. It does not depend on HTTP,
+//! storage, kinds, clocks (the time is an argument) or the rest of Drover.
 //!
-//! Start reading at [`managed::FieldManager`], which a server calls once per write. Beneath it:
+//! Start reading at [`managed::FieldManager`], which a server calls once per write. It is based on:
 //!
-//! * [`fieldpath`]: path elements and sets of paths, and their `FieldsV1` form on the wire;
-//! * [`schema`]: the types that decide what a list or a map means;
+//! * [`fieldpath`]: path elements, sets of paths, and their serialized form `FieldsV1`;
+//! * [`schema`]: types, which determine how lists and maps are merged;
 //! * [`typed`]: validate, merge, compare, remove, extract, driven by a type;
 //! * [`managed`]: managedFields entries, update, apply, conflicts;
-//! * [`strategic`]: strategic merge patch, which has its own, older rules.
+//! * [`strategic`]: strategic merge patch, which follows its own, older rules.
 //!
-//! Behaviour follows sigs.k8s.io/structured-merge-diff v6 and k8s.io/apimachinery v0.36;
-//! `tests/oracle.rs` plays random histories against both and compares the outcome.
+//! The behaviour follows sigs.k8s.io/structured-merge-diff v6 and k8s.io/apimachinery v0.36; `tests/oracle` runs random
+//! histories with both and compares the results.
 
 pub mod fieldpath;
 pub mod managed;

@@ -1,12 +1,12 @@
-//! Equality and order of JSON values as structured merge sees them: `1` and `1.0` are the same
-//! value, and values of different types have a fixed order, so that sets of them can be sorted.
+//! Equality and order of JSON values in structured merge: `1` and `1.0` are equal, and values of different types have a
+//! fixed order, so that sets can be sorted.
 
 use std::cmp::Ordering;
 use std::fmt::Write;
 
 use serde_json::{Number, Value};
 
-/// Equality by value; numbers are compared as numbers, whatever their notation.
+/// Equality by value; numbers are compared numerically, regardless of notation.
 pub fn equal(left: &Value, right: &Value) -> bool {
     match (left, right) {
         (Value::Number(l), Value::Number(r)) => compare_numbers(l, r) == Ordering::Equal,
@@ -35,7 +35,7 @@ pub fn compare(left: &Value, right: &Value) -> Ordering {
     }
 }
 
-/// The form in which people see a value in a path: strings quoted, the rest plain.
+/// The display form of a value in a path: strings are quoted.
 pub fn display(value: &Value) -> String {
     let mut out = String::new();
     write_display(&mut out, value);
@@ -77,7 +77,7 @@ fn write_display(out: &mut String, value: &Value) {
     }
 }
 
-/// Shortest decimal form; an exponent only where plain digits would be unreadably long.
+/// The shortest decimal form; with an exponent only if plain digits would be too long to read.
 pub(crate) fn write_float(out: &mut String, f: f64) {
     let magnitude = f.abs();
     if magnitude != 0.0 && !(1e-6..1e21).contains(&magnitude) {
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn floats_are_written_like_upstream_writes_them() {
+    fn floats_are_written_as_upstream_does() {
         for (f, text) in [(1.0, "1"), (0.5, "0.5"), (1e21, "1e+21"), (1.5e-9, "1.5e-9"), (-3.25, "-3.25")] {
             let mut out = String::new();
             write_float(&mut out, f);

@@ -1,4 +1,4 @@
-//! Ownership, told in small cases; `oracle` compares far more of them with upstream, where Go is at hand.
+//! Ownership in small cases; the `oracle` test compares many more with upstream, if Go is installed.
 
 #![allow(clippy::unwrap_used)] // a test
 
@@ -12,12 +12,12 @@ use serde_json::{Value, json};
 
 const NOW: i64 = 1_700_000_000;
 
-struct World {
+struct Fixture {
     schema: Schema,
     id: TypeId,
 }
 
-impl World {
+impl Fixture {
     fn new() -> Self {
         let mut schema = Schema::new();
         let meta = schema.add_object_meta();
@@ -87,74 +87,78 @@ fn fields(object: &Value, manager: &str, operation: Operation) -> String {
 }
 
 #[test]
-fn an_applier_owns_what_it_says_and_an_updater_what_it_changes() {
-    let world = World::new();
-    let live = world.create("creator", json!({"map": {"a": "1"}}));
+fn an_applier_owns_its_configuration_and_an_updater_its_changes() {
+    let fixture = Fixture::new();
+    let live = fixture.create("creator", json!({"map": {"a": "1"}}));
     let all = r#"{"f:spec":{".":{},"f:map":{".":{},"f:a":{}}}}"#;
     assert_eq!(fields(&live, "creator", Operation::Update), all);
-    let live = world.apply(&live, "me", false, json!({"map": {"a": "1", "b": "1"}})).unwrap().unwrap();
+    let live = fixture.apply(&live, "me", false, json!({"map": {"a": "1", "b": "1"}})).unwrap().unwrap();
     assert_eq!(fields(&live, "me", Operation::Apply), r#"{"f:spec":{"f:map":{"f:a":{},"f:b":{}}}}"#);
-    let live = world.update(&live, "you", NOW, |new| new["spec"]["map"]["b"] = json!("2"));
+    let live = fixture.update(&live, "you", NOW, |new| new["spec"]["map"]["b"] = json!("2"));
     assert_eq!(fields(&live, "me", Operation::Apply), r#"{"f:spec":{"f:map":{"f:a":{}}}}"#);
     assert_eq!(fields(&live, "you", Operation::Update), r#"{"f:spec":{"f:map":{"f:b":{}}}}"#);
 }
 
 #[test]
 fn conflicts_name_owner_and_field_and_force_takes_the_field() {
-    let world = World::new();
-    let live = world.create("creator", json!({"list": [{"name": "a", "v": "1"}]}));
+    let fixture = Fixture::new();
+    let live = fixture.create("creator", json!({"list": [{"name": "a", "v": "1"}]}));
     let change = json!({"list": [{"name": "a", "v": "2"}]});
-    let ApplyError::Conflicts(conflicts) = world.apply(&live, "me", false, change.clone()).unwrap_err()
+    let ApplyError::Conflicts(conflicts) = fixture.apply(&live, "me", false, change.clone()).unwrap_err()
     else {
         panic!("no conflict")
     };
     let message = "Apply failed with 1 conflict: conflict with \"creator\" using g/v1: .spec.list[name=\"a\",port=80].v";
     assert_eq!(conflicts.to_string(), message);
-    let live = world.apply(&live, "me", true, change).unwrap().unwrap();
+    let live = fixture.apply(&live, "me", true, change).unwrap().unwrap();
     assert_eq!(live["spec"]["list"][0]["v"], "2");
     assert!(!fields(&live, "creator", Operation::Update).contains("f:v"));
 }
 
 #[test]
-fn what_an_applier_drops_goes_unless_somebody_else_owns_it() {
-    let world = World::new();
-    let live =
-        world.apply(&json!({"apiVersion": "g/v1", "kind": "Thing"}), "a", false, json!({"set": ["x", "y"]}));
+fn a_field_removed_from_the_configuration_is_deleted_unless_it_has_another_owner() {
+    let fixture = Fixture::new();
+    let live = fixture.apply(
+        &json!({"apiVersion": "g/v1", "kind": "Thing"}),
+        "a",
+        false,
+        json!({"set": ["x", "y"]}),
+    );
     let live = live.unwrap().unwrap();
-    let live = world.apply(&live, "b", false, json!({"set": ["y", "z"]})).unwrap().unwrap();
+    let live = fixture.apply(&live, "b", false, json!({"set": ["y", "z"]})).unwrap().unwrap();
     assert_eq!(live["spec"]["set"], json!(["x", "y", "z"]));
-    let live = world.apply(&live, "a", false, json!(null)).unwrap().unwrap();
+    let live = fixture.apply(&live, "a", false, json!(null)).unwrap().unwrap();
     assert_eq!(live["spec"]["set"], json!(["y", "z"]));
-    let live = world.apply(&live, "b", false, json!(null)).unwrap().unwrap();
+    let live = fixture.apply(&live, "b", false, json!(null)).unwrap().unwrap();
     assert_eq!(live.get("spec"), None);
     assert_eq!(live["metadata"].get("managedFields"), None);
 }
 
 #[test]
-fn applying_the_same_again_changes_nothing() {
-    let world = World::new();
+fn a_repeated_apply_changes_nothing() {
+    let fixture = Fixture::new();
     let config = json!({"list": [{"name": "a"}], "set": ["x"], "map": {"k": "v"}, "replicas": 1});
     let empty = json!({"apiVersion": "g/v1", "kind": "Thing"});
-    let live = world.apply(&empty, "me", false, config.clone()).unwrap().unwrap();
-    assert_eq!(world.apply(&live, "me", false, config).unwrap(), None);
+    let live = fixture.apply(&empty, "me", false, config.clone()).unwrap().unwrap();
+    assert_eq!(fixture.apply(&live, "me", false, config).unwrap(), None);
 }
 
 #[test]
 fn duplicates_are_refused_in_a_configuration_and_tolerated_in_the_object() {
-    let world = World::new();
-    let live = world.create("creator", json!({"set": ["x", "x"], "replicas": 1}));
-    let error = world.apply(&live, "me", false, json!({"set": ["x", "x"]})).unwrap_err();
+    let fixture = Fixture::new();
+    let live = fixture.create("creator", json!({"set": ["x", "x"], "replicas": 1}));
+    let error = fixture.apply(&live, "me", false, json!({"set": ["x", "x"]})).unwrap_err();
     assert!(error.to_string().ends_with(".spec.set: duplicate entries for key [=\"x\"]"), "{error}");
-    let live = world.apply(&live, "me", true, json!({"replicas": 2})).unwrap().unwrap();
+    let live = fixture.apply(&live, "me", true, json!({"replicas": 2})).unwrap().unwrap();
     assert_eq!(live["spec"]["set"], json!(["x", "x"]));
 }
 
 #[test]
-fn old_updaters_are_merged_beyond_ten() {
-    let world = World::new();
-    let mut live = world.create("m00", json!({"map": {}}));
+fn more_than_ten_updaters_are_merged() {
+    let fixture = Fixture::new();
+    let mut live = fixture.create("m00", json!({"map": {}}));
     for i in 1..15_i64 {
-        live = world.update(&live, &format!("m{i:02}"), NOW + i, |new| {
+        live = fixture.update(&live, &format!("m{i:02}"), NOW + i, |new| {
             new["spec"]["map"][format!("k{i}")] = json!("v");
         });
     }
@@ -163,24 +167,24 @@ fn old_updaters_are_merged_beyond_ten() {
     assert_eq!(managed.entries[0].manager, "ancient-changes");
     assert_eq!(managed.entries[0].time, Some(NOW + 5));
     let kept: usize = managed.entries.iter().map(|entry| entry.fields.len()).sum();
-    assert_eq!(kept, 16, "no field lost its owner");
+    assert_eq!(kept, 16, "every field still has an owner");
 }
 
 #[test]
-fn an_untracked_object_is_tracked_from_its_first_apply_on() {
-    let world = World::new();
+fn an_untracked_object_is_tracked_after_its_first_apply() {
+    let fixture = Fixture::new();
     let live = json!({"apiVersion": "g/v1", "kind": "Thing", "metadata": {"name": "t", "uid": "1"}, "spec": {"replicas": 1}});
-    let same = world.update(&live, "you", NOW, |new| new["spec"]["replicas"] = json!(2));
+    let same = fixture.update(&live, "you", NOW, |new| new["spec"]["replicas"] = json!(2));
     assert_eq!(same["metadata"].get("managedFields"), None);
-    let applied = world.apply(&live, "me", false, json!({"set": ["x"]})).unwrap().unwrap();
+    let applied = fixture.apply(&live, "me", false, json!({"set": ["x"]})).unwrap().unwrap();
     let before = fields(&applied, "before-first-apply", Operation::Update);
     assert_eq!(before, r#"{"f:spec":{".":{},"f:replicas":{}}}"#);
 }
 
 #[test]
-fn a_write_that_only_moves_a_timestamp_is_taken_back() {
-    let world = World::new();
-    let live = world.create("me", json!({"replicas": 1}));
+fn a_write_that_only_changes_a_timestamp_is_dropped() {
+    let fixture = Fixture::new();
+    let live = fixture.create("me", json!({"replicas": 1}));
     let mut later = live.clone();
     later["metadata"]["managedFields"][0]["time"] = json!("2030-01-01T00:00:00Z");
     let mut other = later.clone();
@@ -192,9 +196,9 @@ fn a_write_that_only_moves_a_timestamp_is_taken_back() {
 }
 
 #[test]
-fn replicas_change_hands_through_scale() {
-    let world = World::new();
-    let live = world.create("me", json!({"replicas": 1, "set": ["x"]}));
+fn a_scale_write_changes_the_owner_of_replicas() {
+    let fixture = Fixture::new();
+    let live = fixture.create("me", json!({"replicas": 1, "set": ["x"]}));
     let parent = Managed::of(&live).unwrap();
     let replicas = vec![PathElement::field("spec"), PathElement::field("replicas")];
     let paths = |version: &str| (version == "g/v1").then(|| Some(replicas.clone()));

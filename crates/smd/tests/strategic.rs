@@ -1,4 +1,4 @@
-//! Strategic merge patch, told in small cases; `oracle` compares far more of them with upstream.
+//! Strategic merge patches in small cases; the `oracle` test compares many more with upstream.
 
 #![allow(clippy::unwrap_used)] // a test
 
@@ -29,7 +29,7 @@ fn check(current: Value, patch: Value, expected: Value) {
 }
 
 #[test]
-fn maps_merge_nulls_delete_and_plain_lists_are_replaced() {
+fn maps_are_merged_nulls_delete_and_plain_lists_are_replaced() {
     check(
         json!({"map": {"a": 1, "b": 1}}),
         json!({"map": {"a": null, "c": 2}}),
@@ -71,7 +71,7 @@ fn directives_delete_replace_retain_and_order() {
 }
 
 #[test]
-fn bad_patches_say_where() {
+fn errors_of_bad_patches_have_the_path() {
     let items = json!({"items": [{"name": "a"}]});
     let error = merge(items.clone(), json!({"items": [{"v": 1}]})).unwrap_err();
     assert_eq!(error.to_string(), "items.[0]: does not contain the merge key \"name\"");

@@ -1,11 +1,11 @@
-//! The install script's argument parser, run by the real shell and compared with what it should understand.
+//! The argument parser of the install script: run by a real shell, and compared with the expected result.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::process::{Command, Stdio};
 use std::sync::LazyLock;
 
-/// What the parser sets, in the order in which it is printed.
+/// The variables that the parser sets, in the order in which they are printed.
 const VARIABLES: [&str; 12] = [
     "CATTLE_ROLE_CONTROLPLANE",
     "CATTLE_ROLE_ETCD",
@@ -21,7 +21,7 @@ const VARIABLES: [&str; 12] = [
     "CATTLE_CA_CHECKSUM",
 ];
 
-/// The script without its last line, which would begin to install, and with a line that shows what was understood.
+/// The script without its last line, which would start the installation, and with a line that prints the variables.
 static DRY: LazyLock<String> = LazyLock::new(|| {
     let script = drover_agent::INSTALL_SCRIPT.trim_end();
     let body = script.strip_suffix("main \"$@\"").expect("the script's last line calls main");
@@ -29,9 +29,9 @@ static DRY: LazyLock<String> = LazyLock::new(|| {
     format!("{body}\nparse_args \"$@\"\nprintf '%s\\n'{names}\n")
 });
 
-/// Arguments, one per line. Either they are understood exactly as written, or refused with a sentence.
+/// Arguments, one per line. They are either parsed exactly as written, or rejected with a message.
 pub fn install_args(data: &[u8]) {
-    // No argument can hold a zero byte; a variable of the shell cannot end with a newline.
+    // Arguments cannot contain a zero byte; a shell variable cannot end with a newline.
     let args: Vec<Vec<u8>> = data
         .split(|byte| *byte == b'\n')
         .take(32)
@@ -43,8 +43,8 @@ pub fn install_args(data: &[u8]) {
         .env_clear()
         .stdin(Stdio::null())
         .output()
-        .expect("there is a shell");
-    match understand(&args) {
+        .expect("the shell can be started");
+    match expected_variables(&args) {
         Some(values) => {
             let mut expected: Vec<u8> = values.join(&b'\n');
             expected.push(b'\n');
@@ -52,7 +52,7 @@ pub fn install_args(data: &[u8]) {
             assert_eq!(
                 String::from_utf8_lossy(&output.stdout),
                 String::from_utf8_lossy(&expected),
-                "what was understood is not what was said"
+                "the parsed variables differ from the arguments"
             );
             assert_eq!(output.stdout, expected);
         }
@@ -64,8 +64,8 @@ pub fn install_args(data: &[u8]) {
     }
 }
 
-/// What the arguments mean; `None` if they must be refused.
-fn understand(args: &[Vec<u8>]) -> Option<Vec<Vec<u8>>> {
+/// The expected variables; `None` if the arguments must be rejected.
+fn expected_variables(args: &[Vec<u8>]) -> Option<Vec<Vec<u8>>> {
     let mut values = vec![Vec::new(); VARIABLES.len()];
     let mut args = args.iter();
     while let Some(arg) = args.next() {

@@ -1,7 +1,7 @@
-//! What fuzzing runs: one function per parser that reads what others wrote. Each panics if a promise is broken.
+//! The fuzz targets: one function per parser of untrusted input. Each panics if a guarantee is violated.
 //!
-//! `fuzz/` wraps them for cargo-fuzz; the tests of this crate run them over seeds and some thousand mutations of them,
-//! so that every run of the test suite exercises them.
+//! `fuzz/` wraps them for cargo-fuzz. The tests of this crate run them with seeds and some thousand mutations, so that
+//! every run of the test suite exercises them.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod install;
@@ -33,17 +33,17 @@ pub use registration::registration_headers;
 pub use tunnel::{tunnel_frame, tunnel_session, tunnel_upgrade};
 pub use watch::watch_lines;
 
-/// A plan: what is read and written again is the same plan, and writing its files panics on nothing.
+/// A plan: it round-trips, and writing its files does not panic.
 pub fn plan_json(data: &[u8]) {
     let Ok(plan) = drover_plan::from_slice::<Plan>(data) else { return };
     let written = drover_plan::to_vec(&plan).unwrap();
-    let again: Plan = drover_plan::from_slice(&written).expect("what we wrote can be read");
-    assert_eq!(drover_plan::to_vec(&again).unwrap(), written, "writing is stable");
+    let again: Plan = drover_plan::from_slice(&written).expect("written output can be read");
+    assert_eq!(drover_plan::to_vec(&again).unwrap(), written, "the second output is equal to the first");
     let host = machine();
     let _ = drover_agent::apply::files::apply(&host, &plan.files);
 }
 
-/// The compressed maps of the plan secret: broken ones are empty, others survive the way there and back.
+/// The compressed maps of the plan secret: malformed ones are empty, others round-trip.
 pub fn gzip_map(data: &[u8]) {
     use drover_agent::remote::gzip_json::{decode, encode};
     let data = data.to_vec();
@@ -52,17 +52,17 @@ pub fn gzip_map(data: &[u8]) {
     let periodic: BTreeMap<String, PeriodicInstructionOutput> = decode(Some(&data));
     let written = encode(&periodic);
     let again: BTreeMap<String, PeriodicInstructionOutput> = decode(Some(&written));
-    assert_eq!(encode(&again), written, "writing is stable");
+    assert_eq!(encode(&again), written, "the second output is equal to the first");
 }
 
-/// registries.yaml: whoever is asked first, the registry of the name is asked last.
+/// registries.yaml: whatever the mirrors are, the registry in the image's name is tried last.
 pub fn registries(data: &[u8]) {
     let Ok(registries) = Registries::parse(data) else { return };
     for name in ["rancher/system-agent-installer-k3s:v1", "r.example.com:5000/a/b", "localhost/a", "busybox"]
     {
         let image = Reference::parse(name).unwrap();
         let endpoints = registries.endpoints(&image, None);
-        let (last, mirrors) = endpoints.split_last().expect("somebody is always asked");
+        let (last, mirrors) = endpoints.split_last().expect("there is always an endpoint");
         assert!(last.origin == Origin::Name && last.repository == image.repository);
         for mirror in mirrors {
             assert_eq!(mirror.origin, Origin::Mirror);
@@ -73,7 +73,7 @@ pub fn registries(data: &[u8]) {
     }
 }
 
-/// What a registry answers: challenges, manifests, and names in them.
+/// Responses of a registry: challenges, manifests, and names in them.
 pub fn registry_answers(data: &[u8]) {
     let here = Platform { os: "linux", architecture: "amd64" };
     if let Ok(manifest::Document::Image { layers, .. }) = manifest::parse(data, here) {
@@ -85,18 +85,17 @@ pub fn registry_answers(data: &[u8]) {
     let _ = Challenge::parse(&text);
     let _ = Auth::decode(&text);
     if let Some(digest) = Digest::parse(&text) {
-        assert!(digest.hex().bytes().all(|byte| byte.is_ascii_alphanumeric()), "it becomes a file's name");
+        assert!(
+            digest.hex().bytes().all(|byte| byte.is_ascii_alphanumeric()),
+            "digests are used as file names"
+        );
     }
     if let Some(image) = Reference::parse(&text) {
-        assert_eq!(
-            Reference::parse(&image.text()),
-            Some(image),
-            "a name means the same when it is written out"
-        );
+        assert_eq!(Reference::parse(&image.text()), Some(image), "the full name means the same");
     }
 }
 
-/// A layer, compressed or not: nothing outside of the folder changes, and nothing grows without end.
+/// A layer, compressed or not: it changes nothing outside of the folder, and its size is limited.
 pub fn tar_layer(data: &[u8]) {
     let host = guarded();
     let into = Path::new("/stage/in");
@@ -108,7 +107,7 @@ pub fn tar_layer(data: &[u8]) {
     measure(&host, into, &mut left);
 }
 
-/// An archive in the images directory: what `docker save` writes, or an OCI layout.
+/// An archive in the images directory: as `docker save` writes it, or an OCI layout.
 pub fn image_archive(data: &[u8]) {
     let host = Arc::new(guarded());
     host.make_dirs(Path::new("/images"), 0o755).unwrap();
@@ -120,8 +119,8 @@ pub fn image_archive(data: &[u8]) {
     };
     let machine: Arc<dyn Host> = host.clone();
     let images = Images::new(&config);
-    watch::alone(async move {
-        // Archives are read at once; who finds nothing there would wait for a registry.
+    watch::block_on(async move {
+        // Archives are read at once; an image that is not in them would be waited for at a registry.
         tokio::select! {
             biased;
             _ = images.stage(&machine, seeds::IMAGE, Path::new("/stage/in")) => {}
@@ -133,14 +132,14 @@ pub fn image_archive(data: &[u8]) {
     assert_unharmed(&host);
 }
 
-/// The agent's own files, of which the connection comes from a server.
+/// The agent's configuration files; the connection comes from a server.
 pub fn config_files(data: &[u8]) {
     let host = machine();
     host.make_dirs(Path::new("/e"), 0o755).unwrap();
     for path in ["/e/config.yaml", "/e/config.json"].map(Path::new) {
         host.replace(path, data, PRIVATE).unwrap();
         if let Ok(config) = Config::load(&host, path) {
-            assert!(config.local_enabled || config.remote_enabled, "else there is nothing to do");
+            assert!(config.local_enabled || config.remote_enabled, "at least one mode is enabled");
             let _ = (config.var_dir(), config.instruction_timeout());
         }
         if let Ok(connection) = Connection::load(&host, path) {
@@ -152,7 +151,7 @@ pub fn config_files(data: &[u8]) {
     }
 }
 
-/// A kubeconfig: whatever it says, there is a URL in the end, and no error repeats a credential.
+/// A kubeconfig: it yields a URL or an error, and no error contains a credential.
 pub fn kubeconfig(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     match kubeconfig::parse(text) {
@@ -167,7 +166,7 @@ pub fn kubeconfig(data: &[u8]) {
 const CANARY: &str = "/secret/canary";
 const PRIVATE: Attr = Attr { mode: 0o600, owner: None };
 
-/// A machine with a folder to unpack into and a file that is none of an image's business.
+/// A host with a folder to unpack into, and a file outside of it.
 fn guarded() -> MemoryHost {
     let host = machine();
     host.make_dirs(Path::new("/secret"), 0o755).unwrap();
@@ -189,7 +188,7 @@ fn measure(host: &MemoryHost, path: &Path, left: &mut u64) {
         let stat = host.stat(&path).unwrap();
         match stat.kind {
             Kind::Directory => measure(host, &path, left),
-            _ => *left = left.checked_sub(stat.len).expect("no more than the budget is written"),
+            _ => *left = left.checked_sub(stat.len).expect("written bytes are within the budget"),
         }
     }
 }
@@ -198,8 +197,8 @@ struct Nothing;
 
 impl Program for Nothing {}
 
-/// A machine with an empty disk.
+/// A host with an empty disk.
 fn machine() -> MemoryHost {
-    // Its clock is tokio's, which stands outside of a runtime as well.
+    // Its clock is tokio's, which also works outside of a runtime.
     MemoryHost::new(jiff::Timestamp::UNIX_EPOCH, 1, Nothing)
 }

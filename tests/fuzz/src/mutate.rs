@@ -1,4 +1,4 @@
-//! Deterministic mutations: the same seed plays the same game.
+//! Deterministic mutations: equal seeds give equal mutations.
 
 /// SplitMix64.
 pub struct Random(pub u64);
@@ -19,7 +19,7 @@ impl Random {
 
 const LIMIT: usize = 64 * 1024;
 
-/// One to eight changes; `other` is another seed to take pieces from.
+/// Applies one to eight changes; `other` is another seed to copy parts from.
 pub fn mutate(random: &mut Random, from: &[u8], other: &[u8]) -> Vec<u8> {
     let mut out = from.to_vec();
     for _ in 0..=random.below(8) {
@@ -54,7 +54,7 @@ pub fn mutate(random: &mut Random, from: &[u8], other: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Makes the checksums of a tar file's headers right again, so that a mutation gets past the first look.
+/// Corrects the checksums in the headers of a tar file, so that a mutation passes the first check.
 pub fn fix_tar(bytes: &mut [u8]) {
     let mut at = 0;
     while at + 512 <= bytes.len() {

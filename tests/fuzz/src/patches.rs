@@ -1,20 +1,20 @@
-//! Patches of the API, each kind over the same Pod.
+//! Patches of the API, all applied to the same Pod.
 
 use std::sync::{Arc, LazyLock};
 
 use drover_apiserver::limits::{COPY_BYTES, OBJECT_BYTES, json_bytes};
 use drover_apiserver::patch::{FieldManager, Fields, Manager, StrategicMerge, json_patch, merge_patch};
-use drover_apiserver::registry::{Registry, Resource};
+use drover_apiserver::resources::{Resource, ResourceTable};
 use serde_json::{Value, json};
 
 struct Pods {
     fields: Fields,
     resource: Arc<Resource>,
-    _registry: Arc<Registry>,
+    _registry: Arc<ResourceTable>,
 }
 
 static PODS: LazyLock<Pods> = LazyLock::new(|| {
-    let registry = Arc::new(Registry::new(drover_apiserver::builtin::resources()));
+    let registry = Arc::new(ResourceTable::new(drover_apiserver::builtin::resources()));
     let fields = Fields::default();
     fields.attach(&registry);
     let resource = registry.resource("", "v1", "pods").unwrap();
@@ -25,7 +25,7 @@ fn manager(name: &str) -> Manager<'_> {
     Manager { name, subresource: "", now: jiff::Timestamp::UNIX_EPOCH }
 }
 
-/// A Pod that another manager owns.
+/// A Pod with fields of another manager.
 fn pod() -> Value {
     let container = json!({
         "name": "c", "image": "i", "env": [{"name": "E", "value": "1"}], "ports": [{"containerPort": 80, "protocol": "TCP"}],
@@ -39,7 +39,7 @@ fn pod() -> Value {
     pod
 }
 
-/// A JSON patch: what comes out is no larger than an object may be, and is JSON that can be read again.
+/// A JSON patch: the result is within the size limit of objects, and is valid JSON.
 pub fn json_patches(data: &[u8]) {
     let pod = pod();
     let Ok(patched) = json_patch(&pod, data) else { return };
@@ -48,7 +48,7 @@ pub fn json_patches(data: &[u8]) {
     readable(&patched);
 }
 
-/// A merge patch: what it sets is there, and doing it again changes nothing.
+/// A merge patch: its values are set, and applying it again changes nothing.
 pub fn merge_patches(data: &[u8]) {
     let Ok(patch) = serde_json::from_slice::<Value>(data) else { return };
     let mut once = pod();
@@ -59,7 +59,7 @@ pub fn merge_patches(data: &[u8]) {
     tracked(once);
 }
 
-/// A strategic merge patch: an error or an object.
+/// A strategic merge patch: returns an error or an object.
 pub fn strategic_patches(data: &[u8]) {
     let Ok(patch) = serde_json::from_slice::<Value>(data) else { return };
     if let Ok(patched) = PODS.fields.merge(&PODS.resource, &pod(), &patch) {
@@ -68,7 +68,7 @@ pub fn strategic_patches(data: &[u8]) {
     }
 }
 
-/// Server-side apply: an error or an object, and to apply the same again is no conflict.
+/// Server-side apply: returns an error or an object, and applying the same again is not a conflict.
 pub fn applied(data: &[u8]) {
     let Ok(config) = serde_json::from_slice::<Value>(data) else { return };
     let apply = |live: &Value, force: bool| {
@@ -82,7 +82,7 @@ pub fn applied(data: &[u8]) {
     }
 }
 
-/// Ownership of any object can be told or not, without a panic.
+/// Tracking the ownership of any object does not panic.
 fn tracked(mut object: Value) {
     let _ = PODS.fields.track(&PODS.resource, Some(&pod()), &mut object, &manager("second"));
     readable(&object);
@@ -90,5 +90,5 @@ fn tracked(mut object: Value) {
 
 fn readable(object: &Value) {
     let text = object.to_string();
-    assert!(serde_json::from_str::<Value>(&text).is_ok(), "what we wrote can be read");
+    assert!(serde_json::from_str::<Value>(&text).is_ok(), "written output can be read");
 }

@@ -1,4 +1,4 @@
-//! What a server says of itself when it registers as a machine, before anything of it is known.
+//! The headers with which a host registers as a machine; they are untrusted.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +7,7 @@ use drover_provisioning::machine::unmanaged::{self, Request, Target};
 use drover_provisioning::registration::check;
 use serde_json::Value;
 
-/// Headers, one on each line: what is not refused becomes objects whose labels are labels, with the roles that were asked
-/// for and no others.
+/// Headers, one per line: accepted ones become objects with valid labels and exactly the requested roles.
 pub fn registration_headers(data: &[u8]) {
     let mut request: Request = BTreeMap::new();
     for line in String::from_utf8_lossy(data).lines() {

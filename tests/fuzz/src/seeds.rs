@@ -1,4 +1,4 @@
-//! Where mutations begin: the files of `fuzz/corpus/<target>`, and what is made here because it is not text.
+//! The seeds of mutations: the files of `fuzz/corpus/<target>`, and binary seeds that are built here.
 
 use std::io::Write;
 use std::path::Path;
@@ -19,7 +19,7 @@ pub fn of(target: &str) -> Vec<Vec<u8>> {
     seeds
 }
 
-/// Texts of the maps that the secret holds compressed.
+/// The uncompressed maps of the secret.
 pub const MAPS: [&str; 4] = [
     "{}",
     r#"{"install":"aGVsbG8="}"#,
@@ -33,18 +33,18 @@ pub fn gzip(bytes: &[u8]) -> Vec<u8> {
     out.finish().unwrap()
 }
 
-/// The image that the archives hold.
+/// The name of the image in the archives.
 pub const IMAGE: &str = "r.example.com/installer:v1";
-/// What stands in the seeds where a credential belongs.
+/// The credential in the seeds.
 pub const CREDENTIAL: &str = "S3cr3tS3cr3t";
 
-/// Layers with everything that a layer can hold, good and bad.
+/// Layers with all features of a layer, valid and invalid.
 fn layers() -> Vec<Vec<u8>> {
     use tar::EntryType::{
         Directory, GNULongLink, GNULongName, Link, Regular, Symlink, XGlobalHeader, XHeader,
     };
     let long_name = format!("{}name", "folder/".repeat(30));
-    // Names that do not fit into a header, as GNU and POSIX write them; the last ones lead out.
+    // Names that are too long for a header, in GNU and POSIX form; the last ones lead outside of the folder.
     let long = tar(&[
         ("././@LongLink", GNULongName, &format!("{long_name}\0"), ""),
         ("folder", Regular, "long", ""),
@@ -87,7 +87,7 @@ fn layers() -> Vec<Vec<u8>> {
     vec![gzip(&good), good, bad, links, bomb, long]
 }
 
-/// Records of a POSIX extended header; each begins with its own length.
+/// Records of a POSIX extended header; each begins with its length.
 fn pax(records: &[(&str, &str)]) -> String {
     let one = |(key, value): &(&str, &str)| {
         let rest = format!(" {key}={value}\n");
@@ -100,7 +100,7 @@ fn pax(records: &[(&str, &str)]) -> String {
     records.iter().map(one).collect()
 }
 
-/// Archives of an image: by `docker save`, old and new, and as OCI layouts, good and bad.
+/// Archives of an image: from `docker save`, old and new, and OCI layouts, valid and invalid.
 fn archives() -> Vec<Vec<u8>> {
     use tar::EntryType::{Directory, Regular, Symlink};
     let layer = String::from_utf8(tar(&[("run.sh", Regular, "#!/bin/sh\n", "")])).unwrap();
@@ -117,7 +117,7 @@ fn archives() -> Vec<Vec<u8>> {
         ("manifest.json", Regular, &saved(r#""../../secret/canary", "bad.tar""#), ""),
         ("bad.tar", Regular, &bad, ""),
     ]);
-    // A link that changes its mind around the file that it leads to.
+    // A link that changes before and after the file to which it leads.
     let wavering = tar(&[
         ("manifest.json", Regular, &saved(r#""l""#), ""),
         ("l", Symlink, "", "nowhere"),
@@ -151,7 +151,7 @@ fn archives() -> Vec<Vec<u8>> {
     vec![docker, escaping, wavering, oci(&layer), oci(&bad)]
 }
 
-/// Writes names as they are: the usual builder refuses the bad ones.
+/// Writes names unchanged; the usual builder rejects invalid ones.
 fn tar(entries: &[(&str, tar::EntryType, &str, &str)]) -> Vec<u8> {
     let mut out = tar::Builder::new(Vec::new());
     for (name, kind, content, link) in entries {

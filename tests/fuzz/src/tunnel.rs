@@ -1,4 +1,4 @@
-//! What an agent sends through its tunnel, which the server reads before it knows anything else of it.
+//! What an agent sends through its tunnel; it is untrusted.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use drover_tunnel::codec::{Body, Frame};
 use drover_tunnel::{Registry, server};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-/// Longer than every deadline of a session together; its time is virtual.
-const FOR_EVER: Duration = Duration::from_secs(3600);
+/// Longer than all deadlines of a session together; time is virtual.
+const SESSION_TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// A frame: no payload is larger than its message, and what is read and written again is the same frame.
+/// A frame: its payload is not larger than the message, and it round-trips.
 pub fn tunnel_frame(data: &[u8]) {
     let Ok(frame) = Frame::decode(data.to_vec().into()) else { return };
     let (size, exact) = match &frame.body {
@@ -21,13 +21,13 @@ pub fn tunnel_frame(data: &[u8]) {
         Body::Error(text) | Body::AddClient(text) | Body::RemoveClient(text) => (text.len(), text.is_ascii()),
         Body::Pause | Body::Resume | Body::Unknown(_) => (0, true),
     };
-    // A byte that is not UTF-8 becomes a character of three bytes.
+    // An invalid UTF-8 byte becomes a character of three bytes.
     assert!(size <= data.len() * if exact { 1 } else { 3 }, "{size} bytes of {}", data.len());
-    let again = Frame::decode(frame.encode().into()).expect("what we wrote can be read");
+    let again = Frame::decode(frame.encode().into()).expect("written output can be read");
     assert!(!exact || again == frame, "{again:?} is not {frame:?}");
 }
 
-/// The bytes of a connection after its upgrade: whatever they are, the session ends soon after them and is forgotten.
+/// The bytes of a connection after its upgrade: for any bytes, the session ends soon after them and is removed.
 pub fn tunnel_session(data: &[u8]) {
     let bytes = data.to_vec();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
@@ -37,19 +37,19 @@ pub fn tunnel_session(data: &[u8]) {
         let agent = async move {
             let _ = there.write_all(&bytes).await;
             let _ = there.shutdown().await;
-            let mut said = Vec::new();
-            let _ = there.read_to_end(&mut said).await;
-            said.len()
+            let mut sent = Vec::new();
+            let _ = there.read_to_end(&mut sent).await;
+            sent.len()
         };
         let served = registry.serve("c-m-1", here);
         let both = async { tokio::join!(served, agent) };
-        let (_, said) = tokio::time::timeout(FOR_EVER, both).await.expect("the session ends");
-        assert!(said <= data.len() * 64 + 1024, "{said} bytes were said to {}", data.len());
+        let (_, sent) = tokio::time::timeout(SESSION_TIMEOUT, both).await.expect("the session ends");
+        assert!(sent <= data.len() * 64 + 1024, "{sent} bytes were sent in response to {}", data.len());
         assert!(!registry.is_connected("c-m-1"));
     });
 }
 
-/// A request for a tunnel: only a WebSocket upgrade is accepted.
+/// A tunnel request: only a WebSocket upgrade is accepted.
 pub fn tunnel_upgrade(data: &[u8]) {
     let mut request = http::Request::new(());
     for line in String::from_utf8_lossy(data).lines() {

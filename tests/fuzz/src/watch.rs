@@ -1,4 +1,4 @@
-//! What the server says in a watch, through the real client.
+//! A server's responses to a watch, read by the real client.
 
 use std::io;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use drover_agent::remote::api::{Api, Event};
 use drover_agent::remote::secret::Secret;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-/// Answers every call with these bytes.
+/// Answers every request with these bytes.
 struct Server(Arc<[u8]>);
 
 impl Program for Server {
@@ -30,33 +30,33 @@ impl Program for Server {
 const KUBECONFIG: &str = r#"{"clusters": [{"name": "a", "cluster": {"server": "http://manager"}}],
     "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}], "users": [{"name": "a", "user": {}}]}"#;
 
-/// Lines of a watch: each tells at most one thing, and a secret survives the way back.
+/// Lines of a watch: each contains at most one event, and a secret round-trips.
 pub fn watch_lines(data: &[u8]) {
     let connection =
         Connection { kube_config: KUBECONFIG.into(), namespace: "n".into(), secret_name: "s".into() };
     let lines = data.split(|byte| *byte == b'\n').count();
     let bytes: Arc<[u8]> = data.into();
-    alone(async move {
+    block_on(async move {
         let host = Arc::new(MemoryHost::new(jiff::Timestamp::UNIX_EPOCH, 1, Server(bytes)));
-        let api = Api::new(host, &connection, false, false).expect("nothing is wrong with it");
+        let api = Api::new(host, &connection, false, false).expect("the connection is valid");
         let mut watch = api.watch("1", 60).await.expect("the server answers");
-        let mut told = 0;
+        let mut count = 0;
         while let Ok(Some(event)) = watch.next().await {
-            told += 1;
+            count += 1;
             if let Event::Changed(secret) = event {
                 let _ = (secret.revision(), secret.plan_checksum());
                 let written = secret.to_json();
-                let again = serde_json::from_slice(&written).expect("what we wrote is JSON");
+                let again = serde_json::from_slice(&written).expect("written output is JSON");
                 let again = Secret::from_value(again).expect("and a secret");
-                assert_eq!(again.to_json(), written, "writing is stable");
+                assert_eq!(again.to_json(), written, "the second output is equal to the first");
             }
         }
-        assert!(told <= lines, "{told} events in {lines} lines");
+        assert!(count <= lines, "{count} events in {lines} lines");
     });
 }
 
-/// Runs to its end, on this thread.
-pub(crate) fn alone(work: impl Future<Output = ()>) {
+/// Runs a future to completion on this thread.
+pub(crate) fn block_on(work: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
     runtime.unwrap().block_on(work);
 }

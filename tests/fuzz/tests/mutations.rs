@@ -1,4 +1,4 @@
-//! Every target over its seeds and some thousand mutations of them, the same ones in every run.
+//! Every target with its seeds and some thousand mutations, which are the same in every run.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -7,7 +7,7 @@ use drover_fuzz_targets as targets;
 use targets::mutate::{Random, fix_tar, mutate};
 use targets::seeds;
 
-/// Runs the target; `finish` may make a mutation fit again, and is given half of them.
+/// Runs the target; `finish` may repair a mutation, and gets half of them.
 fn run(name: &str, target: fn(&[u8]), rounds: usize, finish: fn(&mut Random, Vec<u8>) -> Vec<u8>) {
     let seeds = seeds::of(name);
     assert!(!seeds.is_empty(), "fuzz/corpus/{name} is empty");
@@ -91,7 +91,7 @@ fn lines_of_a_watch() {
 #[test]
 fn arguments_of_the_install_script() {
     run("install_args", targets::install_args, 2000, |random, _| {
-        // Lines put together anew get further than lines with wrong letters.
+        // Recombined lines reach more code than lines with wrong characters.
         let seeds = seeds::of("install_args");
         let lines: Vec<&[u8]> = seeds.iter().flat_map(|seed| seed.split(|byte| *byte == b'\n')).collect();
         let picked: Vec<&[u8]> = (0..random.below(9)).map(|_| lines[random.below(lines.len())]).collect();
@@ -117,7 +117,7 @@ fn upgrades_to_a_tunnel() {
 #[test]
 fn headers_of_a_registration() {
     run("registration_headers", targets::registration_headers, 5000, |random, _| {
-        // Lines of different seeds put together pass more checks than lines with wrong letters.
+        // Lines from different seeds pass more checks than lines with wrong characters.
         let seeds = seeds::of("registration_headers");
         let lines: Vec<&[u8]> = seeds.iter().flat_map(|seed| seed.split(|byte| *byte == b'\n')).collect();
         let picked: Vec<&[u8]> = (0..random.below(9)).map(|_| lines[random.below(lines.len())]).collect();

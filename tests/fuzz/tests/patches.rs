@@ -1,4 +1,4 @@
-//! Every kind of patch over its seeds and some thousand mutations of them, the same ones in every run.
+//! Every kind of patch with its seeds and some thousand mutations, which are the same in every run.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use drover_fuzz_targets as targets;
@@ -14,8 +14,8 @@ fn run(name: &str, target: fn(&[u8]), rounds: usize) {
         let (one, other) = (random.below(seeds.len()), random.below(seeds.len()));
         let input = mutate(&mut random, &seeds[one], &seeds[other]);
         let text = String::from_utf8_lossy(&input).into_owned();
-        let told = std::panic::catch_unwind(|| target(&input));
-        assert!(told.is_ok(), "{name} fails with this input; keep it as a seed: {text:?}");
+        let outcome = std::panic::catch_unwind(|| target(&input));
+        assert!(outcome.is_ok(), "{name} fails with this input; keep it as a seed: {text:?}");
     }
 }
 

@@ -1,4 +1,5 @@
-//! cargo-fuzz needs another compiler, so the ordinary tests do not build `fuzz/`: here it is compared with what they do build.
+//! The ordinary tests do not build `fuzz/`, because cargo-fuzz needs another compiler. This test compares it with the
+//! targets.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::collections::BTreeSet;
@@ -30,7 +31,7 @@ fn every_target_is_wrapped_declared_and_run_by_the_ordinary_tests() {
         let call = wrapper.split_once("drover_fuzz_targets::").expect(&name).1;
         let function = call.split_once("(data)").expect(&name).0;
         assert!(sources.contains(&format!("pub fn {function}(data: &[u8])")), "{name} calls {function}");
-        assert!(tests.contains(&format!("targets::{function}")), "{function} is run by no test");
+        assert!(tests.contains(&format!("targets::{function}")), "no test runs {function}");
         wrapped.insert(name);
     }
     assert_eq!(wrapped, declared, "left: fuzz/fuzz_targets; right: fuzz/Cargo.toml");

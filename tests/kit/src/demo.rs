@@ -83,9 +83,10 @@ pub async fn ready(objects: &Objects, what: &str) {
 /// Name, phase and unhealthy conditions.
 fn state_of(machine: &Value) -> String {
     let conditions = machine["status"]["conditions"].as_array().cloned().unwrap_or_default();
-    let told = conditions.iter().filter(|c| c["status"] != "True" || c["type"] == "Reconciled");
-    let told: Vec<String> = told.map(|c| format!("{}={} {}", c["type"], c["status"], c["message"])).collect();
-    format!("{} {}: {}", machine["metadata"]["name"], machine["status"]["phase"], told.join("; "))
+    let unhealthy = conditions.iter().filter(|c| c["status"] != "True" || c["type"] == "Reconciled");
+    let unhealthy: Vec<String> =
+        unhealthy.map(|c| format!("{}={} {}", c["type"], c["status"], c["message"])).collect();
+    format!("{} {}: {}", machine["metadata"]["name"], machine["status"]["phase"], unhealthy.join("; "))
 }
 
 pub async fn machines(objects: &Objects) -> Vec<Value> {
@@ -97,8 +98,8 @@ pub async fn machine_uids(objects: &Objects) -> BTreeSet<String> {
     machines(objects).await.iter().map(|m| m["metadata"]["uid"].as_str().unwrap().to_owned()).collect()
 }
 
-/// Fails unless every hand-off of a Ready cluster happened exactly once.
-pub async fn exactly_once(objects: &Objects, told: &str) {
+/// Fails unless every object of a Ready cluster exists exactly once.
+pub async fn exactly_once(objects: &Objects, after: &str) {
     for (api_version, kind, wanted) in [
         ("cluster.x-k8s.io/v1beta2", "Cluster", 1),
         ("cluster.x-k8s.io/v1beta2", "MachineDeployment", 2),
@@ -111,16 +112,16 @@ pub async fn exactly_once(objects: &Objects, told: &str) {
         ("management.cattle.io/v3", "ClusterRegistrationToken", 1),
     ] {
         let found = objects.list(api_version, kind).await;
-        assert_eq!(found.len(), wanted, "{kind} after {told}: {found:#?}");
+        assert_eq!(found.len(), wanted, "{kind} after {after}: {found:#?}");
     }
 }
 
 /// Deletes it and waits until nothing is left.
-pub async fn remove(objects: &Objects, told: &str) {
+pub async fn remove(objects: &Objects, after: &str) {
     objects.delete("provisioning.cattle.io/v1", "Cluster", "default", "demo").await;
     eventually_within(PATIENCE, || async {
         let left = leftovers(objects).await;
-        if left.is_empty() { Ok(()) } else { Err(format!("left after {told}: {left:#?}")) }
+        if left.is_empty() { Ok(()) } else { Err(format!("left after {after}: {left:#?}")) }
     })
     .await;
 }

@@ -95,7 +95,7 @@ where
     loop {
         match attempt().await {
             Ok(value) => return value,
-            Err(why) => assert!(tokio::time::Instant::now() < deadline, "not within {limit:?}: {why:?}"),
+            Err(why) => assert!(tokio::time::Instant::now() < deadline, "timed out after {limit:?}: {why:?}"),
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }

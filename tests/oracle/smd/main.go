@@ -1,7 +1,7 @@
-// Plays histories of writes with the original field manager, so that ours can be compared with it.
+// Executes histories of writes with the original field manager, for the comparison with Drover's.
 //
-// Each line of standard input is one case; each line of standard output holds the state after every
-// step of it. See crates/smd/tests/oracle.rs, which writes the cases.
+// Each line of standard input is one case; each line of standard output has the state after every step of it.
+// crates/smd/tests/oracle writes the cases.
 package main
 
 import (
@@ -29,12 +29,12 @@ const (
 )
 
 type testCase struct {
-	// Schemas by name; a step says which one is in force.
+	// Schemas by name; a step refers to one of them.
 	Schemas []json.RawMessage `json:"schemas"`
 	Steps   []step            `json:"steps"`
-	// Instead of a history: a patch to one object.
+	// Instead of a history: a patch of one object.
 	Strategic *strategic `json:"strategic"`
-	// After the history: a step whose cost is measured.
+	// After the history: a step whose duration is measured.
 	Bench *step `json:"bench"`
 }
 
@@ -58,7 +58,7 @@ type result struct {
 	Managed   []entry                `json:"managed"`
 	Error     string                 `json:"error,omitempty"`
 	Conflicts []conflict             `json:"conflicts,omitempty"`
-	// The cost of the measured step.
+	// The duration of the measured step.
 	Nanoseconds int64 `json:"nanoseconds,omitempty"`
 }
 
@@ -163,8 +163,8 @@ func play(c *testCase) ([]result, error) {
 	return results, nil
 }
 
-// measure repeats one step for about half a second. As in a server, the field manager is made once,
-// and each write begins with the live object as it was decoded.
+// measure repeats one step for about half a second. As in a server, the field manager is created once, and each write
+// begins with the decoded live object.
 func measure(c *testCase, live *unstructured.Unstructured) ([]result, error) {
 	converter, err := typeConverter(c.Schemas[0])
 	if err != nil {
@@ -207,7 +207,7 @@ func write(manager *managedfields.FieldManager, live *unstructured.Unstructured,
 	return after.(*unstructured.Unstructured), nil
 }
 
-// canonical writes a set as the original does before anything else has touched the bytes.
+// canonical encodes a set as the original does.
 func canonical(raw []byte) (string, error) {
 	set := fieldpath.NewSet()
 	if err := set.FromJSON(bytes.NewReader(raw)); err != nil {
@@ -217,7 +217,7 @@ func canonical(raw []byte) (string, error) {
 	return string(out), err
 }
 
-// normalize makes whole numbers int64, as the server's decoder does.
+// normalize converts integers to int64, as the server's decoder does.
 func normalize(v interface{}) interface{} {
 	switch t := v.(type) {
 	case map[string]interface{}:
@@ -263,7 +263,7 @@ func typeConverter(raw json.RawMessage) (managedfields.TypeConverter, error) {
 	return managedfields.NewTypeConverter(models, false)
 }
 
-// conversions knows v1 and v2, which look the same.
+// conversions between v1 and v2, which have the same form.
 type conversions struct{}
 
 func (conversions) Convert(in, out, context interface{}) error { return errors.New("not used") }

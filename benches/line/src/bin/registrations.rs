@@ -57,7 +57,7 @@ async fn main() -> anyhow::Result<()> {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
-            .with_context(|| format!("{} cannot be started", drover.display()))?,
+            .with_context(|| format!("failed to start {}", drover.display()))?,
     );
     let config = connect(&dir.path().join("kubeconfig.yaml")).await?;
     let admin = Client::try_from(config.clone())?;
@@ -91,7 +91,7 @@ async fn main() -> anyhow::Result<()> {
     println!("| one registration (median / slowest) | {} / {} |", shown(&took, 50), shown(&took, 100));
     println!("| CPU of the server per registration | {:.0} ms |", cpu / machines as f64 * 1000.0);
     println!("| writes to the store per registration | {:.1} |", writes / machines as f64);
-    println!("| answers that said to come back | {} |", retries.load(Ordering::SeqCst));
+    println!("| responses that asked for a retry | {} |", retries.load(Ordering::SeqCst));
     println!(
         "| `/readyz` meanwhile (median / p95 / slowest) | {} / {} / {} |",
         shown(&ready, 50),

@@ -63,7 +63,7 @@ mod tests {
     use drover_runtime::ObjectKey;
 
     #[test]
-    fn a_cluster_that_does_not_answer_counts_as_before_for_50_seconds_and_is_asked_less_often() {
+    fn a_cluster_that_does_not_respond_keeps_its_state_for_50_seconds_and_is_probed_less_often() {
         let key = ObjectKey::new("ns", "demo");
         let (start, why) = (Instant::now(), Why::Unauthorized(key.clone()));
         let at = |seconds| start + Duration::from_secs(seconds);
@@ -75,7 +75,7 @@ mod tests {
         assert!(health.record(Err(why.clone()), at(21)));
         assert_eq!((health.state(), health.pause().as_secs()), (&lost(true), 1));
         assert!(!health.record(Err(why.clone()), at(60)), "nothing new");
-        assert!(health.record(Err(why.clone()), at(61)), "it did not come back");
+        assert!(health.record(Err(why.clone()), at(61)), "it did not respond again");
         assert_eq!((health.state(), health.pause().as_secs()), (&lost(false), 4));
         for _ in 0..100 {
             health.record(Err(why.clone()), at(100));

@@ -46,9 +46,7 @@ pub(super) async fn client(bytes: &[u8]) -> Result<Client, String> {
     let text = std::str::from_utf8(bytes).map_err(|_| "it is not UTF-8".to_owned())?;
     let kubeconfig = Kubeconfig::from_yaml(text).map_err(|error| error.to_string())?;
     if let Some(field) = forbidden(&kubeconfig) {
-        return Err(format!(
-            "{field} is not supported: put certificates and tokens into the kubeconfig itself"
-        ));
+        return Err(format!("{field} is not supported: embed certificates and tokens in the kubeconfig"));
     }
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
     let mut config = config.map_err(|error| error.to_string())?;

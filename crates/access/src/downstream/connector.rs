@@ -24,8 +24,8 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(15);
 
 /// The tunnel to use.
 #[derive(Clone)]
-pub(super) enum Way {
-    /// The newest one that was accepted.
+pub(super) enum Route {
+    /// The newest accepted one.
     Newest(Registry, Arc<str>),
     /// This one, which has not been accepted yet.
     Through(Session),
@@ -34,20 +34,20 @@ pub(super) enum Way {
 /// Connects to one cluster.
 #[derive(Clone)]
 pub(super) struct TunnelConnector {
-    way: Way,
+    way: Route,
     tls: TlsConnector,
 }
 
 impl TunnelConnector {
-    /// `ca` is the PEM of the authority that signed the API's certificate.
-    pub(super) fn new(way: Way, ca: &[u8]) -> Result<Self, String> {
+    /// `ca` is the PEM of the API's certificate authority.
+    pub(super) fn new(way: Route, ca: &[u8]) -> Result<Self, String> {
         let mut roots = RootCertStore::empty();
         for certificate in CertificateDer::pem_slice_iter(ca) {
             let certificate = certificate.map_err(|e| format!("caCert is not PEM: {e}"))?;
             roots.add(certificate).map_err(|e| format!("caCert: {e}"))?;
         }
         if roots.is_empty() {
-            return Err("caCert holds no certificate".into());
+            return Err("caCert contains no certificate".into());
         }
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut config = ClientConfig::builder_with_provider(provider)
@@ -66,8 +66,8 @@ impl TunnelConnector {
         let port = uri.port_u16().unwrap_or(443);
         let address = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
         let stream = match &self.way {
-            Way::Newest(tunnels, cluster) => tunnels.dial(cluster, "tcp", &address).await?,
-            Way::Through(session) => session.dial("tcp", &address).await?,
+            Route::Newest(tunnels, cluster) => tunnels.dial(cluster, "tcp", &address).await?,
+            Route::Through(session) => session.dial("tcp", &address).await?,
         };
         let name = ServerName::try_from(host)?;
         let tls = tokio::time::timeout(CONNECT_LIMIT, self.tls.connect(name, stream)).await??;

@@ -24,7 +24,7 @@ use parking_lot::Mutex;
 use tower::BoxError;
 
 use crate::registration::{CREDENTIAL_KEY, CREDENTIAL_NAMESPACE, ClusterParams};
-use connector::{TunnelConnector, Way};
+use connector::{Route, TunnelConnector};
 
 /// The body of a request to a cluster.
 pub type RequestBody = UnsyncBoxBody<Bytes, BoxError>;
@@ -143,14 +143,14 @@ impl Downstream {
             ca: params.ca_cert.clone(),
             credential: params.token.clone().into_bytes(),
         };
-        Self::by(Way::Through(session.clone()), id, &endpoint)
+        Self::by(Route::Through(session.clone()), id, &endpoint)
     }
 
     fn new(id: &str, endpoint: &Endpoint, tunnels: &Registry) -> Result<Self, String> {
-        Self::by(Way::Newest(tunnels.clone(), id.into()), id, endpoint)
+        Self::by(Route::Newest(tunnels.clone(), id.into()), id, endpoint)
     }
 
-    fn by(way: Way, id: &str, endpoint: &Endpoint) -> Result<Self, String> {
+    fn by(way: Route, id: &str, endpoint: &Endpoint) -> Result<Self, String> {
         let uri: Uri = endpoint.url.parse().map_err(|e| format!("apiEndpoint {:?}: {e}", endpoint.url))?;
         let authority =
             uri.authority().cloned().ok_or_else(|| format!("apiEndpoint {:?} has no host", endpoint.url))?;

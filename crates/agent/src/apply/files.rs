@@ -1,4 +1,4 @@
-//! The files of a plan: atomic, durable, and untouched when they are right already.
+//! Writes the files of a plan atomically and durably. Files that are already correct are not touched.
 
 use std::{
     io,
@@ -9,58 +9,58 @@ use drover_plan::File;
 
 use crate::host::{Attr, Host, Kind};
 
-/// -1 leaves owner or group as it is, as for chown.
+/// -1 keeps the current owner or group, as for chown.
 const LEFT: u32 = u32::MAX;
 
-/// Which file could not be made right, and why.
+/// Which file could not be written, and why.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Nothing to write to.
-    #[error("file {0} of the plan has no path")]
+    /// The path is empty.
+    #[error("file {0} of the plan has an empty path")]
     NoPath(usize),
     /// The content cannot be decoded.
-    #[error("{path}: content is not base64")]
+    #[error("{path}: content is not valid base64")]
     Content {
-        /// Which.
+        /// The path.
         path: PathBuf,
     },
     /// The mode is not octal.
-    #[error("{path}: permissions {permissions:?} are not an octal mode")]
+    #[error("{path}: permissions {permissions:?} are not a valid octal mode")]
     Permissions {
-        /// Which.
+        /// The path.
         path: PathBuf,
-        /// As given.
+        /// The value in the plan.
         permissions: String,
     },
-    /// An owner that no system has.
+    /// The uid or gid is out of range.
     #[error("{path}: uid {uid} or gid {gid} is out of range")]
     Owner {
-        /// Which.
+        /// The path.
         path: PathBuf,
-        /// As given.
+        /// The value in the plan.
         uid: i64,
-        /// As given.
+        /// The value in the plan.
         gid: i64,
     },
-    /// Something else has the name of a directory.
-    #[error("{path}: the plan wants a directory, but it is a file")]
+    /// A file exists where the plan has a directory.
+    #[error("{path}: cannot create the directory: a file with this name exists")]
     NotADirectory {
-        /// Which.
+        /// The path.
         path: PathBuf,
     },
-    /// The machine refused.
-    #[error("cannot {verb} {path}: {source}")]
+    /// An operation on the host failed.
+    #[error("failed to {verb} {path}: {source}")]
     Io {
-        /// Doing what.
+        /// What failed.
         verb: &'static str,
-        /// Which.
+        /// The path.
         path: PathBuf,
         /// Why.
         source: io::Error,
     },
 }
 
-/// Makes the files so, in order; the first error stops.
+/// Writes the files in order and stops at the first error.
 pub fn apply(host: &dyn Host, files: &[File]) -> Result<(), Error> {
     files.iter().enumerate().try_for_each(|(index, file)| apply_one(host, index, file))
 }
@@ -71,18 +71,18 @@ fn apply_one(host: &dyn Host, index: usize, file: &File) -> Result<(), Error> {
     }
     let path = Path::new(&file.path);
     let failed = |verb| move |source| Error::Io { verb, path: path.to_owned(), source };
-    // Any other word means to write it, to the original as well.
+    // Every other action means to write the file, as in the original agent.
     if file.action == "delete" {
         return delete(host, path, file.directory).map_err(failed("delete"));
     }
     let default = if file.directory { 0o755 } else { 0o600 };
     let attr = Attr { mode: mode(file, default)?, owner: Some(owner(file)?) };
     if file.directory {
-        // Behind a link, as the original's: hosts whose directories lie elsewhere are made so.
+        // Follow a link, as the original does: some hosts keep these directories elsewhere.
         if host.stat_target(path).is_ok_and(|stat| stat.kind != Kind::Directory) {
             return Err(Error::NotADirectory { path: path.to_owned() });
         }
-        // Missing parents get the same mode, as the original's do: who closes a directory means what leads there too.
+        // Missing parents get the same mode, as in the original.
         let missing: Vec<&Path> = path.ancestors().take_while(|at| host.stat_target(at).is_err()).collect();
         for at in missing.into_iter().rev().filter(|at| *at != Path::new("")) {
             host.make_dirs(at, attr.mode).map_err(failed("create directory"))?;
@@ -103,7 +103,7 @@ fn apply_one(host: &dyn Host, index: usize, file: &File) -> Result<(), Error> {
     host.replace(path, &content, Attr { owner, ..attr }).map_err(failed("write"))
 }
 
-/// The owner with -1 as whom the file belongs to now: what takes its place is a new file.
+/// Resolves an owner of -1 to the current owner, because the file is replaced by a new one.
 fn kept_owner(host: &dyn Host, path: &Path, (uid, gid): (u32, u32)) -> (u32, u32) {
     if uid != LEFT && gid != LEFT {
         return (uid, gid);
@@ -137,8 +137,8 @@ fn mode(file: &File, default: u32) -> Result<u32, Error> {
     if file.permissions.is_empty() {
         return Ok(default);
     }
-    // The original loses setuid, setgid, sticky and the kind of file (`100644`) without a word; plans in the field rely
-    // on the rest.
+    // The original ignores setuid, setgid, sticky and the file type (`100644`). Existing plans rely on the rest being
+    // accepted.
     u32::from_str_radix(&file.permissions, 8).ok().map(|mode| mode & 0o777).ok_or_else(|| {
         Error::Permissions { path: file.path.clone().into(), permissions: file.permissions.clone() }
     })
@@ -159,7 +159,7 @@ mod tests {
     use base64::{Engine as _, engine::general_purpose::STANDARD};
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 
-    /// Owned by whoever runs the tests, who may not be root.
+    /// Owned by the user that runs the tests.
     fn file(path: &str, content: &str) -> File {
         let (uid, gid) = RealHost::new().identity();
         let content = STANDARD.encode(content);
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn agent_check_20_deleting_what_is_missing_and_what_is_full() {
+    fn agent_check_20_missing_files_and_full_directories_are_deleted() {
         let (root, host) = disk();
         std::fs::create_dir_all(root.path().join("d/e")).unwrap();
         std::fs::write(root.path().join("d/e/f"), "x").unwrap();
@@ -213,10 +213,10 @@ mod tests {
     }
 
     #[test]
-    fn agent_check_21_bad_content_and_bad_modes_are_named() {
+    fn agent_check_21_invalid_content_and_modes_are_reported() {
         let (_root, host) = disk();
         let bad = File { path: "/a".into(), content: "%%%".into(), ..Default::default() };
-        assert_eq!(apply(&host, &[bad]).unwrap_err().to_string(), "/a: content is not base64");
+        assert_eq!(apply(&host, &[bad]).unwrap_err().to_string(), "/a: content is not valid base64");
         let bad = File { permissions: "9x".into(), ..file("/a", "") };
         assert!(apply(&host, &[bad]).unwrap_err().to_string().contains("9x"));
         assert!(matches!(apply(&host, &[file("", "")]), Err(Error::NoPath(0))));
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_where_a_directory_is_wanted_stays_as_it_is_and_fails_the_plan() {
+    fn a_file_in_place_of_a_directory_is_kept_and_fails_the_plan() {
         let (root, host) = disk();
         let path = root.path().join("reg");
         std::fs::write(&path, "data").unwrap();
@@ -233,15 +233,15 @@ mod tests {
         std::os::unix::fs::symlink("reg", root.path().join("link")).unwrap();
         for name in ["/reg", "/link"] {
             let wanted = File { directory: true, permissions: "0777".into(), ..file(name, "") };
-            let told = apply(&host, &[wanted]).unwrap_err().to_string();
-            assert_eq!(told, format!("{name}: the plan wants a directory, but it is a file"));
+            let shown = apply(&host, &[wanted]).unwrap_err().to_string();
+            assert_eq!(shown, format!("{name}: cannot create the directory: a file with this name exists"));
         }
         assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
         assert_eq!(std::fs::read(&path).unwrap(), b"data");
     }
 
     #[test]
-    fn what_the_original_takes_is_taken() {
+    fn values_that_the_original_accepts_are_accepted() {
         let (root, host) = disk();
         let at = |name: &str| root.path().join(name);
         let odd = File {
@@ -259,12 +259,12 @@ mod tests {
         let delete = |path: &str| File { action: "delete".into(), ..file(path, "") };
         apply(&host, &[delete("/empty")]).unwrap();
         assert!(!at("empty").exists());
-        assert!(apply(&host, &[delete("/full")]).is_err(), "only when it is said that it is a directory");
+        assert!(apply(&host, &[delete("/full")]).is_err(), "only with directory: true");
         assert!(at("full/x").exists());
     }
 
     #[test]
-    fn an_owner_that_shall_stay_does_so_when_the_content_changes() {
+    fn an_owner_of_minus_one_is_kept_when_the_content_changes() {
         let host = MemoryHost::new(jiff::Timestamp::UNIX_EPOCH, 1, NoProgram);
         let owned = |uid, gid, content| File { uid, gid, ..file("/a", content) };
         let owner = || host.stat(Path::new("/a")).map(|stat| (stat.uid, stat.gid)).unwrap();
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn content_is_taken_as_go_takes_it() {
+    fn base64_is_decoded_as_in_go() {
         let (root, host) = disk();
         for content in ["aGVs\nbG8=\r\n", "aGVsbG9="] {
             apply(&host, &[File { content: content.into(), ..file("/a", "") }]).unwrap();
@@ -311,7 +311,7 @@ mod tests {
             assert_eq!(host.read(Path::new("/srv/deep/c")).unwrap(), b"new c");
             if finished {
                 assert!(crash >= 4, "each write was interrupted once");
-                // All of it was waited for.
+                // All of these writes were durable.
                 host.crash_after_writes(0);
                 host.restart();
                 for (path, new) in [("/etc/a", "new a"), ("/etc/b", "new b"), ("/srv/deep/c", "new c")] {
@@ -345,6 +345,6 @@ mod tests {
         apply(&host, &[dir]).unwrap();
         assert_eq!(std::fs::metadata(root.path().join("a/b/c")).unwrap().mode() & 0o7777, 0o711);
         assert_eq!(std::fs::metadata(root.path().join("a/b")).unwrap().mode() & 0o7777, 0o711);
-        assert_eq!(std::fs::metadata(root.path().join("a")).unwrap().mode(), before, "was there");
+        assert_eq!(std::fs::metadata(root.path().join("a")).unwrap().mode(), before, "it existed before");
     }
 }

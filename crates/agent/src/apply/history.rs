@@ -1,4 +1,4 @@
-//! Copies of the plans applied last, for whoever has to find out what happened.
+//! Keeps copies of the most recently applied plans, for troubleshooting.
 
 use std::{io, path::Path};
 
@@ -10,7 +10,7 @@ use crate::{
     unix_date,
 };
 
-/// How the name of each copy ends.
+/// The end of each copy's file name.
 pub(crate) const SUFFIX: &str = "-applied.plan";
 const KEPT: usize = 64;
 
@@ -21,7 +21,7 @@ struct Applied<'a> {
     checksum: &'a str,
 }
 
-/// Adds the plan unless the newest copy is the same, and forgets the oldest beyond 64.
+/// Adds the plan unless it equals the newest copy, and deletes the oldest copies beyond 64.
 pub(super) fn record(host: &dyn Host, directory: &Path, plan: &Plan, checksum: &str) -> io::Result<()> {
     if directory.as_os_str().is_empty() {
         return Ok(());
@@ -31,7 +31,7 @@ pub(super) fn record(host: &dyn Host, directory: &Path, plan: &Plan, checksum: &
     let stamp = unix_date::compact(host.now());
     let mut copies: Vec<String> =
         host.list(directory)?.into_iter().filter(|name| name.ends_with(SUFFIX)).collect();
-    // Names from the future are of a clock that was set back since: older than what is written now.
+    // Names in the future were written before the clock was set back, so they are older than this copy.
     let is_past = |name: &String| name.get(..stamp.len()).is_some_and(|written| written <= stamp.as_str());
     copies.sort_by_cached_key(|name| (is_past(name), name.clone()));
     if let Some(newest) = copies.last()
@@ -40,7 +40,7 @@ pub(super) fn record(host: &dyn Host, directory: &Path, plan: &Plan, checksum: &
         return Ok(());
     }
     let mut name = format!("{stamp}{SUFFIX}");
-    // Several plans within a second: sorted after the first, before the next second.
+    // Several plans within one second: sort after the first one and before the next second.
     let mut twin = 0;
     while copies.contains(&name) {
         twin += 1;
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_clock_that_was_set_back_does_not_cost_the_newest_copy() {
+    async fn the_newest_copy_is_kept_after_the_clock_was_set_back() {
         let host = MemoryHost::new("2026-01-01T00:00:00Z".parse().unwrap(), 1, NoProgram);
         let directory = Path::new("/var/applied");
         let write = |index: usize| {

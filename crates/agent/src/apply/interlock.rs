@@ -1,7 +1,7 @@
-//! Installer and agent tell each other to wait, by files in one directory.
+//! Coordinates the installer and the agent with files in one directory.
 //!
-//! The installer touches `restart-pending` before it replaces the agent: no pass starts while it is younger than five
-//! minutes. The agent holds `applyinator-active` during a pass: the installer waits for it to vanish.
+//! The installer creates `restart-pending` before it replaces the agent: no pass starts while the file is younger than
+//! five minutes. The agent keeps `applyinator-active` during a pass: the installer waits until it is removed.
 
 use std::{
     io,
@@ -17,21 +17,21 @@ use crate::{
 
 const RESTART_PENDING: &str = "restart-pending";
 const ACTIVE: &str = "applyinator-active";
-/// An installer that has not finished by then never will.
+/// After this time the installer is considered dead.
 const PATIENCE: SignedDuration = SignedDuration::from_mins(5);
 
-/// The directory, if one is configured.
+/// The directory, if configured.
 pub(super) struct Interlock(Option<PathBuf>);
 
 impl Interlock {
-    /// An empty path means that nobody waits for anybody.
+    /// An empty path disables the interlock.
     pub(super) fn new(directory: &Path) -> Self {
         let used = crate::platform::CURRENT.has_interlock() && !directory.as_os_str().is_empty();
         Self(used.then(|| directory.to_owned()))
     }
 
-    /// Until when a pass must wait, if it must. The original's installer leaves the file empty, and the agent's first look
-    /// gives it its time.
+    /// The time until which no pass may start, if there is one. The original's installer creates an empty file, so the
+    /// agent writes the current time into it when it first sees it.
     pub(super) fn blocked_until(&self, host: &dyn Host) -> io::Result<Option<Timestamp>> {
         let Some(directory) = &self.0 else { return Ok(None) };
         let path = directory.join(RESTART_PENDING);
@@ -51,7 +51,7 @@ impl Interlock {
         }
     }
 
-    /// Marks the pass. A failure to do so stops nothing.
+    /// Marks that a pass is running. A failure is only logged.
     pub(super) fn begin(&self, host: &dyn Host) {
         let Some(directory) = &self.0 else { return };
         let marked = host.make_dirs(directory, 0o700).and_then(|()| {
@@ -59,17 +59,17 @@ impl Interlock {
             host.refresh(&directory.join(ACTIVE), now.as_bytes(), Attr { mode: 0o600, owner: None })
         });
         if let Err(error) = marked {
-            tracing::warn!("cannot mark the pass in {}: {error}", directory.display());
+            tracing::warn!("failed to create the marker of the pass in {}: {error}", directory.display());
         }
     }
 
-    /// Takes the mark away; also at start, in case a predecessor was killed.
+    /// Removes the marker. Also called at start, in case an earlier process was killed.
     pub(super) fn end(&self, host: &dyn Host) {
         let Some(directory) = &self.0 else { return };
         if let Err(error) = host.remove_file(&directory.join(ACTIVE))
             && error.kind() != io::ErrorKind::NotFound
         {
-            tracing::warn!("cannot remove the mark in {}: {error}", directory.display());
+            tracing::warn!("failed to remove the marker of the pass in {}: {error}", directory.display());
         }
     }
 }
@@ -92,7 +92,7 @@ mod tests {
         tokio::time::advance(std::time::Duration::from_secs(2)).await;
         assert_eq!(lock.blocked_until(&host).unwrap(), None);
         assert!(host.stat(Path::new("/i/restart-pending")).is_err(), "the file is removed");
-        // A file with its time is only read: written anew, it could outlive the installer that removes it.
+        // The time in the file is only read: a rewritten file could survive after the installer removed it.
         let dated = unix_date::format(host.now());
         host.replace(Path::new("/i/restart-pending"), dated.as_bytes(), Attr { mode: 0o600, owner: None })
             .unwrap();

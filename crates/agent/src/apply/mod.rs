@@ -1,4 +1,4 @@
-//! One pass over a plan: files, then one-time instructions, then whatever periodic instruction is due.
+//! One pass over a plan: files, then one-time instructions, then all periodic instructions that are due.
 
 pub mod files;
 pub(crate) mod history;
@@ -25,7 +25,7 @@ use crate::{
 use instruction::Instruction;
 use interlock::Interlock;
 
-/// Lies beside the work directory, which each pass empties.
+/// Stored next to the work directory, which each pass empties.
 const RECORD: &str = "running";
 
 /// Outputs by instruction name.
@@ -33,49 +33,49 @@ pub type Outputs = BTreeMap<String, Vec<u8>>;
 /// Results of periodic instructions by name.
 pub type PeriodicOutputs = BTreeMap<String, PeriodicInstructionOutput>;
 
-/// What a pass shall do.
+/// The input of a pass.
 pub struct Pass {
     /// The plan.
     pub plan: Arc<Plan>,
     /// Its checksum.
     pub checksum: String,
-    /// Write files and run one-time instructions, as this attempt; `None` runs periodic instructions only.
+    /// The attempt number for files and one-time instructions; `None` runs only periodic instructions.
     pub attempt: Option<i64>,
-    /// When periodic instructions ran last and how often they failed since; what they printed is not looked at.
+    /// The last runs and failures of periodic instructions; their output is not used.
     pub periodic: PeriodicOutputs,
 }
 
-/// What a pass did.
+/// The result of a pass.
 #[derive(Default)]
 pub struct Done {
-    /// Why the one-time part failed, if it did; in a second line what the instruction said last.
+    /// The error of the one-time part, if it failed; the second line is the last line of the instruction's output.
     pub error: Option<String>,
-    /// Saved outputs of one-time instructions, also of one that failed.
+    /// Saved outputs of one-time instructions, including a failed one.
     pub outputs: Outputs,
     /// Results of the periodic instructions that ran.
     pub periodic: PeriodicOutputs,
 }
 
-/// Shortens the longest outputs until all together are small.
+/// Shortens the longest outputs until their total is small enough.
 pub fn share_periodic(periodic: &mut PeriodicOutputs) {
     let outputs = periodic.values_mut().flat_map(|output| [&mut output.stdout, &mut output.stderr]);
-    output::share(outputs, output::KEPT_TOGETHER);
+    output::share(outputs, output::KEPT_TOTAL);
 }
 
-/// An installer is at work: no pass until then.
+/// An installer is running: no pass may start until then.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Blocked {
-    /// When to look again at the latest.
+    /// The latest time to check again.
     pub until: Timestamp,
 }
 
-/// No pass starts, and no installer either, as long as this is held.
+/// While this value exists, neither a pass nor an installer starts.
 pub struct Hold<'a> {
     _active: Active<'a>,
     _turn: SemaphorePermit<'a>,
 }
 
-/// The mark that installers wait for. It goes with the pass, also with one that is broken off.
+/// The marker that installers wait for. It is removed when the pass ends or is aborted.
 struct Active<'a>(&'a Applier);
 
 impl Drop for Active<'_> {
@@ -84,11 +84,11 @@ impl Drop for Active<'_> {
     }
 }
 
-/// Does passes, one at a time, whoever asks.
+/// Runs passes, one at a time.
 pub struct Applier {
     host: Arc<dyn Host>,
     work: PathBuf,
-    /// Names the instruction that runs, for a successor.
+    /// Records the running instruction, so that the next process can end it.
     record: PathBuf,
     applied: PathBuf,
     images: Images,
@@ -99,17 +99,17 @@ pub struct Applier {
 }
 
 impl Applier {
-    /// Also ends the instruction of a predecessor that was killed in a pass, and clears its mark.
+    /// Also ends the instruction of an earlier process that was killed during a pass, and removes its marker.
     pub fn new(host: Arc<dyn Host>, config: &Config) -> Self {
         let record = config.var_dir().join(RECORD);
-        match host.end_left(&record) {
+        match host.end_orphans(&record) {
             Ok(None) => {}
             Ok(Some(group)) => {
-                tracing::warn!(
-                    "ended an instruction that a killed agent left running (process group {group})"
-                );
+                tracing::warn!("ended process group {group}: an instruction of an agent that was killed");
             }
-            Err(error) => tracing::warn!("cannot look for what a killed agent left running: {error}"),
+            Err(error) => {
+                tracing::warn!("failed to check for instructions of an agent that was killed: {error}")
+            }
         }
         let interlock = Interlock::new(&config.interlock_directory);
         interlock.end(&*host);
@@ -126,18 +126,18 @@ impl Applier {
         }
     }
 
-    /// Whether an installer asks for quiet.
+    /// Whether an installer blocks passes.
     pub fn blocked(&self) -> Option<Blocked> {
         match self.interlock.blocked_until(&*self.host) {
             Ok(until) => until.map(|until| Blocked { until }),
             Err(error) => {
-                tracing::warn!("cannot read the interlock: {error}");
+                tracing::warn!("failed to read the interlock: {error}");
                 None
             }
         }
     }
 
-    /// Keeps passes and installers away; `None` if one is under way.
+    /// Blocks passes and installers; `None` if one is running.
     pub fn hold(&self) -> Option<Hold<'_>> {
         let turn = self.turn.try_acquire().ok()?;
         Some(Hold { _active: self.begin().ok()?, _turn: turn })
@@ -146,23 +146,22 @@ impl Applier {
     fn begin(&self) -> Result<Active<'_>, Blocked> {
         let active = Active(self);
         self.interlock.begin(&*self.host);
-        // Looked for after the mark: an installer writes its file and then looks for the mark, so one of both sees the
-        // other.
+        // Check after creating the marker: an installer creates its file and then checks for the marker, so at least
+        // one of the two sees the other.
         match self.blocked() {
             None => Ok(active),
             Some(blocked) => Err(blocked),
         }
     }
 
-    /// Does the pass.
+    /// Runs a pass.
     ///
-    /// Errors before the first instruction are failures of the plan like any other. Dropping the future kills the
-    /// instruction that runs.
+    /// Errors before the first instruction are failures of the plan. Dropping the future kills the running instruction.
     pub async fn pass(&self, pass: &Pass) -> Result<Done, Blocked> {
-        // Never closed, so always granted.
+        // The semaphore is never closed, so this cannot fail.
         let _turn = self.turn.acquire().await;
         let _active = self.begin()?;
-        // The copy waits for the disk, and nothing waits for the copy.
+        // Written in parallel, because nothing depends on the copy.
         let ((), done) = tokio::join!(self.record(pass), self.run(pass));
         Ok(done)
     }
@@ -182,10 +181,10 @@ impl Applier {
                 let ran = self.instruction(&one, &label, folder.join(&label), attempt).await;
                 if instruction.save_output {
                     if instruction.name.is_empty() {
-                        tracing::error!("[{label}]: saveOutput needs a name; its output is not reported");
+                        tracing::error!("[{label}]: saveOutput requires a name; the output is not reported");
                     } else {
                         done.outputs.insert(instruction.name.clone(), ran.combined);
-                        output::share(done.outputs.values_mut(), output::KEPT_TOGETHER);
+                        output::share(done.outputs.values_mut(), output::KEPT_TOTAL);
                     }
                 }
                 if let Some(error) = ran.error {
@@ -222,7 +221,7 @@ impl Applier {
         done
     }
 
-    /// Keeps a copy of a plan that is about to be applied.
+    /// Saves a copy of a plan that is about to be applied.
     async fn record(&self, pass: &Pass) {
         if pass.attempt.is_none() {
             return;
@@ -231,7 +230,7 @@ impl Applier {
         let applied = self.applied.clone();
         let recorded = offload(&*self.host, move || history::record(&*host, &applied, &plan, &checksum));
         if let Some(Err(error)) = recorded.await {
-            tracing::warn!("cannot keep a copy of the plan in {}: {error}", self.applied.display());
+            tracing::warn!("failed to save a copy of the plan in {}: {error}", self.applied.display());
         }
     }
 
@@ -246,12 +245,12 @@ impl Applier {
             let Some(work) = work else { return Ok(()) };
             match host.remove_tree(&work) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    Err(format!("cannot empty {}: {error}", work.display()))
+                    Err(format!("failed to empty {}: {error}", work.display()))
                 }
                 _ => Ok(()),
             }
         });
-        prepared.await.unwrap_or_else(|| Err("writing the plan's files broke off".into()))
+        prepared.await.unwrap_or_else(|| Err("writing the plan's files was interrupted".into()))
     }
 }
 
@@ -264,7 +263,7 @@ mod tests {
 
     const ACTIVE: &str = "/i/applyinator-active";
 
-    /// `hang` never ends; everything else prints much at once.
+    /// `hang` never ends; all other commands print a lot at once.
     struct Shell;
 
     impl Program for Shell {
@@ -305,12 +304,12 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_pass_that_is_broken_off_takes_its_mark_along() {
+    async fn an_aborted_pass_removes_its_marker() {
         let (host, applier) = applier();
         let hanging = pass(r#"{"instructions": [{"command": "hang"}]}"#, Some(1));
         let broken_off = tokio::time::timeout(Duration::from_secs(1), applier.pass(&hanging)).await;
         assert!(broken_off.is_err());
-        assert!(host.stat(Path::new(ACTIVE)).is_err(), "no installer waits for nobody");
+        assert!(host.stat(Path::new(ACTIVE)).is_err(), "the installer does not wait");
         let hold = applier.hold().unwrap();
         assert!(host.stat(Path::new(ACTIVE)).is_ok());
         drop(hold);
@@ -318,7 +317,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_mark_is_there_before_the_installers_is_looked_for() {
+    async fn the_marker_is_created_before_the_installers_file_is_checked() {
         let (host, applier) = applier();
         let now = unix_date::format(host.now());
         let pending = Path::new("/i/restart-pending");
@@ -326,15 +325,15 @@ mod tests {
         let blocked = || async { applier.pass(&pass("{}", Some(1))).await.is_err() };
         let before = host.writes();
         assert!(blocked().await && applier.hold().is_none());
-        assert!(host.stat(Path::new(ACTIVE)).is_err(), "who is blocked blocks nobody");
-        // Power fails when it would go: then it was there, while the other file was looked for.
+        assert!(host.stat(Path::new(ACTIVE)).is_err(), "a blocked pass leaves no marker");
+        // Fail the power when the marker would be removed: it existed while the other file was checked.
         host.crash_after_writes((host.writes() - before) / 2 - 1);
         assert!(blocked().await);
         assert!(host.stat(Path::new(ACTIVE)).is_ok());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn periodic_outputs_are_small_together() {
+    async fn the_total_of_periodic_outputs_is_limited() {
         let (_, applier) = applier();
         let many: Vec<_> = (0..20)
             .map(|index| serde_json::json!({"name": format!("p{index}"), "command": "x", "saveStderrOutput": true}))
@@ -344,6 +343,6 @@ mod tests {
         assert_eq!(done.periodic.len(), 20);
         let kept: usize = done.periodic.values().map(|run| run.stdout.len() + run.stderr.len()).sum();
         let told = 40 * 64;
-        assert!((output::KEPT_TOGETHER / 2..output::KEPT_TOGETHER + told).contains(&kept), "{kept}");
+        assert!((output::KEPT_TOTAL / 2..output::KEPT_TOTAL + told).contains(&kept), "{kept}");
     }
 }

@@ -1,23 +1,24 @@
-//! What instructions print: kept up to a limit, tail first, and logged line by line without secrets.
+//! Captures the output of instructions: keeps the tail up to a limit, and logs it line by line without secrets.
 
 use crate::{
     host::{Sink, Source},
     redact::Redactor,
 };
 
-/// How much of each stream of a periodic instruction is kept for the report. A secret holds 1 MiB in all.
+/// The maximum size of each stream of a periodic instruction in the report. A secret holds at most 1 MiB.
 const KEPT: usize = 64 * 1024;
-/// How much all saved outputs of one pass are together, and how much one of them is if it is alone: whatever it is, it fits into the secret and into little memory.
-pub(super) const KEPT_TOGETHER: usize = 512 * 1024;
-/// Of a line longer than this only the beginning is logged.
+/// The maximum total size of the saved outputs of one pass, and of a single one, so that they fit into the secret and
+/// into memory.
+pub(super) const KEPT_TOTAL: usize = 512 * 1024;
+/// Only the beginning of a longer line is logged.
 const LOG_LINE: usize = 8 * 1024;
-/// How much one run of an instruction may add to the log, before it is told only how much more there was, and its end.
+/// The maximum size that one run adds to the log. After that, only the size of the rest and its end are logged.
 const LOGGED: usize = 256 * 1024;
-/// What a line costs in the log besides its text: time, level and label.
+/// The estimated size of a log line besides its text: time, level and label.
 const LOG_PREFIX: usize = 128;
-/// How much of the end is logged when not all is.
+/// The size of the end that is logged if the log is truncated.
 const LOGGED_END: usize = 8 * 1024;
-/// How much of the last line of an instruction that failed stands in the reason.
+/// The maximum size of the last line of a failed instruction in the error message.
 const LAST_LINE: usize = 512;
 
 /// The last bytes of a stream.
@@ -34,7 +35,7 @@ impl Tail {
 
     fn push(&mut self, chunk: &[u8]) {
         self.bytes.extend_from_slice(chunk);
-        // Trimmed in large steps, so that a chatty program costs linear time.
+        // Trim in large steps, so that a lot of output costs linear time.
         if self.bytes.len() > self.limit + self.limit / 4 {
             let excess = self.bytes.len() - self.limit;
             self.bytes.drain(..excess);
@@ -42,7 +43,7 @@ impl Tail {
         }
     }
 
-    /// The kept bytes, with a first line that says how much is missing.
+    /// The kept bytes, with a first line that states how much was dropped.
     pub(super) fn into_bytes(self) -> Vec<u8> {
         truncate(self.bytes, self.limit, self.dropped)
     }
@@ -50,7 +51,8 @@ impl Tail {
 
 const DROPPED: &str = " bytes of earlier output dropped]\n";
 
-/// Shortens to the last `limit` bytes, saying so; `already` were dropped before, besides what the first line says.
+/// Truncates to the last `limit` bytes and states how much was dropped; `already` bytes were dropped before, in
+/// addition to those that the first line states.
 pub fn truncate(bytes: Vec<u8>, limit: usize, already: u64) -> Vec<u8> {
     let (before, rest) = dropped(&bytes);
     let excess = rest.len().saturating_sub(limit);
@@ -63,26 +65,26 @@ pub fn truncate(bytes: Vec<u8>, limit: usize, already: u64) -> Vec<u8> {
     out
 }
 
-/// How much was dropped from an output by an earlier call, and what is left of it.
+/// The number of bytes that an earlier call dropped from an output, and the rest of it.
 fn dropped(bytes: &[u8]) -> (u64, &[u8]) {
-    let told = bytes.strip_prefix(b"[").and_then(|rest| {
+    let shown = bytes.strip_prefix(b"[").and_then(|rest| {
         let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
         let count = std::str::from_utf8(&rest[..digits]).ok()?.parse().ok()?;
         Some((count, rest[digits..].strip_prefix(DROPPED.as_bytes())?))
     });
-    told.unwrap_or((0, bytes))
+    shown.unwrap_or((0, bytes))
 }
 
-/// Shortens the longest outputs until all together are no more than `together` bytes, but for the lines that say so.
-pub(super) fn share<'a>(outputs: impl Iterator<Item = &'a mut Vec<u8>>, together: usize) {
+/// Shortens the longest outputs until their total is at most `total` bytes, not counting the lines that state it.
+pub(super) fn share<'a>(outputs: impl Iterator<Item = &'a mut Vec<u8>>, total: usize) {
     let outputs: Vec<&mut Vec<u8>> = outputs.collect();
     let mut lengths: Vec<usize> = outputs.iter().map(|bytes| dropped(bytes).1.len()).collect();
-    if lengths.iter().sum::<usize>() <= together {
+    if lengths.iter().sum::<usize>() <= total {
         return;
     }
-    // The short ones leave what they do not need to the others.
+    // Short outputs leave their unused share to the others.
     lengths.sort_unstable();
-    let (mut left, mut limit) = (together, 0);
+    let (mut left, mut limit) = (total, 0);
     for (index, length) in lengths.iter().enumerate() {
         limit = left / (lengths.len() - index);
         if *length > limit {
@@ -95,7 +97,7 @@ pub(super) fn share<'a>(outputs: impl Iterator<Item = &'a mut Vec<u8>>, together
     }
 }
 
-/// A line that has not ended yet: its beginning, and how much more there was.
+/// An incomplete line: its beginning, and the length of the rest.
 #[derive(Default)]
 struct Line {
     start: Vec<u8>,
@@ -114,29 +116,29 @@ impl Line {
     }
 }
 
-/// Collects both streams of one program.
+/// Captures both streams of a program.
 pub(super) struct Capture<'a> {
     label: &'a str,
     redactor: &'a Redactor,
     lines: [Line; SOURCES.len()],
     logged: usize,
     unlogged: u64,
-    /// Standard output alone.
+    /// Standard output only.
     pub(super) stdout: Tail,
-    /// Standard error alone.
+    /// Standard error only.
     pub(super) stderr: Tail,
-    /// Both as they came.
+    /// Both, in their order.
     pub(super) combined: Tail,
 }
 
 impl<'a> Capture<'a> {
-    /// Of both streams together. `label` marks the log lines.
-    pub(super) fn together(label: &'a str, redactor: &'a Redactor) -> Self {
-        Self::new(label, redactor, 0, KEPT_TOGETHER)
+    /// Captures both streams together. `label` prefixes the log lines.
+    pub(super) fn combined(label: &'a str, redactor: &'a Redactor) -> Self {
+        Self::new(label, redactor, 0, KEPT_TOTAL)
     }
 
-    /// Of each stream for itself.
-    pub(super) fn apart(label: &'a str, redactor: &'a Redactor) -> Self {
+    /// Captures each stream separately.
+    pub(super) fn separate(label: &'a str, redactor: &'a Redactor) -> Self {
         Self::new(label, redactor, KEPT, KEPT)
     }
 
@@ -153,7 +155,7 @@ impl<'a> Capture<'a> {
         }
     }
 
-    /// Logs what is left of unfinished lines, and the end of what was too much.
+    /// Logs unfinished lines, and the end of the output if the log was truncated.
     pub(super) fn finish(&mut self) {
         for source in SOURCES {
             let rest = std::mem::take(&mut self.lines[index(source)]);
@@ -164,11 +166,11 @@ impl<'a> Capture<'a> {
         if self.unlogged == 0 {
             return;
         }
-        tracing::info!("[{}]: {} bytes of output are not logged; its end:", self.label, self.unlogged);
+        tracing::info!("[{}]: {} bytes of output were not logged; the end:", self.label, self.unlogged);
         let kept = &self.combined.bytes;
         let most = usize::try_from(self.unlogged).unwrap_or(LOGGED_END).min(LOGGED_END);
         let end = &kept[kept.len().saturating_sub(most)..];
-        // From the next whole line on: half a secret would not be known as one.
+        // Start at a line break, because a partial secret would not be recognized.
         let whole = end.iter().position(|byte| *byte == b'\n').map_or(end.len(), |at| at + 1);
         let mut lines = Vec::new();
         let mut left = LOGGED_END;
@@ -185,7 +187,7 @@ impl<'a> Capture<'a> {
         }
     }
 
-    /// The last line that says something, without secrets.
+    /// The last non-empty line, without secrets.
     pub(super) fn last_line(&self) -> Option<String> {
         let text = String::from_utf8_lossy(&self.combined.bytes);
         let line = text.lines().map(str::trim).rfind(|line| !line.is_empty())?;
@@ -207,7 +209,7 @@ impl<'a> Capture<'a> {
         let (mut shown, length) = self.redactor.clean_start(text, LOG_LINE);
         let rest = text.len() - length + line.more;
         if rest > 0 {
-            shown.push_str(&format!(" [{rest} bytes more in this line]"));
+            shown.push_str(&format!(" [{rest} more bytes in this line]"));
         }
         self.logged += cost(&shown);
         tracing::info!("[{}:{stream}]: {shown}", self.label);
@@ -239,7 +241,7 @@ impl Sink for Capture<'_> {
     }
 }
 
-/// What a line takes in the log, where what cannot be printed is written out.
+/// The estimated size of a line in the log, where non-printable characters are escaped.
 fn cost(text: &str) -> usize {
     LOG_PREFIX + text.chars().flat_map(char::escape_debug).map(char::len_utf8).sum::<usize>()
 }
@@ -260,19 +262,19 @@ mod tests {
     use super::{super::Outputs, *};
 
     #[test]
-    fn what_is_dropped_in_several_steps_is_told_as_one() {
+    fn bytes_dropped_in_several_steps_are_summed() {
         let mut bytes = vec![b'a'; 100_000];
         for limit in [65_536, 32_768, 16_384] {
             bytes = truncate(bytes, limit, 0);
-            let told = format!("[{} bytes of earlier output dropped]\naaa", 100_000 - limit);
-            assert!(bytes.starts_with(told.as_bytes()), "{}", String::from_utf8_lossy(&bytes[..60]));
+            let shown = format!("[{} bytes of earlier output dropped]\naaa", 100_000 - limit);
+            assert!(bytes.starts_with(shown.as_bytes()), "{}", String::from_utf8_lossy(&bytes[..60]));
         }
-        assert_eq!(truncate(bytes.clone(), 16_384, 0), bytes, "enough is enough");
+        assert_eq!(truncate(bytes.clone(), 16_384, 0), bytes, "short enough already");
         assert_eq!(truncate(b"[12 bytes".to_vec(), 4, 0), b"[5 bytes of earlier output dropped]\nytes");
     }
 
     #[test]
-    fn outputs_share_what_there_is_and_short_ones_stay_whole() {
+    fn long_outputs_are_shortened_and_short_ones_are_kept() {
         let output = |index: usize, length: usize| (format!("i{index}"), vec![b'a'; length]);
         let mut outputs: Outputs = (0..40).map(|index| output(index, index * 1000)).collect();
         let before = outputs.clone();
@@ -289,10 +291,10 @@ mod tests {
     }
 
     #[test]
-    fn the_tail_is_kept_and_the_loss_is_told() {
+    fn the_tail_is_kept_with_the_number_of_dropped_bytes() {
         let redactor = Redactor::default();
         for (mut capture, limit) in
-            [(Capture::apart("x_0", &redactor), KEPT), (Capture::together("x_0", &redactor), KEPT_TOGETHER)]
+            [(Capture::separate("x_0", &redactor), KEPT), (Capture::combined("x_0", &redactor), KEPT_TOTAL)]
         {
             for _ in 0..80 {
                 capture.write(Source::Stdout, &[b'a'; 65536]);
@@ -301,8 +303,8 @@ mod tests {
             let combined = capture.combined.into_bytes();
             assert!((limit..limit + 100).contains(&combined.len()));
             assert!(combined.ends_with(b"the end"));
-            let told = format!("[{} bytes", 80 * 65536 + 7 - limit);
-            assert!(combined.starts_with(told.as_bytes()), "{}", String::from_utf8_lossy(&combined[..60]));
+            let shown = format!("[{} bytes", 80 * 65536 + 7 - limit);
+            assert!(combined.starts_with(shown.as_bytes()), "{}", String::from_utf8_lossy(&combined[..60]));
             if limit == KEPT {
                 assert_eq!(capture.stderr.into_bytes(), b"the end");
             }
@@ -310,10 +312,10 @@ mod tests {
     }
 
     #[test]
-    fn the_last_line_says_something_and_no_secret() {
+    fn the_last_line_is_not_empty_and_contains_no_secret() {
         let mut redactor = Redactor::default();
         redactor.env(["DB_PASSWORD=hunter22"]);
-        let mut capture = Capture::together("x_0", &redactor);
+        let mut capture = Capture::combined("x_0", &redactor);
         assert_eq!(capture.last_line(), None);
         capture.write(Source::Stdout, b"fine\n");
         capture.write(Source::Stderr, b"login with hunter22 failed\r\n \n\n");
@@ -323,13 +325,13 @@ mod tests {
     }
 
     #[test]
-    fn a_long_last_line_out_of_a_private_file_is_no_reason() {
+    fn a_long_last_line_from_a_private_file_is_not_reported() {
         use base64::{Engine as _, engine::general_purpose::STANDARD};
         let line = format!("certificate-data: {}", "q".repeat(700));
         let content = STANDARD.encode(format!("kind: Config\n{line}\n"));
         let file = drover_plan::File { path: "/etc/x.yaml".into(), content, ..Default::default() };
         let redactor = Redactor::of_files(&[file]);
-        let mut capture = Capture::together("x_0", &redactor);
+        let mut capture = Capture::combined("x_0", &redactor);
         capture.write(Source::Stdout, line.as_bytes());
         assert_eq!(capture.last_line().unwrap(), "[redacted]");
     }

@@ -1,4 +1,4 @@
-//! When a periodic instruction runs next. Pure.
+//! Computes when a periodic instruction runs next. Pure.
 
 use std::time::Duration;
 
@@ -6,13 +6,13 @@ use drover_plan::{PeriodicInstruction, PeriodicInstructionOutput};
 use jiff::Timestamp;
 
 use super::PeriodicOutputs;
-use crate::{span, unix_date};
+use crate::{duration, unix_date};
 
 const DEFAULT_PERIOD: Duration = Duration::from_secs(600);
 const RETRY: Duration = Duration::from_secs(30);
 
-/// The earliest next run: a period after the last success, and after a failure 30 s for each failure in a row, up to
-/// six. Times in the future are a clock that was set back, and count for nothing.
+/// The earliest time of the next run: one period after the last success; after failures, 30 s for each consecutive
+/// failure, up to six. Times in the future are ignored, because the clock was set back.
 pub fn next_run(
     instruction: &PeriodicInstruction,
     last: Option<&PeriodicInstructionOutput>,
@@ -23,14 +23,14 @@ pub fn next_run(
         let at = unix_date::parse(text).filter(|at| *at <= now)?;
         Some(at.checked_add(span).unwrap_or(Timestamp::MAX))
     };
-    let period = span::positive(instruction.period_seconds).unwrap_or(DEFAULT_PERIOD);
+    let period = duration::positive(instruction.period_seconds).unwrap_or(DEFAULT_PERIOD);
     let success = after(&last.last_successful_run_time, period);
     let failure =
         after(&last.last_failed_run_time, RETRY * u32::try_from(last.failures.clamp(1, 6)).unwrap_or(6));
     success.max(failure).unwrap_or(now)
 }
 
-/// What the next runs depend on. The outputs, which can be large, are only for the report.
+/// The state that the next runs depend on, without outputs, which can be large and are only for the report.
 pub fn without_outputs(runs: &PeriodicOutputs) -> PeriodicOutputs {
     let without = |run: &PeriodicInstructionOutput| PeriodicInstructionOutput {
         name: run.name.clone(),
@@ -44,7 +44,7 @@ pub fn without_outputs(runs: &PeriodicOutputs) -> PeriodicOutputs {
     runs.iter().map(|(name, run)| (name.clone(), without(run))).collect()
 }
 
-/// What is reported after a run.
+/// The record of a run for the report.
 pub fn record(
     last: Option<&PeriodicInstructionOutput>,
     name: &str,
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn agent_check_23_a_success_rests_for_the_period() {
+    fn agent_check_23_after_a_success_it_waits_for_the_period() {
         let instruction = PeriodicInstruction { period_seconds: 600, ..Default::default() };
         assert_eq!(next_run(&instruction, None, at(0)), at(0));
         let last = record(None, "p", 0, vec![], vec![], at(0));
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn periods_and_counts_may_be_any_number() {
+    fn extreme_periods_and_counts_are_accepted() {
         for extreme in [i64::MIN, -1, i64::MAX] {
             let instruction = PeriodicInstruction { period_seconds: extreme, ..Default::default() };
             let last = record(None, "p", 0, vec![], vec![], at(0));
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn agent_check_24_failures_rest_longer_up_to_180_seconds() {
+    fn agent_check_24_pauses_after_failures_grow_to_180_seconds() {
         let instruction = PeriodicInstruction { period_seconds: 5, ..Default::default() };
         let mut last = record(None, "p", 0, vec![], vec![], at(0));
         let mut gaps = Vec::new();

@@ -1,4 +1,4 @@
-//! Keeps the target true: finds the kubeconfig, reads the Secrets, and does so again whenever one of them changes.
+//! Keeps the target up to date: finds the kubeconfig, reads the Secrets, and repeats this whenever one of them changes.
 
 use std::{convert::Infallible, path::PathBuf, sync::Arc, time::Duration};
 
@@ -10,7 +10,7 @@ use super::{
     kubeconfigs::{Found, Kubeconfigs},
     secrets::{self, NAMESPACE, Step, TOKEN_SECRET},
     target::{self, Target},
-    tell::Tell,
+    tunnel_status::TunnelStatus,
 };
 use crate::{
     cluster_ca::ClusterCa,
@@ -18,17 +18,17 @@ use crate::{
     kubeconfig::{self, Access},
 };
 
-/// Changes come in groups: a Secret is made, then filled in.
+/// Changes come in groups: a Secret is created and then filled in.
 const COALESCE: Duration = Duration::from_millis(100);
 
-/// The value that [`super::tunnel`] goes by.
+/// The current target, which [`super::tunnel`] uses.
 pub(super) type Known = watch::Sender<Option<Arc<Target>>>;
 
 /// See the module.
 pub(super) struct Follow {
     host: Arc<dyn Host>,
     kubeconfigs: Kubeconfigs,
-    tell: Arc<Tell>,
+    status: Arc<TunnelStatus>,
     cluster_ca: ClusterCa,
 }
 
@@ -43,16 +43,16 @@ enum Error {
 }
 
 impl Follow {
-    pub(super) fn new(host: Arc<dyn Host>, paths: Vec<PathBuf>, tell: Arc<Tell>) -> Self {
+    pub(super) fn new(host: Arc<dyn Host>, paths: Vec<PathBuf>, status: Arc<TunnelStatus>) -> Self {
         let cluster_ca = ClusterCa::default();
-        Self { kubeconfigs: Kubeconfigs::new(host.clone(), paths), host, tell, cluster_ca }
+        Self { kubeconfigs: Kubeconfigs::new(host.clone(), paths), host, status, cluster_ca }
     }
 
     pub(super) fn report_ca(&mut self, cluster_ca: ClusterCa) {
         self.cluster_ca = cluster_ca;
     }
 
-    /// Runs for ever.
+    /// Runs forever.
     pub(super) async fn run(&self, known: &Known) {
         let mut found = None;
         loop {
@@ -61,7 +61,9 @@ impl Follow {
                 None => {
                     put(known, None);
                     let names = self.kubeconfigs.names();
-                    self.tell.waits(Some(format!("waits for {names}, which only control-plane nodes have")));
+                    self.status.set_waiting(Some(format!(
+                        "waiting for {names}, which exists only on control plane nodes"
+                    )));
                     self.kubeconfigs.appeared().await
                 }
             };
@@ -72,8 +74,8 @@ impl Follow {
         }
     }
 
-    /// Follows one kubeconfig for ever. Trouble leaves the target as it is: it was true when it was last seen, and the
-    /// tunnel may well outlive it.
+    /// Follows one kubeconfig forever. Errors do not change the target: it was valid when it was last read, and the
+    /// tunnel may still work.
     async fn serve(&self, found: &Found, known: &Known) -> Infallible {
         let mut backoff = Backoff::new(self.host.clone());
         loop {
@@ -84,10 +86,12 @@ impl Follow {
                 },
                 Err(error) => error.into(),
             };
-            self.tell.waits(Some(match error {
+            self.status.set_waiting(Some(match error {
                 Error::Kubeconfig(_) | Error::Endpoint(_) => format!("{}: {error}", found.path.display()),
                 Error::Downstream(downstream::Error::NoAccount) => error.to_string(),
-                Error::Downstream(_) => format!("cannot read the Secrets of {NAMESPACE}: {error}"),
+                Error::Downstream(_) => {
+                    format!("failed to read the Secrets in namespace {NAMESPACE}: {error}")
+                }
             }));
             sleep(backoff.pause()).await;
         }
@@ -105,28 +109,32 @@ impl Follow {
             let list = api.secrets().await?;
             match secrets::judge(list.items.as_deref().unwrap_or_default()) {
                 Step::Register { credentials, account_token } => {
-                    self.tell.waits(None);
-                    // Before the tunnel: the management plane compares it with what the tunnel registers.
-                    self.cluster_ca.learn(&ca);
+                    self.status.set_waiting(None);
+                    // Reported before the tunnel opens: the management plane compares it with the CA that the tunnel
+                    // registers.
+                    self.cluster_ca.set(&ca);
                     let (address, ca) = (address.clone(), ca.clone());
                     put(known, Some(Target { credentials, address, account_token, ca }));
                 }
                 Step::AwaitCredentials => {
                     put(known, None);
-                    self.tell.waits(Some(format!("waits for a Secret {NAMESPACE}/cattle-credentials-*")));
+                    self.status
+                        .set_waiting(Some(format!("waiting for a Secret {NAMESPACE}/cattle-credentials-*")));
                 }
                 Step::MakeToken => {
                     api.make_token().await?;
-                    self.tell
-                        .waits(Some(format!("waits for the token in Secret {NAMESPACE}/{TOKEN_SECRET}")));
+                    self.status.set_waiting(Some(format!(
+                        "waiting for the token in Secret {NAMESPACE}/{TOKEN_SECRET}"
+                    )));
                 }
                 Step::AwaitToken => {
-                    self.tell
-                        .waits(Some(format!("waits for the token in Secret {NAMESPACE}/{TOKEN_SECRET}")));
+                    self.status.set_waiting(Some(format!(
+                        "waiting for the token in Secret {NAMESPACE}/{TOKEN_SECRET}"
+                    )));
                 }
                 Step::ForeignToken => {
-                    self.tell.waits(Some(format!(
-                        "Secret {NAMESPACE}/{TOKEN_SECRET} is not a token of ServiceAccount {NAMESPACE}/{}; delete it",
+                    self.status.set_waiting(Some(format!(
+                        "Secret {NAMESPACE}/{TOKEN_SECRET} is not a token of ServiceAccount {NAMESPACE}/{}; delete the Secret",
                         secrets::ACCOUNT
                     )));
                 }
@@ -138,7 +146,7 @@ impl Follow {
     }
 }
 
-/// Tells of a change only if it is one.
+/// Notifies only if the value changed.
 fn put(known: &Known, target: Option<Target>) {
     known.send_if_modified(|current| {
         if current.as_deref() == target.as_ref() {

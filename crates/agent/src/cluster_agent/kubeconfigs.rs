@@ -1,5 +1,5 @@
-//! Whether this node has an admin kubeconfig, looked at rather than watched: one failed open every few seconds is all
-//! that a worker pays.
+//! Looks for this node's admin kubeconfig. It polls instead of watching, because one failed open every few seconds is
+//! cheap for a worker.
 
 use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
@@ -7,23 +7,23 @@ use tokio::time::{Instant, sleep};
 
 use crate::host::Host;
 
-/// A node becomes what it is soon after the agent's start.
+/// Poll more often after the start, when a node gets its role.
 const EAGER: Duration = Duration::from_secs(60);
 const EAGER_PERIOD: Duration = Duration::from_secs(1);
 const PERIOD: Duration = Duration::from_secs(5);
 
-/// The paths it may be at.
+/// The possible paths.
 pub(super) struct Kubeconfigs {
     host: Arc<dyn Host>,
     paths: Vec<PathBuf>,
 }
 
-/// A kubeconfig that was found.
+/// An existing kubeconfig.
 #[derive(PartialEq, Eq)]
 pub(super) struct Found {
-    /// Where.
+    /// Its path.
     pub(super) path: PathBuf,
-    /// What it says.
+    /// Its content.
     pub(super) text: String,
 }
 
@@ -32,12 +32,12 @@ impl Kubeconfigs {
         Self { host, paths }
     }
 
-    /// The paths, for people.
+    /// The paths, for messages.
     pub(super) fn names(&self) -> String {
         self.paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(" or ")
     }
 
-    /// Waits until there is one.
+    /// Waits until one exists.
     pub(super) async fn appeared(&self) -> Found {
         let start = Instant::now();
         loop {
@@ -48,20 +48,20 @@ impl Kubeconfigs {
         }
     }
 
-    /// Waits until it is another, or none.
+    /// Waits until it changes or is removed.
     pub(super) async fn changed(&self, from: &Found) -> Option<Found> {
         loop {
             sleep(PERIOD).await;
             match self.look() {
                 Ok(Some(found)) if found == *from => {}
                 Ok(other) => return other,
-                // Being written, or the disk is in trouble: what was read before is still the best there is.
+                // It is being written, or the disk fails: continue with the content that was read before.
                 Err(_) => {}
             }
         }
     }
 
-    /// The first of the paths that there is.
+    /// The first existing path.
     fn look(&self) -> io::Result<Option<Found>> {
         for path in &self.paths {
             match self.host.read(path) {
@@ -88,7 +88,7 @@ mod tests {
     use std::path::Path;
 
     #[tokio::test(start_paused = true)]
-    async fn a_kubeconfig_is_noticed_when_it_comes_changes_and_goes() {
+    async fn creation_change_and_removal_of_a_kubeconfig_are_noticed() {
         let host = Arc::new(MemoryHost::new(jiff::Timestamp::UNIX_EPOCH, 1, NoProgram));
         let path = Path::new("/etc/rancher/rke2/rke2.yaml");
         let write = |text: &str| {
@@ -115,7 +115,7 @@ mod tests {
         let start = Instant::now();
         let (found, ()) = tokio::join!(kubeconfigs.changed(&found), later);
         let found = found.unwrap();
-        assert_eq!(found.text, "two", "half a file is no change");
+        assert_eq!(found.text, "two", "an incomplete file is not a change");
         assert!(start.elapsed() >= Duration::from_secs(40) && start.elapsed() <= Duration::from_secs(45));
 
         host.remove_file(path).unwrap();

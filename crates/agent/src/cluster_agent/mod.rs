@@ -1,12 +1,14 @@
-//! The reverse tunnel of a control-plane node.
+//! The reverse tunnel of a control plane node.
 //!
-//! A node that serves a cluster's API has that cluster's admin kubeconfig. With it this part learns who manages the
-//! cluster (Secret `cattle-system/cattle-credentials-*`, with an annotation that asks for this), gets a token of the account `cattle-system/cattle`, tells the
-//! management plane both through `/v3/connect`, under the machine's own credential, and from then on opens the connections that it asks for. A node without
-//! such a kubeconfig pays a look at a path every few seconds.
+//! A control plane node has the cluster's admin kubeconfig. With it, this module finds the manager of the cluster
+//! (Secret
+//! `cattle-system/cattle-credentials-*` with the annotation for this agent), gets a token of the account
+//! `cattle-system/cattle`, registers both at `/v3/connect` with the machine's own credential, and then opens the
+//! connections that the management plane requests. A node without such a kubeconfig only checks a path every few
+//! seconds. such a kubeconfig pays a look at a path every few seconds.
 //!
-//! Two loops share one value, the [`target::Target`]: [`follow`] keeps it true, [`tunnel`] keeps a tunnel to it. Either
-//! may be in trouble without disturbing the other: a tunnel outlives a restart of the node's own API.
+//! Two loops share one value, the [`target::Target`]: [`follow`] keeps it up to date, [`tunnel`] keeps a tunnel to it
+//! open. They fail independently: a tunnel stays open when the node's own API restarts.
 //!
 //! [`secrets`] and [`target`] are pure.
 
@@ -15,8 +17,8 @@ mod follow;
 mod kubeconfigs;
 mod secrets;
 mod target;
-mod tell;
 mod tunnel;
+mod tunnel_status;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -24,22 +26,22 @@ use tokio::sync::watch;
 
 use crate::{cluster_ca::ClusterCa, host::Host, status::Board};
 
-/// Where the distributions keep their admin kubeconfig.
+/// The admin kubeconfigs of the distributions.
 pub const ADMIN_KUBECONFIGS: &[&str] = &["/etc/rancher/k3s/k3s.yaml", "/etc/rancher/rke2/rke2.yaml"];
 
-/// Short, because a server that is started again is back within a second.
+/// Short, because a restarted server is available again within a second.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LAST_PAUSE: Duration = Duration::from_secs(10);
 
-/// The part of the agent that keeps the tunnel.
+/// The part of the agent that keeps the tunnel open.
 pub struct ClusterAgent {
     follow: follow::Follow,
     tunnel: tunnel::Tunnel,
 }
 
 impl ClusterAgent {
-    /// `kubeconfigs` are tried in order. The connection file holds the address and the authority of the management plane
-    /// and this machine's own credential, which the tunnel is opened with; `strict` forbids to trust any other authority.
+    /// `kubeconfigs` are tried in order. The connection file contains the address and CA of the management plane and this
+    /// machine's credential, which authenticates the tunnel; with `strict`, no other CA is trusted.
     pub fn new(
         host: Arc<dyn Host>,
         board: Arc<Board>,
@@ -47,28 +49,28 @@ impl ClusterAgent {
         connection_file: PathBuf,
         strict: bool,
     ) -> Self {
-        let tell = Arc::new(tell::Tell::new(host.clone(), board));
+        let status = Arc::new(tunnel_status::TunnelStatus::new(host.clone(), board));
         Self {
-            follow: follow::Follow::new(host.clone(), kubeconfigs, tell.clone()),
-            tunnel: tunnel::Tunnel::new(host, connection_file, strict, tell),
+            follow: follow::Follow::new(host.clone(), kubeconfigs, status.clone()),
+            tunnel: tunnel::Tunnel::new(host, connection_file, strict, status),
         }
     }
 
-    /// Has the cluster's authority reported there.
+    /// Reports the cluster's CA there.
     #[must_use]
     pub fn reporting_to(mut self, cluster_ca: ClusterCa) -> Self {
         self.follow.report_ca(cluster_ca);
         self
     }
 
-    /// Runs for ever. Dropping it closes the tunnel.
+    /// Runs forever. Dropping the future closes the tunnel.
     pub async fn run(self) {
         let (known, target) = watch::channel(None);
         tokio::join!(self.follow.run(&known), self.tunnel.run(target));
     }
 }
 
-/// How long to wait before the next attempt.
+/// Pauses between attempts.
 struct Backoff {
     host: Arc<dyn Host>,
     next: Duration,
@@ -83,7 +85,7 @@ impl Backoff {
         self.next = FIRST_PAUSE;
     }
 
-    /// Half fixed, half random: many nodes must not come back in one wave.
+    /// Half fixed, half random, so that many nodes do not reconnect at the same time.
     fn pause(&mut self) -> Duration {
         let half = self.next / 2;
         self.next = (self.next * 2).min(LAST_PAUSE);
@@ -97,7 +99,7 @@ mod tests {
     use crate::host::{MemoryHost, testing::NoProgram};
 
     #[tokio::test]
-    async fn pauses_grow_to_ten_seconds_and_never_vanish() {
+    async fn pauses_grow_from_zero_to_ten_seconds() {
         let host = Arc::new(MemoryHost::new(jiff::Timestamp::UNIX_EPOCH, 7, NoProgram));
         let mut backoff = Backoff::new(host);
         for full in [250, 500, 1000, 2000, 4000, 8000, 10_000, 10_000] {

@@ -1,4 +1,4 @@
-//! What the Secrets of the downstream cluster say about who manages it. Pure.
+//! Reads from the Secrets of the downstream cluster who manages it. Pure.
 
 use std::collections::BTreeMap;
 
@@ -8,34 +8,34 @@ use serde::Deserialize;
 
 use crate::http::Url;
 
-/// Where everything of the cluster agent lives.
+/// The namespace of the cluster agent.
 pub(super) const NAMESPACE: &str = "cattle-system";
-/// The account by which the management plane reaches the cluster.
+/// The account that the management plane uses in the cluster.
 pub(super) const ACCOUNT: &str = "cattle";
-/// The Secret with that account's token. It does not expire, so that registering again changes nothing.
+/// The Secret with that account's token. The token does not expire, so that a new registration changes nothing.
 pub(super) const TOKEN_SECRET: &str = "cattle-token";
-/// Type of such a Secret.
+/// The type of such a Secret.
 pub(super) const TOKEN_TYPE: &str = "kubernetes.io/service-account-token";
-/// Annotation that names its account.
+/// The annotation with the name of its account.
 pub(super) const ACCOUNT_ANNOTATION: &str = "kubernetes.io/service-account.name";
 const CREDENTIALS: &str = "cattle-credentials-";
 
-/// A list of Secrets; what is of no use here is not kept.
+/// A list of Secrets, with only the fields that are needed.
 #[derive(Default, Deserialize)]
 pub(super) struct List {
-    /// Of the list.
+    /// Metadata of the list.
     #[serde(default)]
     pub(super) metadata: ListMeta,
-    /// The Secrets. The original writes `null` for none.
+    /// The Secrets. The original writes `null` for an empty list.
     #[serde(default)]
     pub(super) items: Option<Vec<Secret>>,
 }
 
-/// From where a watch goes on.
+/// The revision to watch from.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct ListMeta {
-    /// Revision.
+    /// The revision.
     pub(super) resource_version: String,
 }
 
@@ -53,40 +53,40 @@ pub(super) struct Secret {
 #[serde(default, rename_all = "camelCase")]
 struct Meta {
     name: String,
-    // RFC 3339 in UTC, which sorts as text.
+    // RFC 3339 in UTC, which can be compared as text.
     creation_timestamp: Option<String>,
     annotations: Option<BTreeMap<String, String>>,
 }
 
-/// Where to register, and as whom.
+/// The server to register with, and the credential.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Credentials {
-    /// The management plane.
+    /// The URL of the management plane.
     pub(super) url: Url,
     /// The cluster's registration token.
     pub(super) token: String,
 }
 
-/// What there is to do.
+/// The next step of the registration.
 pub(super) enum Step {
-    /// Nobody manages this cluster yet.
+    /// No manager has registered with this cluster.
     AwaitCredentials,
-    /// The account's token Secret must be made.
+    /// The account's token Secret must be created.
     MakeToken,
-    /// It exists; its token is not filled in yet.
+    /// It exists, but does not contain a token yet.
     AwaitToken,
-    /// A Secret of that name is something else.
+    /// A Secret with that name exists, but is not a token of the account.
     ForeignToken,
-    /// All is known.
+    /// Everything is known.
     Register {
-        /// Where and as whom.
+        /// The server and credential.
         credentials: Credentials,
-        /// Token of the account.
+        /// The token of the account.
         account_token: String,
     },
 }
 
-/// Decides on what the namespace holds.
+/// Decides the next step from the Secrets in the namespace.
 pub(super) fn judge(secrets: &[Secret]) -> Step {
     let Some(credentials) = newest_credentials(secrets) else { return Step::AwaitCredentials };
     let Some(secret) = secrets.iter().find(|secret| secret.metadata.name == TOKEN_SECRET) else {
@@ -102,7 +102,7 @@ pub(super) fn judge(secrets: &[Secret]) -> Step {
     }
 }
 
-/// The newest that can be used: a rotation adds one before it takes the old one away.
+/// The newest valid one: a rotation adds a Secret before it removes the old one.
 fn newest_credentials(secrets: &[Secret]) -> Option<Credentials> {
     let of = |secret: &Secret| {
         let url = Url::parse(&secret.text("url")?).ok().filter(|url| url.https)?;
@@ -112,7 +112,7 @@ fn newest_credentials(secrets: &[Secret]) -> Option<Credentials> {
         .iter()
         .filter(|secret| secret.metadata.name.starts_with(CREDENTIALS) && secret.asks_for_tunnel())
         .filter_map(|secret| Some((secret, of(secret)?)))
-        // The name decides between two of one second, so that every node takes the same.
+        // The name decides if two were created within the same second, so that every node selects the same one.
         .max_by_key(|(secret, _)| (&secret.metadata.creation_timestamp, &secret.metadata.name))
         .map(|(_, credentials)| credentials)
 }
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_usable_credentials_count() {
+    fn the_newest_valid_credentials_are_used() {
         let old = credentials("cattle-credentials-z", json!("2026-01-01T00:00:00Z"), "https://m", "old");
         let new =
             credentials("cattle-credentials-a", json!("2026-01-02T00:00:00Z"), "https://m:8443/x", "new\n");
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn the_token_is_made_awaited_or_taken() {
+    fn the_token_is_created_awaited_or_used() {
         let known = credentials("cattle-credentials-a", json!("2026-01-01T00:00:00Z"), "https://m", "t");
         let token = |kind: &str, account: &str, data: Value| {
             json!({
@@ -194,7 +194,7 @@ mod tests {
         assert!(matches!(step(json!([known, token(TOKEN_TYPE, "x", full.clone())])), Step::ForeignToken));
         let Step::Register { account_token, .. } = step(json!([known, token(TOKEN_TYPE, ACCOUNT, full)]))
         else {
-            panic!("everything is there");
+            panic!("everything is known");
         };
         assert_eq!(account_token, "jwt");
     }

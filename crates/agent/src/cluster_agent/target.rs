@@ -1,4 +1,4 @@
-//! Where the tunnel goes and what it says of the cluster. Pure.
+//! Where the tunnel connects, and what it sends about the cluster. Pure.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use http::{HeaderMap, HeaderValue, Uri};
@@ -11,56 +11,56 @@ use crate::{
     redact::Redactor,
 };
 
-/// Everything a tunnel is opened with. A new value means a new tunnel.
+/// Everything that is needed to open a tunnel. A new value requires a new tunnel.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Target {
     /// The management plane and the registration token.
     pub(super) credentials: Credentials,
     /// `host:port` of the cluster's API, as this node reaches it.
     pub(super) address: String,
-    /// Token of the account `cattle-system/cattle`.
+    /// The token of the account `cattle-system/cattle`.
     pub(super) account_token: String,
-    /// PEM of the API's authority.
+    /// The CA of the API, as PEM.
     pub(super) ca: Vec<u8>,
 }
 
-/// A server to open the tunnel at.
-pub(super) struct Door {
-    /// Where it is.
+/// A server that accepts the tunnel.
+pub(super) struct Server {
+    /// Its URL.
     pub(super) url: Url,
-    /// Name in its certificate, if another than the URL's.
+    /// The name in its certificate, if it differs from the URL.
     pub(super) server_name: Option<String>,
-    /// The machine's own credential, if it is for this server.
+    /// The machine's credential, if it belongs to this server.
     pub(super) token: Option<String>,
 }
 
-impl Door {
-    /// Where the WebSocket is opened: whatever path the URL has is dropped, as the original does.
+impl Server {
+    /// The URL of the WebSocket. The path of the server's URL is dropped, as in the original.
     pub(super) fn uri(&self) -> Result<Uri, http::Error> {
         Ok(format!("wss://{}/v3/connect", self.url.authority()).parse::<Uri>()?)
     }
 }
 
-/// What the kubeconfig tells of the cluster's API: address and authority.
+/// The address and CA of the cluster's API in the kubeconfig.
 pub(super) fn endpoint(access: &Access) -> Result<(String, Vec<u8>), EndpointError> {
     let url = Url::parse(&access.server)?;
     let ca = access.ca.clone().ok_or(EndpointError::NoCa)?;
     Ok((format!("{}:{}", url.host, url.port), ca))
 }
 
-/// Why a kubeconfig does not suffice to register.
+/// Why a kubeconfig is not sufficient to register.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum EndpointError {
-    /// Its server.
+    /// Its server is invalid.
     #[error("kubeconfig: {0}")]
     Url(#[from] UrlError),
-    /// The management plane would have nothing to verify the API with.
+    /// Without a CA, the management plane could not verify the API.
     #[error("kubeconfig: certificate-authority-data is missing")]
     NoCa,
 }
 
 impl Target {
-    /// Who opens it: the original's headers, and the machine's own credential where it may be shown.
+    /// The original's headers, and the machine's credential for the servers that may see it.
     pub(super) fn headers(&self, machine_token: Option<&str>) -> Result<HeaderMap, http::Error> {
         let mut headers = HeaderMap::new();
         let original =
@@ -74,20 +74,20 @@ impl Target {
         Ok(headers)
     }
 
-    /// Where to open the tunnel, in this order, and what to show there.
+    /// The servers to try, in order, with the credential for each.
     ///
-    /// The machine's own credential is for the server that gave it, and for no other: a Secret of the downstream cluster
-    /// must not draw it elsewhere. That server comes first, because after a change of its URL the Secret may name it by
-    /// another address, where the machine would be a stranger.
-    pub(super) fn doors(&self, access: &Access) -> Result<Vec<Door>, UrlError> {
+    /// The machine's credential is sent only to the server that issued it, because a Secret of the downstream cluster
+    /// must not be able to redirect it. That server is tried first: after a change of its URL, the Secret may contain
+    /// another address of the same server, where the machine's credential would not be sent.
+    pub(super) fn servers(&self, access: &Access) -> Result<Vec<Server>, UrlError> {
         let asked = &self.credentials.url;
         let own = Url::parse(&access.server)?;
         let Some(token) = access.token.clone().filter(|_| own.https) else {
-            return Ok(vec![Door { url: asked.clone(), server_name: None, token: None }]);
+            return Ok(vec![Server { url: asked.clone(), server_name: None, token: None }]);
         };
         let same = own.host.eq_ignore_ascii_case(&asked.host) && own.port == asked.port;
-        let first = Door { url: own, server_name: access.tls_server_name.clone(), token: Some(token) };
-        let second = Door { url: asked.clone(), server_name: None, token: None };
+        let first = Server { url: own, server_name: access.tls_server_name.clone(), token: Some(token) };
+        let second = Server { url: asked.clone(), server_name: None, token: None };
         Ok(if same { vec![first] } else { vec![first, second] })
     }
 
@@ -100,7 +100,7 @@ impl Target {
         STANDARD.encode(json!({ "cluster": cluster }).to_string())
     }
 
-    /// Keeps its secrets out of texts of others. The machine's own credential is added by who shows it.
+    /// Removes the secrets from messages of others. The machine's credential is added by the caller.
     pub(super) fn redactor(&self) -> Redactor {
         let mut redactor = Redactor::default();
         for secret in [&self.credentials.token, &self.account_token, &self.params()] {
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn the_headers_are_those_of_the_original() {
+    fn the_headers_equal_those_of_the_original() {
         let headers = target().headers(None).unwrap();
         assert_eq!(headers.len(), 2);
         assert_eq!(headers["x-api-tunnel-token"], "registration");
@@ -157,26 +157,26 @@ mod tests {
     }
 
     #[test]
-    fn the_machines_credential_is_shown_only_to_the_server_that_gave_it() {
-        let doors = |server: &str, token: Option<&str>| -> Vec<(String, Option<String>)> {
-            let doors = target().doors(&access(server, token)).unwrap();
-            doors.into_iter().map(|door| (door.uri().unwrap().to_string(), door.token)).collect()
+    fn the_machines_credential_is_sent_only_to_the_server_that_issued_it() {
+        let servers = |server: &str, token: Option<&str>| -> Vec<(String, Option<String>)> {
+            let servers = target().servers(&access(server, token)).unwrap();
+            servers.into_iter().map(|server| (server.uri().unwrap().to_string(), server.token)).collect()
         };
         let here = "wss://m.example:8443/v3/connect".to_owned();
         let own = Some("own".to_owned());
         assert_eq!(
-            doors("https://M.example:8443/prefix", Some("own")),
+            servers("https://M.example:8443/prefix", Some("own")),
             [("wss://M.example:8443/v3/connect".to_owned(), own.clone())]
         );
         for (server, there) in [
             ("https://m.example", "wss://m.example/v3/connect"),
             ("https://other.example:8443", "wss://other.example:8443/v3/connect"),
         ] {
-            assert_eq!(doors(server, Some("own")), [(there.to_owned(), own.clone()), (here.clone(), None)]);
+            assert_eq!(servers(server, Some("own")), [(there.to_owned(), own.clone()), (here.clone(), None)]);
         }
-        // Without a credential of one's own, or where it would be read on the way.
+        // Without a credential, or without TLS, where others could read it.
         for (server, token) in [("https://m.example:8443", None), ("http://m.example:8443", Some("own"))] {
-            assert_eq!(doors(server, token), [(here.clone(), None)]);
+            assert_eq!(servers(server, token), [(here.clone(), None)]);
         }
         let headers = target().headers(Some("own")).unwrap();
         assert_eq!(headers["authorization"], "Bearer own");
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_of_two_lines_is_not_sent() {
+    fn a_token_with_a_line_break_is_not_sent() {
         let mut bad = target();
         bad.credentials.token = "two\nlines".into();
         assert!(bad.headers(None).is_err());

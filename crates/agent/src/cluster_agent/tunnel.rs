@@ -1,4 +1,4 @@
-//! Keeps a tunnel to the target open, and opens what the management plane asks for.
+//! Keeps a tunnel to the target open, and opens the connections that the management plane requests.
 
 use std::{future::Future, io, path::PathBuf, pin::Pin, sync::Arc, time::Duration};
 
@@ -13,8 +13,8 @@ use tokio::{
 
 use super::{
     Backoff,
-    target::{Door, Target},
-    tell::{State, Tell},
+    target::{Server, Target},
+    tunnel_status::{State, TunnelStatus},
 };
 use crate::{
     config::{self, Connection},
@@ -24,12 +24,12 @@ use crate::{
     redact::Redactor,
 };
 
-/// A tunnel that held this long was a good one; what broke it is new.
+/// A tunnel that lasted this long resets the backoff.
 const STEADY: Duration = Duration::from_secs(10);
-/// How much of what others say is repeated.
+/// The maximum length of messages from others.
 const LONGEST_TEXT: usize = 300;
 
-/// The future that runs a tunnel to its end.
+/// The future that runs a tunnel until it ends.
 type Running = Pin<Box<dyn Future<Output = drover_tunnel::Error> + Send>>;
 
 /// See the module.
@@ -37,17 +37,17 @@ pub(super) struct Tunnel {
     host: Arc<dyn Host>,
     connection_file: PathBuf,
     strict: bool,
-    tell: Arc<Tell>,
+    status: Arc<TunnelStatus>,
 }
 
-/// Why there is no tunnel.
+/// Why the tunnel cannot be opened.
 #[derive(Debug, thiserror::Error)]
 enum Error {
     #[error("{0}")]
     Config(#[from] config::Error),
     #[error("{0}")]
     Kubeconfig(#[from] kubeconfig::Error),
-    #[error("CATTLE_AGENT_STRICT_VERIFY is set, but the connection file names no authority")]
+    #[error("CATTLE_AGENT_STRICT_VERIFY is set, but the connection file has no certificate-authority-data")]
     StrictWithoutCa,
     #[error("{0}")]
     Tls(#[from] tls::Error),
@@ -59,31 +59,36 @@ enum Error {
     Request(#[from] http::Error),
     #[error("{}", chain(.0))]
     Tunnel(#[from] drover_tunnel::Error),
-    /// Why not, by server.
+    /// Errors by server.
     #[error("{0}")]
     Nowhere(String),
 }
 
 impl Tunnel {
-    pub(super) fn new(host: Arc<dyn Host>, connection_file: PathBuf, strict: bool, tell: Arc<Tell>) -> Self {
-        Self { host, connection_file, strict, tell }
+    pub(super) fn new(
+        host: Arc<dyn Host>,
+        connection_file: PathBuf,
+        strict: bool,
+        status: Arc<TunnelStatus>,
+    ) -> Self {
+        Self { host, connection_file, strict, status }
     }
 
-    /// Runs for ever.
+    /// Runs forever.
     pub(super) async fn run(&self, mut targets: watch::Receiver<Option<Arc<Target>>>) {
         let mut backoff = Backoff::new(self.host.clone());
         loop {
             let fresh = targets.has_changed().unwrap_or(true);
             let target = targets.borrow_and_update().clone();
             let Some(target) = target else {
-                self.tell.tunnel(None);
+                self.status.set_state(None);
                 another(&targets).await;
                 continue;
             };
             let server = target.credentials.url.authority();
             if fresh {
                 backoff.reset();
-                self.tell.tunnel(Some(State::Opening(server.clone())));
+                self.status.set_state(Some(State::Opening(server.clone())));
             }
             let error = tokio::select! {
                 () = another(&targets) => continue,
@@ -91,7 +96,7 @@ impl Tunnel {
             };
             let why: String =
                 target.redactor().clean(&error.to_string()).chars().take(LONGEST_TEXT).collect();
-            self.tell.tunnel(Some(State::Closed(server, why)));
+            self.status.set_state(Some(State::Closed(server, why)));
             tokio::select! {
                 () = another(&targets) => {}
                 () = sleep(backoff.pause()) => {}
@@ -99,7 +104,7 @@ impl Tunnel {
         }
     }
 
-    /// One tunnel, from its opening to its end. Dropping the future closes it with all its connections.
+    /// Opens one tunnel and runs it until it ends. Dropping the future closes the tunnel and its connections.
     async fn hold(&self, target: &Target, backoff: &mut Backoff) -> Error {
         let (session, run, server) = match self.connect(target).await {
             Ok(opened) => opened,
@@ -107,7 +112,7 @@ impl Tunnel {
         };
         let _open = EndOnDrop(session);
         let since = Instant::now();
-        self.tell.tunnel(Some(State::Open(server)));
+        self.status.set_state(Some(State::Open(server)));
         let error = run.await;
         if since.elapsed() >= STEADY {
             backoff.reset();
@@ -115,20 +120,20 @@ impl Tunnel {
         error.into()
     }
 
-    /// Opens a tunnel at the first door that lets it in.
+    /// Opens a tunnel to the first server that accepts it.
     async fn connect(&self, target: &Target) -> Result<(Session, Running, String), Error> {
-        // Read anew each time: it may have been renewed.
+        // Read again each time, because it may have been renewed.
         let connection = Connection::load(&*self.host, &self.connection_file)?;
         let access = kubeconfig::parse(&connection.kube_config)?;
         if self.strict && access.ca.is_none() {
             return Err(Error::StrictWithoutCa);
         }
         let mut refusals = Vec::new();
-        for door in target.doors(&access)? {
-            let server = door.url.authority();
-            match self.connect_at(target, &access, &door).await {
-                Ok((session, run)) => return Ok((session, run, server)),
-                Err(error) => refusals.push((server, error)),
+        for server in target.servers(&access)? {
+            let name = server.url.authority();
+            match self.connect_at(target, &access, &server).await {
+                Ok((session, run)) => return Ok((session, run, name)),
+                Err(error) => refusals.push((name, error)),
             }
         }
         Err(match refusals.len() {
@@ -143,50 +148,55 @@ impl Tunnel {
         &self,
         target: &Target,
         access: &Access,
-        door: &Door,
+        server: &Server,
     ) -> Result<(Session, Running), Error> {
-        let (uri, headers) = (door.uri()?, target.headers(door.token.as_deref())?);
-        let io = self.open(access, door).await?;
+        let (uri, headers) = (server.uri()?, target.headers(server.token.as_deref())?);
+        let io = self.open(access, server).await?;
         let dial = Arc::new(HostDial(self.host.clone()));
         match drover_tunnel::client::connect(io, &uri, headers, dial).await {
             Ok((session, run)) => Ok((session, Box::pin(run))),
             Err(drover_tunnel::Error::Refused { status, body }) => {
                 let mut redactor = Redactor::default();
-                door.token.iter().for_each(|token| redactor.add(token));
+                server.token.iter().for_each(|token| redactor.add(token));
                 Err(drover_tunnel::Error::Refused { status, body: redactor.clean(&body) }.into())
             }
             Err(error) => Err(error.into()),
         }
     }
 
-    /// A TLS connection to the management plane. Its authority is the connection file's; if that did not issue the
-    /// server's certificate, the system's count too, unless verification is strict.
-    async fn open(&self, access: &Access, door: &Door) -> Result<BoxIo, Error> {
-        match self.open_trusting(access, door, false).await {
+    /// Opens a TLS connection to the management plane. It trusts the CA of the connection file; if that CA did not sign
+    /// the server's certificate, also the system's CAs, unless verification is strict.
+    async fn open(&self, access: &Access, server: &Server) -> Result<BoxIo, Error> {
+        match self.open_trusting(access, server, false).await {
             Err(Error::Client(error)) if error.is_unknown_issuer() && !self.strict => {
-                self.open_trusting(access, door, true).await.map_err(|_| error.into())
+                self.open_trusting(access, server, true).await.map_err(|_| error.into())
             }
             other => other,
         }
     }
 
-    async fn open_trusting(&self, access: &Access, door: &Door, system_roots: bool) -> Result<BoxIo, Error> {
+    async fn open_trusting(
+        &self,
+        access: &Access,
+        server: &Server,
+        system_roots: bool,
+    ) -> Result<BoxIo, Error> {
         let tls = tls::client_config(access.trust(self.strict, system_roots), None)?;
-        let name = door.server_name.as_deref();
-        Ok(Client::new(self.host.clone(), door.url.clone(), name, Some(tls))?.open().await?)
+        let name = server.server_name.as_deref();
+        Ok(Client::new(self.host.clone(), server.url.clone(), name, Some(tls))?.open().await?)
     }
 }
 
-/// Waits until another target is named, and leaves it to be seen.
+/// Waits for another target without marking it as seen.
 async fn another(targets: &watch::Receiver<Option<Arc<Target>>>) {
     let mut targets = targets.clone();
     if targets.changed().await.is_err() {
-        // Nobody can name one any more.
+        // The sender is gone, so there will be no other target.
         std::future::pending().await
     }
 }
 
-/// Without it, connections in the tunnel would outlive a tunnel that is dropped.
+/// Ends the session on drop. Otherwise connections in the tunnel would outlive it.
 struct EndOnDrop(Session);
 
 impl Drop for EndOnDrop {
@@ -195,7 +205,7 @@ impl Drop for EndOnDrop {
     }
 }
 
-/// Opens what is asked for as this machine sees it: TCP, nothing else.
+/// Opens the requested connections from this machine; only TCP is allowed.
 struct HostDial(Arc<dyn Host>);
 
 impl Dial for HostDial {
@@ -203,7 +213,7 @@ impl Dial for HostDial {
         let host = self.0.clone();
         Box::pin(async move {
             if proto != "tcp" {
-                return Err(io::Error::other(format!("connect not allowed: {proto} is not tcp")));
+                return Err(io::Error::other(format!("connect not allowed: protocol {proto} is not tcp")));
             }
             let bad = || io::Error::other(format!("{address} is not host:port"));
             let (name, port) = address.rsplit_once(':').ok_or_else(bad)?;

@@ -1,7 +1,7 @@
-//! What a file says, read as leniently as the original reads it: JSON by Go's `encoding/json`, YAML turned into JSON
-//! before. Names of fields in any case, `null` for nothing, the last of several that are the same.
+//! Parses a file as leniently as the original: JSON as Go's `encoding/json`, YAML converted to JSON first. Field names
+//! are case-insensitive, `null` means unset, and the last of several equal fields is used.
 //!
-//! No message repeats a value: the connection file holds a token.
+//! No error message contains a value, because the connection file contains a token.
 
 use serde::{
     Deserialize,
@@ -9,7 +9,7 @@ use serde::{
 };
 use serde_json::Value;
 
-/// Reads the first value in the text; what follows is never looked at.
+/// Reads the first value in the text and ignores the rest.
 pub(super) fn json<T: DeserializeOwned>(bytes: &[u8]) -> Result<(T, Vec<String>), String> {
     let mut values = serde_json::Deserializer::from_slice(bytes).into_iter::<IgnoredAny>();
     values.next().ok_or("the file is empty")?.map_err(|error| error.to_string())?;
@@ -23,13 +23,13 @@ pub(super) fn yaml(bytes: &[u8]) -> Result<Value, String> {
     let mut rest = bytes;
     let first = serde_saphyr::read_with_options::<_, Value>(&mut rest, options).next();
     first.unwrap_or(Ok(Value::Null)).map_err(|error| match error.location() {
-        Some(at) => format!("not valid YAML at line {} column {}", at.line(), at.column()),
-        None => "not valid YAML".to_owned(),
+        Some(at) => format!("invalid YAML at line {} column {}", at.line(), at.column()),
+        None => "invalid YAML".to_owned(),
     })
 }
 
-/// Takes the fields out of what was read from YAML. Where a text is expected (`texts`), a number or `true` stands for
-/// how it is written.
+/// Extracts the fields from a YAML value. For text fields (`texts`), a number or `true` is accepted and converted to
+/// text.
 pub(super) fn fields<T: DeserializeOwned>(
     mut value: Value,
     texts: &[&str],
@@ -52,7 +52,7 @@ fn typed<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
     })
 }
 
-/// The names in an object, whatever is written there.
+/// The field names of an object.
 #[derive(Deserialize)]
 #[serde(from = "std::collections::BTreeMap<String, IgnoredAny>")]
 struct Keys(Vec<String>);

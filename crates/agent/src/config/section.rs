@@ -10,24 +10,24 @@ use crate::{
     platform::{Platform, Section},
 };
 
-/// What the rest of the file says about the agent.
+/// Settings for the agent outside of its section.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Beside {
-    /// Trust only the authority in the connection file.
+pub(super) struct OuterSettings {
+    /// Trust only the CA in the connection file.
     pub(super) strict: bool,
-    /// Log more.
+    /// Enable debug logs.
     pub(super) debug: bool,
-    /// Whatever else is there, for somebody else.
+    /// Other keys, which do not belong to the agent.
     pub(super) others: Vec<String>,
 }
 
-/// The agent's section, where the platform has one and the file too. A file without it is the agent's alone if its name
-/// says what it is.
+/// The agent's section, if the platform has one and the file contains it. A file without the section belongs to the
+/// agent alone if its name says so.
 pub(super) fn read(
     platform: &dyn Platform,
     host: &dyn Host,
     path: &Path,
-) -> Result<Option<(Value, Beside)>, Error> {
+) -> Result<Option<(Value, OuterSettings)>, Error> {
     let Some(section) = platform.section() else { return Ok(None) };
     let document = parsed(path, content::yaml(&bytes(platform, host, path)?));
     match (document, format(path)) {
@@ -40,24 +40,24 @@ pub(super) fn read(
     }
 }
 
-fn take(section: &Section, fields: &Map<String, Value>) -> Result<(Value, Beside), String> {
+fn take(section: &Section, fields: &Map<String, Value>) -> Result<(Value, OuterSettings), String> {
     let switch = |name: &str| match find(fields, name) {
         None => Ok(false),
         Some(Value::Bool(on)) => Ok(*on),
-        // Guessed wrong, it would trust more than it was told to.
-        Some(_) => Err(format!("at .{name}: neither true nor false")),
+        // An error, because a wrong guess could trust more than configured.
+        Some(_) => Err(format!("at .{name}: expected true or false")),
     };
     let known = [section.name, section.strict, section.debug];
     let is_known = |key: &str| known.iter().any(|name| name.eq_ignore_ascii_case(key));
-    let beside = Beside {
+    let outer = OuterSettings {
         strict: switch(section.strict)?,
         debug: switch(section.debug)?,
         others: fields.keys().filter(|key| !is_known(key)).cloned().collect(),
     };
-    Ok((find(fields, section.name).cloned().unwrap_or_default(), beside))
+    Ok((find(fields, section.name).cloned().unwrap_or_default(), outer))
 }
 
-/// In any case, as Go finds it, and unless it is nothing.
+/// Case-insensitive as in Go; `null` means unset.
 fn find<'a>(fields: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
     let mut found = fields.iter().filter(|(key, value)| key.eq_ignore_ascii_case(name) && !value.is_null());
     found.next_back().map(|(_, value)| value)
@@ -72,7 +72,7 @@ mod tests {
         platform::{Linux, Windows},
     };
 
-    /// A machine with one file, which everybody could read on Linux.
+    /// A host with one file, readable by everyone.
     fn host(platform: &dyn Platform, path: &str, text: &str) -> MemoryHost {
         let host = MemoryHost::new(jiff::Timestamp::UNIX_EPOCH, 1, NoProgram);
         let at = host.absolute(Path::new(path));
@@ -90,7 +90,7 @@ mod tests {
         load(&Windows, Windows.config_path(), text)
     }
 
-    /// As an installer writes it on Windows.
+    /// Written like the installer on Windows does.
     const WINS: &str = "\u{feff}\r\n\
         white_list:\r\n  processPaths:\r\n    - C:/etc/rancher/wins/powershell.exe\r\n\
         agentStrictTLSMode: true\r\n\
@@ -100,7 +100,7 @@ mod tests {
         csi-proxy:\r\n  url: https://x\r\n";
 
     #[tokio::test]
-    async fn on_windows_the_configuration_is_a_section_of_the_services_file() {
+    async fn on_windows_the_configuration_is_a_section_of_the_service_file() {
         let config = wins(WINS).unwrap();
         assert!(config.remote_enabled && !config.local_enabled && config.strict);
         let connection = Path::new("/C:/var/lib/rancher/agent/rancher2_connection_info.json");
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_service_without_an_agent_and_words_for_switches_are_refused_by_name() {
+    async fn a_missing_section_and_invalid_booleans_are_reported_by_name() {
         for text in ["debug: true", "systemagent:\ndebug: true", "- 1", ""] {
             let error = wins(text).unwrap_err().to_string();
             assert!(error.contains("systemagent") && error.contains("wins/config"), "{text:?}: {error}");
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_file_of_the_agents_own_works_everywhere_and_a_section_only_on_windows() {
+    async fn a_separate_file_works_on_every_platform_and_a_section_only_on_windows() {
         let own = "localEnabled: true\nlocalPlanDirectory: /p";
         assert!(load(&Windows, "C:/x/config.yaml", own).unwrap().local_enabled);
         assert!(load(&Linux, "/x/config.yaml", own).unwrap().local_enabled);

@@ -1,12 +1,12 @@
-//! Modes of Unix as access lists of Windows.
+//! Translates Unix modes to Windows access lists.
 //!
-//! Root, who owns nearly everything in a plan, is the system's account and its administrators there: they may do
-//! everything. What a mode gives to all others, everyone gets; what it gives to a group, nobody, since that is root's.
-//! Nothing comes from the folder above: what lies in `C:\` would else be writable for whoever may log in.
+//! Root, the owner of nearly everything in a plan, corresponds to the system account and the administrators, who get
+//! full access. The permissions for others apply to everyone; those for the group to nobody, because it is root's
+//! group. Nothing is inherited from the parent directory: otherwise every user that can log in could write below `C:\`.
 
-/// Owner and access list of a path with this mode, in the words of Windows' security descriptors.
+/// The owner and access list for this mode, as a Windows security descriptor.
 pub(super) fn describe(mode: u32, directory: bool) -> String {
-    // What programs put into a folder is for those whom the folder is for.
+    // Files that programs create in a directory get the access list of the directory.
     let inherited = if directory { "OICI" } else { "" };
     let rights: String = [(0o4, "FR"), (0o2, "FW"), (0o1, "FX")]
         .into_iter()
@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everyone_may_what_the_mode_gives_to_others_and_no_more() {
+    fn everyone_gets_the_permissions_for_others() {
         assert_eq!(describe(0o600, false), "O:BAD:P(A;;FA;;;SY)(A;;FA;;;BA)");
         assert_eq!(describe(0o660, false), describe(0o600, false), "the group is root");
         assert_eq!(describe(0o644, false), "O:BAD:P(A;;FA;;;SY)(A;;FA;;;BA)(A;;FR;;;WD)");

@@ -1,17 +1,17 @@
-//! Whether a process lives.
+//! Checks whether a process is running.
 
-/// Whether a process with this id runs on the machine itself.
+/// Whether a process with this id runs on this host.
 #[cfg(unix)]
 pub fn is_alive(pid: u32) -> bool {
     match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
-        // One that ended is listed until its parent asks for it. Its name may hold anything, but ends with the last
-        // parenthesis.
+        // A process that ended is listed until its parent waits for it. Its name can contain anything, but ends with
+        // the last parenthesis.
         Ok(stat) => !stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with(['Z', 'X'])),
         Err(error) => error.kind() == std::io::ErrorKind::PermissionDenied,
     }
 }
 
-/// Whether a process with this id runs on the machine itself.
+/// Whether a process with this id runs on this host.
 #[cfg(windows)]
 #[allow(unsafe_code)]
 pub fn is_alive(pid: u32) -> bool {
@@ -19,15 +19,15 @@ pub fn is_alive(pid: u32) -> bool {
         Foundation::{CloseHandle, ERROR_ACCESS_DENIED, WAIT_TIMEOUT},
         System::Threading::{OpenProcess, PROCESS_SYNCHRONIZE, WaitForSingleObject},
     };
-    // SAFETY: takes and gives numbers; what it opens is closed below.
+    // SAFETY: only numbers are passed; the handle is closed below.
     let process = unsafe { OpenProcess(PROCESS_SYNCHRONIZE, 0, pid) };
     if process.is_null() {
-        // Somebody else's process is one too.
+        // A process of another user exists too.
         let error = std::io::Error::last_os_error().raw_os_error();
         return error == Some(ERROR_ACCESS_DENIED.cast_signed());
     }
-    // SAFETY: the handle is open until here. One that ended can be opened as long as anybody else has it open, and is
-    // told from the living by this.
+    // SAFETY: the handle is open until here. A process that ended can be opened while another handle to it exists, so
+    // its state is checked.
     unsafe {
         let waited = WaitForSingleObject(process, 0);
         CloseHandle(process);
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_living_are_told_from_the_dead() {
+    fn running_and_ended_processes_are_distinguished() {
         assert!(is_alive(std::process::id()));
         let mut child = std::process::Command::new("true").spawn().unwrap();
         child.wait().unwrap();
@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_nobody_waited_for_is_dead_all_the_same() {
+    fn a_zombie_process_is_not_running() {
         let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
         assert!(is_alive(child.id()));
         child.kill().unwrap();

@@ -1,7 +1,7 @@
-//! Opening a TCP connection to a name that may have many addresses, some of which nobody answers.
+//! Opens a TCP connection to a name that can have many addresses, some of which may not respond.
 //!
-//! A machine with an IPv6 address but no way out is common: whatever is sent there is lost without a word. So no address
-//! waits for the end of another, each has its own time, and looking the name up takes nothing away from them.
+//! A host often has an IPv6 address but no IPv6 route, so packets are dropped silently. Therefore addresses are tried
+//! in parallel with separate timeouts, and the DNS lookup does not count towards them.
 
 use std::{
     future::Future,
@@ -14,23 +14,23 @@ use tokio::{net::TcpStream, task::JoinSet, time};
 
 use super::lookup::Lookups;
 
-/// How long a name may be looked up: as long as a resolver takes whose first name servers are dead.
+/// The time limit of a DNS lookup: enough for a resolver whose first name servers do not respond.
 const LOOKUP: Duration = Duration::from_secs(20);
-/// How long an address may take to answer.
+/// The time limit of a connection attempt to one address.
 const CONNECT: Duration = Duration::from_secs(10);
-/// How long an address is alone, before the next one is tried beside it.
+/// The delay before the next address is tried in parallel.
 const HEAD_START: Duration = Duration::from_millis(300);
 
 /// See the module.
 pub(super) async fn connect(lookups: &Lookups, host: &str, port: u16) -> io::Result<TcpStream> {
     let addresses = if host == "localhost" {
-        // Most probes ask this name every few seconds; the resolver would start a thread each time.
+        // Most probes use this name every few seconds, and the resolver would start a thread each time.
         vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()]
     } else if let Ok(address) = host.parse::<IpAddr>() {
         vec![address]
     } else {
         let found = time::timeout(LOOKUP, lookups.find(host)).await;
-        found.map_err(|_| timed_out("looking up the name timed out"))??
+        found.map_err(|_| timed_out("DNS lookup timed out"))??
     };
     first(&addresses, move |address| TcpStream::connect(SocketAddr::from((address, port)))).await
 }
@@ -39,13 +39,14 @@ fn timed_out(why: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, why)
 }
 
-/// The first connection that opens. The addresses are tried in order: the next when one fails, or soon after it began.
+/// The first connection that opens. The addresses are tried in order: the next one after an error or after a short
+/// delay.
 async fn first<T, F>(addresses: &[IpAddr], connect: impl Fn(IpAddr) -> F) -> io::Result<T>
 where
     T: Send + 'static,
     F: Future<Output = io::Result<T>> + Send + 'static,
 {
-    // What is left of them ends with it.
+    // Dropping the set aborts the other attempts.
     let mut tries = JoinSet::new();
     let mut rest = addresses.iter();
     let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
@@ -74,13 +75,14 @@ mod tests {
 
     use super::*;
 
-    /// Who is asked when (in milliseconds), and what comes of it when. The last byte of an address says how it behaves.
+    /// The attempts with their times in milliseconds, and the result. The last byte of an address selects its
+    /// behaviour.
     async fn dial(last: &[u8]) -> (Result<u8, io::ErrorKind>, Vec<(u8, u128)>, u128) {
         let began = Instant::now();
         let asked = Arc::new(Mutex::new(Vec::new()));
         let addresses: Vec<IpAddr> = last.iter().map(|last| [192, 0, 2, *last].into()).collect();
         let opened = first(&addresses, |address| {
-            let IpAddr::V4(address) = address else { unreachable!("they are all of one kind") };
+            let IpAddr::V4(address) = address else { unreachable!("all addresses are IPv4") };
             let last = address.octets()[3];
             asked.lock().unwrap().push((last, began.elapsed().as_millis()));
             async move {
@@ -104,24 +106,24 @@ mod tests {
     const GOOD: u8 = 4;
 
     #[tokio::test(start_paused = true)]
-    async fn an_address_that_nobody_answers_keeps_no_other_from_being_tried() {
+    async fn an_address_that_does_not_respond_does_not_delay_the_others() {
         assert_eq!(dial(&[SILENT, GOOD]).await, (Ok(GOOD), vec![(SILENT, 0), (GOOD, 300)], 300));
         let (opened, asked, _) = dial(&[SILENT, SILENT, REFUSING, GOOD]).await;
         assert_eq!(opened, Ok(GOOD));
         assert_eq!(
             asked,
             [(SILENT, 0), (SILENT, 300), (REFUSING, 600), (GOOD, 600)],
-            "a no needs no patience"
+            "a refused connection is not waited for"
         );
         assert_eq!(dial(&[GOOD, SILENT]).await, (Ok(GOOD), vec![(GOOD, 0)], 0));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn each_address_has_its_own_time() {
+    async fn each_address_has_its_own_timeout() {
         assert_eq!(dial(&[SLOW]).await.0, Ok(SLOW));
         let (opened, _, took) =
             dial(&[SILENT; 9].iter().copied().chain([SLOW]).collect::<Vec<_>>()[..]).await;
-        assert_eq!((opened, took), (Ok(SLOW), 9 * 300 + 8000), "though the first have given up by then");
+        assert_eq!((opened, took), (Ok(SLOW), 9 * 300 + 8000), "although the first attempts have timed out");
         let (opened, _, took) = dial(&[SILENT, SILENT]).await;
         assert_eq!((opened, took), (Err(io::ErrorKind::TimedOut), 10_300));
         assert_eq!(dial(&[REFUSING, REFUSING]).await.0, Err(io::ErrorKind::ConnectionRefused));

@@ -1,9 +1,9 @@
-//! Names of other machines, looked up where that delays nothing else.
+//! DNS lookups that do not block anything else.
 //!
-//! A resolver without a name server takes its time, far longer than whoever asks waits. On the threads for blocking work
-//! a few such lookups would keep files from being written; so each has a thread of its own, and a name only one. An
-//! answer that comes when nobody waits any more is for whoever asks next: a resolver that is always slower than its
-//! callers are patient would otherwise never be of use.
+//! A resolver without a reachable name server can take much longer than its caller waits. A few such lookups would
+//! occupy all threads for blocking work, so each lookup has its own thread, and there is only one per name. A result
+//! that arrives after its caller timed out is kept for the next caller: otherwise a resolver that is always slower than
+//! the timeout would never be useful.
 
 use std::{
     collections::HashMap,
@@ -15,24 +15,24 @@ use std::{
 
 use tokio::sync::watch;
 
-/// How long an answer that came too late is good.
+/// How long a result that arrived too unclaimed is kept.
 const KEPT: Duration = Duration::from_secs(60);
 
 type Found = Result<Vec<IpAddr>, (io::ErrorKind, String)>;
 type Answer = watch::Receiver<Option<Found>>;
 
-/// The lookups under way and those that took too long, by name.
+/// Running lookups, and results that arrived too unclaimed, by name.
 #[derive(Default)]
 pub(super) struct Lookups(Arc<Mutex<HashMap<String, Lookup>>>);
 
 struct Lookup {
     answer: Answer,
-    /// When it came, if nobody waited for it.
-    late: Option<Instant>,
+    /// When the result arrived, if no caller was waiting.
+    unclaimed: Option<Instant>,
 }
 
 impl Lookups {
-    /// The addresses of a name. Who comes while it is looked up already waits for the same answer.
+    /// The addresses of a name. Callers of a running lookup share its result.
     pub(super) async fn find(&self, name: &str) -> io::Result<Vec<IpAddr>> {
         self.find_by(name, resolve).await
     }
@@ -45,7 +45,7 @@ impl Lookups {
         let mut answer = self.begin(name, resolve)?;
         let found = answer.wait_for(Option::is_some).await.ok().and_then(|found| found.clone());
         found
-            .unwrap_or_else(|| Err((io::ErrorKind::Other, "the lookup broke off".into())))
+            .unwrap_or_else(|| Err((io::ErrorKind::Other, "the lookup failed".into())))
             .map_err(|(kind, why)| io::Error::new(kind, why))
     }
 
@@ -55,8 +55,8 @@ impl Lookups {
         resolve: impl FnOnce(&str) -> io::Result<Vec<IpAddr>> + Send + 'static,
     ) -> io::Result<Answer> {
         let mut known = self.known();
-        // One whose thread broke off is not waited for.
-        known.retain(|_, lookup| match lookup.late {
+        // A lookup whose thread panicked is replaced.
+        known.retain(|_, lookup| match lookup.unclaimed {
             None => lookup.answer.has_changed().is_ok(),
             Some(since) => since.elapsed() < KEPT,
         });
@@ -68,21 +68,21 @@ impl Lookups {
         std::thread::Builder::new().name("lookup".into()).spawn(move || {
             let found = resolve(&asked).map_err(|error| (error.kind(), error.to_string()));
             let mut known = lookups.known();
-            // The map's own is the last when everybody has gone.
-            let late = found.is_ok() && sender.receiver_count() <= 1;
+            // The map holds the only receiver when all callers are gone.
+            let unclaimed = found.is_ok() && sender.receiver_count() <= 1;
             match known.get_mut(&asked) {
-                Some(lookup) if late => lookup.late = Some(Instant::now()),
-                // Who asks after the answer wants a new one.
+                Some(lookup) if unclaimed => lookup.unclaimed = Some(Instant::now()),
+                // A call after this result needs a new lookup.
                 _ => drop(known.remove(&asked)),
             }
             let _ = sender.send(Some(found));
         })?;
-        known.insert(name.to_owned(), Lookup { answer: answer.clone(), late: None });
+        known.insert(name.to_owned(), Lookup { answer: answer.clone(), unclaimed: None });
         Ok(answer)
     }
 
     fn known(&self) -> MutexGuard<'_, HashMap<String, Lookup>> {
-        // Nothing panics while it is held.
+        // The lock is never poisoned.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_nobody_answers_keep_nobody_from_blocking_work() {
+    fn lookups_that_get_no_response_do_not_delay_blocking_work() {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .max_blocking_threads(1)
@@ -124,27 +124,30 @@ mod tests {
             let (third, mut b) = find("b");
             tokio::select! {
                 biased;
-                _ = &mut a => unreachable!("nobody answers"),
-                _ = &mut same => unreachable!("nobody answers"),
-                _ = &mut b => unreachable!("nobody answers"),
+                _ = &mut a => unreachable!("there is no response"),
+                _ = &mut same => unreachable!("there is no response"),
+                _ = &mut b => unreachable!("there is no response"),
                 done = tokio::task::spawn_blocking(|| "written") => assert_eq!(done.unwrap(), "written"),
             }
             drop((first, third));
             assert_eq!(a.await.unwrap_err().kind(), io::ErrorKind::NotFound);
             assert_eq!(same.await.unwrap_err().kind(), io::ErrorKind::NotFound);
             assert_eq!(b.await.unwrap_err().kind(), io::ErrorKind::NotFound);
-            assert_eq!(asked.load(Ordering::SeqCst), 2, "one lookup for each name");
+            assert_eq!(asked.load(Ordering::SeqCst), 2, "one lookup per name");
             assert!(lookups.known().is_empty());
             let again = lookups.find_by("a", |_| Ok(vec![[192, 0, 2, 1].into()])).await;
-            assert_eq!(again.unwrap(), [IpAddr::from([192, 0, 2, 1])], "an answer is for those who waited");
-            assert!(lookups.find_by("c", |_| panic!("on the test's command")).await.is_err());
-            assert!(lookups.find_by("c", |_| Ok(vec![])).await.is_ok(), "and stands in nobody's way");
+            assert_eq!(again.unwrap(), [IpAddr::from([192, 0, 2, 1])], "a result is not cached");
+            assert!(lookups.find_by("c", |_| panic!("requested by the test")).await.is_err());
+            assert!(
+                lookups.find_by("c", |_| Ok(vec![])).await.is_ok(),
+                "a panic does not prevent the next lookup"
+            );
         });
     }
     #[tokio::test]
-    async fn an_answer_that_nobody_waited_for_is_for_whoever_asks_next() {
+    async fn a_late_result_is_kept_for_the_next_caller() {
         let lookups = Lookups::default();
-        let late = |name: &'static str, found: io::Result<Vec<IpAddr>>| {
+        let unclaimed = |name: &'static str, found: io::Result<Vec<IpAddr>>| {
             let (lookups, (answer, wait)) = (&lookups, mpsc::channel::<()>());
             async move {
                 let asked = lookups.find_by(name, move |_| {
@@ -153,26 +156,26 @@ mod tests {
                 });
                 assert!(tokio::time::timeout(Duration::from_millis(1), asked).await.is_err(), "too slow");
                 drop(answer);
-                // Nothing tells the end of what nobody waits for.
+                // There is no event for a result without a caller.
                 let deadline = Instant::now() + Duration::from_secs(60);
-                while lookups.known().get(name).is_some_and(|lookup| lookup.late.is_none()) {
-                    assert!(Instant::now() < deadline, "it never comes");
+                while lookups.known().get(name).is_some_and(|lookup| lookup.unclaimed.is_none()) {
+                    assert!(Instant::now() < deadline, "timed out waiting for the result");
                     tokio::time::sleep(Duration::from_millis(1)).await;
                 }
             }
         };
         let (first, second) = (IpAddr::from([192, 0, 2, 1]), IpAddr::from([192, 0, 2, 2]));
-        late("a", Ok(vec![first])).await;
+        unclaimed("a", Ok(vec![first])).await;
         for _ in 0..2 {
             let found = lookups.find_by("a", move |_| Ok(vec![second])).await;
-            assert_eq!(found.unwrap(), [first], "it is there already");
+            assert_eq!(found.unwrap(), [first], "the kept result is returned");
         }
-        // Not for ever.
+        // It is not kept forever.
         let long_ago = Instant::now().checked_sub(KEPT).unwrap();
-        lookups.known().get_mut("a").unwrap().late = Some(long_ago);
+        lookups.known().get_mut("a").unwrap().unclaimed = Some(long_ago);
         assert_eq!(lookups.find_by("a", move |_| Ok(vec![second])).await.unwrap(), [second]);
-        // That there is none may have been the reason of its being late.
-        late("b", Err(io::ErrorKind::NotFound.into())).await;
+        // Errors are not kept, because they can be the cause of the delay.
+        unclaimed("b", Err(io::ErrorKind::NotFound.into())).await;
         assert_eq!(lookups.find_by("b", move |_| Ok(vec![second])).await.unwrap(), [second]);
     }
 }

@@ -1,12 +1,12 @@
-//! A machine without a machine: files in a map, programs and connections as functions of the test or simulation.
+//! A simulated machine: files are in memory, programs and connections are functions of the test or simulation.
 //!
-//! Time is tokio's, so a paused runtime plays hours in milliseconds. [`MemoryHost::crash_after_writes`] makes the
-//! machine lose power: from then on every write fails, nothing starts and nothing is said or heard, until
-//! [`MemoryHost::restart`]; and what was not waited for is not on its disk then. Programs that know only real files share
-//! a directory with the machine: [`MemoryHost::with_volume`].
+//! Time is tokio's, so a paused runtime simulates hours in milliseconds. [`MemoryHost::crash_after_writes`] simulates a
+//! power failure: from then on every write fails, no program starts and all connections are dead, until
+//! [`MemoryHost::restart`]; then the disk contains only durable writes. Programs that need real files share a directory
+//! with the machine: [`MemoryHost::with_volume`].
 //!
-//! The disk is one with a journal: a write that is waited for brings all earlier changes of names with it, but not the
-//! content of other files.
+//! The disk behaves like a journaling file system: a durable write also makes all earlier directory changes durable,
+//! but not the content of other files.
 
 mod disk;
 mod line;
@@ -27,9 +27,9 @@ use super::{Attr, BoxFuture, BoxIo, Exec, Exit, Host, Kind, Sink, Stat, volume::
 use disk::{Disk, Entry, Node};
 use line::{Line, is_off, power_lost};
 
-/// What happens when an instruction runs a program.
+/// Simulates the programs and connections of the machine.
 pub trait Program: Send + Sync + 'static {
-    /// Runs to the end; the host gives access to the machine's files. Not found unless overridden.
+    /// Runs a program to its end; the host gives access to the machine's files. By default it is not found.
     fn run<'a>(
         &'a self,
         _host: &'a MemoryHost,
@@ -39,7 +39,7 @@ pub trait Program: Send + Sync + 'static {
         Box::pin(async { Err(io::ErrorKind::NotFound.into()) })
     }
 
-    /// Answers a connection made on the machine. Refused unless overridden.
+    /// Opens a connection from the machine. By default it is refused.
     fn dial<'a>(&'a self, _host: &'a str, _port: u16) -> BoxFuture<'a, io::Result<BoxIo>> {
         Box::pin(async { Err(io::ErrorKind::ConnectionRefused.into()) })
     }
@@ -52,10 +52,10 @@ pub struct MemoryHost {
     program: Box<dyn Program>,
     start: Instant,
     epoch: Timestamp,
-    /// Seconds by which the clock was set ahead since.
+    /// The offset of the clock in seconds.
     ahead: AtomicI64,
     random: AtomicU64,
-    /// Writes left before the power fails; `u64::MAX` for never.
+    /// The number of writes until the power fails; `u64::MAX` for never.
     power: Arc<AtomicU64>,
     writes: AtomicU64,
     env: Vec<(String, String)>,
@@ -63,11 +63,11 @@ pub struct MemoryHost {
     became: AtomicU64,
 }
 
-/// Where a Linux process finds the program that it runs, whatever lies at its path by now.
+/// The path at which a Linux process finds its own program, even after the file was replaced.
 const RUNNING: &str = "/proc/self/exe";
 
 impl MemoryHost {
-    /// A machine with an empty disk whose clock starts at `epoch`. Call it inside a tokio runtime.
+    /// Creates a machine with an empty disk whose clock starts at `epoch`. Call it inside a tokio runtime.
     pub fn new(epoch: Timestamp, seed: u64, program: impl Program) -> Self {
         Self {
             files: Mutex::default(),
@@ -85,14 +85,14 @@ impl MemoryHost {
         }
     }
 
-    /// A variable of the agent's own environment.
+    /// Sets an environment variable of the agent.
     pub fn with_env(mut self, name: &str, value: &str) -> Self {
         self.env.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// The agent's own program lies at `path`, and the agent may replace it. Starting the agent anew after it became
-    /// another program is up to the test; see [`MemoryHost::became`].
+    /// Sets the path of the agent's program, which the agent may replace. The test must start the agent again after it
+    /// became another program; see [`MemoryHost::became`].
     pub fn with_executable(mut self, path: impl Into<PathBuf>, content: &[u8]) -> io::Result<Self> {
         let path = path.into();
         self.make_dirs(path.parent().unwrap_or(Path::new("/")), 0o755)?;
@@ -103,7 +103,7 @@ impl MemoryHost {
         Ok(self)
     }
 
-    /// The process runs what lies at the agent's path; that is no write.
+    /// Loads the program at the agent's path; this is not a write.
     fn load_executable(&self) -> io::Result<()> {
         if let Some(path) = &self.executable {
             let node = Node::File(Arc::new(Mutex::new(self.read(path)?)));
@@ -117,12 +117,12 @@ impl MemoryHost {
         self.became.load(Ordering::SeqCst)
     }
 
-    /// Sets the machine's clock by so many seconds ahead, or back.
+    /// Sets the machine's clock by this many seconds ahead (or back, if negative).
     pub fn set_clock(&self, seconds: i64) {
         self.ahead.fetch_add(seconds, Ordering::SeqCst);
     }
 
-    /// Everything below `path` lies in the real directory `root`, under the same names; it need not exist yet.
+    /// Maps everything below `path` to the real directory `root`, which does not have to exist yet.
     pub fn with_volume(mut self, path: impl Into<PathBuf>, root: &Path) -> Self {
         self.volumes.push(Volume::new(path.into(), root));
         self
@@ -132,33 +132,34 @@ impl MemoryHost {
         self.volumes.iter().find(|volume| volume.holds(path))
     }
 
-    /// The `n`th write from now fails, and all after it.
+    /// The `n`th write from now fails, and all later ones.
     pub fn crash_after_writes(&self, n: u64) {
         self.power.store(n, Ordering::SeqCst);
     }
 
-    /// Power is back. If it was gone, the disk holds what was waited for, and the agent's program is the one on it.
+    /// Restores the power. If it had failed, the disk contains only durable writes, and the agent runs the program on
+    /// the disk.
     pub fn restart(&self) {
         if self.is_dead() {
             self.files().forget();
-            // Where it is gone, nobody starts it either.
+            // A missing program is not started.
             let _ = self.load_executable();
         }
         self.power.store(u64::MAX, Ordering::SeqCst);
     }
 
-    /// Whether the power has failed, or will before the next write.
+    /// Whether the power has failed, or will fail at the next write.
     pub fn is_dead(&self) -> bool {
         is_off(&self.power)
     }
 
-    /// How many writes there were.
+    /// The number of writes.
     pub fn writes(&self) -> u64 {
         self.writes.load(Ordering::SeqCst)
     }
 
     fn files(&self) -> MutexGuard<'_, Disk> {
-        // Nothing panics while it is held.
+        // The lock is never poisoned.
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -174,7 +175,7 @@ impl MemoryHost {
         Ok(())
     }
 
-    /// Where a symlink at the path leads, in the end.
+    /// The final target of a symlink at the path.
     fn target(&self, path: &Path) -> io::Result<PathBuf> {
         let mut at = clean(path);
         for _ in 0..8 {
@@ -247,7 +248,7 @@ impl Host for MemoryHost {
     }
 
     fn random(&self) -> u64 {
-        // SplitMix64: the same seed plays the same game.
+        // SplitMix64: the same seed gives the same sequence.
         let mut z = self.random.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::SeqCst);
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -457,7 +458,7 @@ impl Host for MemoryHost {
                 return error;
             }
             self.became.fetch_add(1, Ordering::SeqCst);
-            // This process is no more.
+            // This process has ended.
             std::future::pending().await
         })
     }
@@ -477,7 +478,7 @@ impl Host for MemoryHost {
     }
 
     fn blocking<'a>(&'a self, job: Box<dyn FnOnce() + Send + 'static>) -> BoxFuture<'a, ()> {
-        // In place: another thread would let paused time run away.
+        // Run on this thread: with another thread, paused time would advance.
         Box::pin(async move { job() })
     }
 }
@@ -502,30 +503,30 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_power_loss_takes_what_was_not_waited_for() {
+    async fn a_power_failure_loses_writes_that_are_not_durable() {
         let host = host();
         let read = |path: &str| host.read(Path::new(path)).ok();
         host.refresh(Path::new("/v/old"), b"new", PRIVATE).unwrap();
         host.refresh(Path::new("/v/status"), b"shown", PRIVATE).unwrap();
         host.create(Path::new("/v/half"), 0o600).unwrap().write_all(b"ha").unwrap();
         host.make_dirs(Path::new("/w/deep"), 0o700).unwrap();
-        assert_eq!(read("/v/old").unwrap(), b"new", "whoever reads now sees it");
+        assert_eq!(read("/v/old").unwrap(), b"new", "visible to readers at once");
         lose_power(&host);
         assert_eq!(host.list(Path::new("/v")).unwrap(), ["old"]);
         assert_eq!(read("/v/old").unwrap(), b"old");
         assert!(host.stat(Path::new("/w")).is_err());
-        // A removal that was not waited for is none.
+        // A removal that is not durable is undone.
         host.remove_tree(Path::new("/v")).unwrap();
         lose_power(&host);
         assert_eq!(read("/v/old").unwrap(), b"old");
-        // Without a power loss, everything stays.
+        // Without a power failure, everything is kept.
         host.refresh(Path::new("/v/old"), b"new", PRIVATE).unwrap();
         host.restart();
         assert_eq!(read("/v/old").unwrap(), b"new");
     }
 
     #[tokio::test]
-    async fn a_write_that_is_waited_for_stays_with_its_directories_and_earlier_removals() {
+    async fn a_durable_write_keeps_its_directories_and_earlier_removals() {
         let host = host();
         host.remove_file(Path::new("/v/old")).unwrap();
         host.refresh(Path::new("/v/status"), b"shown", PRIVATE).unwrap();
@@ -535,6 +536,6 @@ mod tests {
         lose_power(&host);
         assert_eq!(host.read(Path::new("/w/deep/file")).unwrap(), b"whole");
         assert_eq!(host.list(Path::new("/w/deep")).unwrap(), ["file"]);
-        assert!(host.list(Path::new("/v")).unwrap().is_empty(), "another file's content is not waited for");
+        assert!(host.list(Path::new("/v")).unwrap().is_empty(), "the content of another file is not durable");
     }
 }

@@ -1,18 +1,18 @@
-//! Everything the agent does to or learns from a machine goes through [`Host`].
+//! All access of the agent to the machine goes through [`Host`].
 //!
-//! The real machine is one implementation ([`RealHost`]); [`MemoryHost`] is another, so that hundreds of machines can
-//! live in one process and a test can pull the plug between any two writes. Paths are absolute, as the machine sees
-//! them; an implementation maps them to wherever its root is.
+//! [`RealHost`] is the real machine. `MemoryHost` (feature `memory-host`) is a simulated one, so that hundreds of
+//! machines can run in one process and a test can cut the power between any two writes. Paths are absolute on the
+//! machine; an implementation maps them to its root.
 
 #[cfg(any(windows, test))]
 mod access_list;
 mod alive;
 mod dial;
-#[cfg(unix)]
-mod left;
 mod lookup;
 #[cfg(any(test, feature = "memory-host"))]
 mod memory;
+#[cfg(unix)]
+mod orphans;
 mod process;
 mod put;
 mod real;
@@ -43,16 +43,16 @@ pub use watch::Watcher;
 /// A future that can be moved between threads.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// A byte stream to another program.
+/// A byte stream.
 pub trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 /// A boxed [`Io`].
 pub type BoxIo = Box<dyn Io>;
 
-/// What lies at a path, not following a final symlink.
+/// The metadata of a path, without following a symlink at its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stat {
-    /// What it is.
+    /// Its type.
     pub kind: Kind,
     /// Permission bits.
     pub mode: u32,
@@ -64,7 +64,7 @@ pub struct Stat {
     pub len: u64,
 }
 
-/// The kinds of things at a path that the agent tells apart.
+/// The types of files that the agent distinguishes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A regular file.
@@ -77,57 +77,57 @@ pub enum Kind {
     Other,
 }
 
-/// Mode and owner a path shall have.
+/// The mode and owner to set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attr {
     /// Permission bits.
     pub mode: u32,
-    /// Owner and group; `None` leaves them to whoever creates the path.
+    /// Owner and group; `None` keeps the default.
     pub owner: Option<(u32, u32)>,
 }
 
-/// A program to run to its end.
+/// A program to run.
 #[derive(Clone, Default)]
 pub struct Exec {
-    /// Path, or a name to be found on the agent's own PATH.
+    /// A path, or a name that is looked up in the agent's own PATH.
     pub program: String,
     /// Arguments.
     pub args: Vec<String>,
-    /// The whole environment; later entries win.
+    /// The whole environment; later entries override earlier ones.
     pub env: Vec<(String, String)>,
     /// Working directory.
     pub dir: PathBuf,
-    /// Both streams come through one pipe, so in the order in which they were printed, where the system can do that.
-    pub together: bool,
-    /// Kill the process group after this long.
+    /// Use one pipe for both streams, if the system supports it, so that their order is kept.
+    pub combined: bool,
+    /// Kill the process group after this time.
     pub timeout: Option<Duration>,
-    /// A file that names the process group as long as it runs, for [`Host::end_left`]. Its directory must exist.
+    /// A file that records the process group while it runs, for [`Host::end_orphans`]. Its directory must exist.
     pub record: Option<PathBuf>,
 }
 
-/// Which pipe a piece of output came from.
+/// The pipe of a chunk of output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// Standard output.
     Stdout,
     /// Standard error.
     Stderr,
-    /// That of both ([`Exec::together`]).
+    /// One pipe for both ([`Exec::combined`]).
     Both,
 }
 
 /// How a program ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// It exited, or was killed by a signal (then 128 + the signal, as a shell says).
+    /// It exited with this code, or was killed by a signal (128 + the signal, as in a shell).
     Code(i32),
-    /// It was killed because its time was up.
+    /// It was killed after its timeout.
     TimedOut,
 }
 
-/// Takes output as it comes, in chunks of any size.
+/// Receives output in chunks of any size.
 pub trait Sink: Send {
-    /// One chunk.
+    /// Receives one chunk.
     fn write(&mut self, source: Source, chunk: &[u8]);
 }
 
@@ -135,85 +135,85 @@ pub trait Sink: Send {
 pub trait Host: Send + Sync + 'static {
     /// The wall clock.
     fn now(&self) -> Timestamp;
-    /// Sixty-four random bits, for jitter.
+    /// 64 random bits, for jitter.
     fn random(&self) -> u64;
     /// The agent's own environment, which instructions inherit.
     fn env(&self) -> Vec<(String, String)>;
     /// The agent's uid and gid.
     fn identity(&self) -> (u32, u32);
 
-    /// The path as the machine sees it from everywhere. People give relative ones on the command line.
+    /// The absolute path; users can pass a relative path on the command line.
     fn absolute(&self, path: &Path) -> PathBuf {
         Path::new("/").join(path)
     }
 
-    /// The whole file.
+    /// Reads a whole file.
     fn read(&self, path: &Path) -> io::Result<Vec<u8>>;
-    /// A reader, for files that need not fit into memory.
+    /// Opens a file that may be too large for memory.
     fn open(&self, path: &Path) -> io::Result<Box<dyn Read + Send>>;
-    /// A writer to a file that must not exist. Not durable: for content that can be made again.
+    /// Creates a file that must not exist. Not durable: for content that can be created again.
     fn create(&self, path: &Path, mode: u32) -> io::Result<Box<dyn Write + Send>>;
-    /// What lies there, or where a symlink there leads.
+    /// The metadata of a path, following symlinks.
     fn stat_target(&self, path: &Path) -> io::Result<Stat>;
-    /// What lies there.
+    /// The metadata of a path, without following a symlink at its end.
     fn stat(&self, path: &Path) -> io::Result<Stat>;
-    /// Names in a directory, sorted.
+    /// The names in a directory, sorted.
     fn list(&self, path: &Path) -> io::Result<Vec<String>>;
-    /// The directory and its parents; parents that are missing get 0755.
+    /// Creates the directory and its parents; missing parents get mode 0755.
     fn make_dirs(&self, path: &Path, mode: u32) -> io::Result<()>;
-    /// Replaces the file atomically and durably: after a crash the path holds the old or the new content, and once this
-    /// returned, the new one. A symlink at the path is replaced, not followed.
+    /// Replaces the file atomically and durably: after a crash the path has the old or the new content, and after this
+    /// call returned, the new one. A symlink at the path is replaced, not followed.
     fn replace(&self, path: &Path, content: &[u8], attr: Attr) -> io::Result<()>;
-    /// Replaces the file atomically for whoever reads it now, without waiting for the disk: for what nobody needs after
-    /// a power loss.
+    /// Replaces the file atomically for readers, but does not wait for the disk: for content that is not needed after a
+    /// power failure.
     fn refresh(&self, path: &Path, content: &[u8], attr: Attr) -> io::Result<()> {
         self.replace(path, content, attr)
     }
-    /// Writes a file that exists as it stands, so that it takes no more room than it has: for when there is no room for
-    /// another beside it. What is left over of the old content becomes blanks.
+    /// Overwrites an existing file in place, so that it needs no more space on the disk: for when the disk is full. The
+    /// rest of the old content is filled with spaces.
     fn rewrite(&self, _path: &Path, _content: &[u8]) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
-    /// Sets mode and owner where they differ; a final symlink is not followed.
+    /// Sets mode and owner if they differ; a symlink at the end of the path is not followed.
     fn set_attr(&self, path: &Path, attr: Attr) -> io::Result<()>;
-    /// Unlinks a file or symlink.
+    /// Removes a file or symlink.
     fn remove_file(&self, path: &Path) -> io::Result<()>;
-    /// Removes a directory with all below it, following no symlink.
+    /// Removes a directory and its content, without following symlinks.
     fn remove_tree(&self, path: &Path) -> io::Result<()>;
-    /// Makes a symlink.
+    /// Creates a symlink.
     fn symlink(&self, target: &Path, path: &Path) -> io::Result<()>;
-    /// Makes a hard link.
+    /// Creates a hard link.
     fn hard_link(&self, existing: &Path, path: &Path) -> io::Result<()>;
 
-    /// Moves a file to another name in its directory, over what is there, durably: its content is on disk before the
-    /// name is, and both are once this returned.
+    /// Renames a file within its directory, replacing an existing one, durably: its content is on disk before the name,
+    /// and both are after this call returned.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
-    /// The file of the agent's own program, if the agent may replace it.
+    /// The path of the agent's own program, if the agent may replace it.
     fn executable(&self) -> Option<PathBuf>;
-    /// Becomes the program that now lies at the path, as the same process with the same arguments and environment.
-    /// Comes back only if that fails.
+    /// Executes the program at the path in this process, with the same arguments and environment. Returns only on
+    /// failure.
     fn become_program<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, io::Error>;
 
-    /// To wait for changes in directories; `None` where that takes looking again and again.
+    /// Watches directories for changes; `None` if the platform requires polling.
     fn watcher(&self) -> Option<Box<dyn Watcher>> {
         None
     }
 
     /// Runs a program in its own process group. Dropping the future kills the group.
     fn run<'a>(&'a self, exec: &'a Exec, sink: &'a mut dyn Sink) -> BoxFuture<'a, io::Result<Exit>>;
-    /// Ends the process group that a record names if the agent that ran it is dead, and tells its id. Blocks for some
+    /// Kills the process group in a record if the agent that started it is dead, and returns its id. Blocks for some
     /// milliseconds.
-    fn end_left(&self, _record: &Path) -> io::Result<Option<i32>> {
+    fn end_orphans(&self, _record: &Path) -> io::Result<Option<i32>> {
         Ok(None)
     }
-    /// Opens a TCP connection as seen from the machine.
+    /// Opens a TCP connection from the machine.
     fn dial<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, io::Result<BoxIo>>;
-    /// Runs work that blocks (files, unpacking) where it delays nobody.
+    /// Runs blocking work (files, unpacking) without blocking other tasks.
     fn blocking<'a>(&'a self, job: Box<dyn FnOnce() + Send + 'static>) -> BoxFuture<'a, ()>;
 }
 
-/// Runs blocking work on the host and hands back its result. `None` if it panicked.
+/// Runs blocking work on the host and returns its result; `None` if it panicked.
 pub async fn offload<T, F>(host: &dyn Host, job: F) -> Option<T>
 where
     T: Send + 'static,
@@ -221,7 +221,7 @@ where
 {
     let (sender, receiver) = tokio::sync::oneshot::channel();
     host.blocking(Box::new(move || {
-        // The receiver is gone only when the caller was cancelled.
+        // The receiver is dropped only if the caller was cancelled.
         let _ = sender.send(job());
     }))
     .await;
@@ -232,7 +232,7 @@ where
 pub(crate) mod testing {
     use super::Program;
 
-    /// A machine on which nothing can be run.
+    /// A host on which no program can run.
     pub(crate) struct NoProgram;
 
     impl Program for NoProgram {}

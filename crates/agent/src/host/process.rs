@@ -1,4 +1,5 @@
-//! Running one program: own process group, chunked output, an end that a stray grandchild cannot delay.
+//! Runs one program in its own process group, and captures its output in chunks. A background process that it leaves
+//! running does not delay the end.
 
 use std::{
     future::{Future, poll_fn},
@@ -18,17 +19,17 @@ use tokio::{
 
 use super::{Exec, Exit, Sink, Source, sys};
 
-/// How long output is still collected after the program itself ended. What it printed is in the pipe by then; only a
-/// process that it left behind can still hold the pipe open. Nobody waits for that, but it must be able to print.
+/// How long output is still read after the program ended. Its own output is in the pipe by then; only a background
+/// process can still hold the pipe open. It is not waited for, but it must still be able to write.
 const DRAIN: Duration = Duration::from_millis(250);
-/// The most that a pipe can hold, unless root raised the system's limit.
+/// The maximum content of a pipe, unless root raised the system's limit.
 const HELD: usize = 1024 * 1024;
-/// Between the polite and the final signal.
+/// The time between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_secs(2);
 
 type Pipe = Box<dyn AsyncRead + Send + Unpin>;
 
-/// Runs it in a real directory, with its record in a real file.
+/// Runs the program in a real directory, with its record in a real file.
 pub(super) async fn run(
     exec: &Exec,
     dir: PathBuf,
@@ -45,15 +46,15 @@ pub(super) async fn run(
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     sys::prepare(&mut command);
-    let joined = if exec.together { sys::join_streams(&mut command)? } else { None };
-    // Dropped after the group, which is then dead or no longer ours.
+    let joined = if exec.combined { sys::join_streams(&mut command)? } else { None };
+    // Dropped after the group, which is then dead or released.
     #[cfg(unix)]
     let _record = record.and_then(|path| {
-        let begun = super::left::Record::begin(&path, &mut command);
+        let begun = super::orphans::Record::begin(&path, &mut command);
         begun
             .inspect_err(|error| {
                 tracing::warn!(
-                    "cannot write {}, so nobody ends this program if the agent is killed: {error}",
+                    "failed to write {}, so this program keeps running if the agent is killed: {error}",
                     path.display()
                 );
             })
@@ -63,7 +64,7 @@ pub(super) async fn run(
     drop(record);
     let mut child = command.spawn()?;
     let mut group = sys::Group::of(&child);
-    // With our copies of its ends of the pipes: they would never be closed.
+    // Also closes our copies of the write ends of the pipes; otherwise they would stay open.
     drop(command);
     let (mut stdout, mut stderr, first): (Pipe, Pipe, Source) =
         match (joined, child.stdout.take(), child.stderr.take()) {
@@ -77,7 +78,7 @@ pub(super) async fn run(
     let (mut out_open, mut err_open) = (true, true);
     let mut exit = None;
     let mut timed_out = false;
-    // Far away when there is no limit; tokio clamps it.
+    // A far deadline if there is no limit; tokio clamps it.
     let deadline = time::sleep(exec.timeout.unwrap_or(Duration::from_secs(u64::from(u32::MAX))));
     tokio::pin!(deadline);
     while exit.is_none() || out_open || err_open {
@@ -92,7 +93,8 @@ pub(super) async fn run(
             },
             status = child.wait(), if exit.is_none() => {
                 exit = Some(status?);
-                // The group may live on (a daemon the instruction started): it is no longer ours to kill.
+                // Release the group, so that a background process (a daemon that the instruction started) keeps
+                // running.
                 if !timed_out {
                     group.release();
                 }
@@ -100,7 +102,7 @@ pub(super) async fn run(
             }
             () = &mut deadline => {
                 if exit.is_some() {
-                    // On a machine that is slow to read, what it printed last, the reason, is still there.
+                    // On a slow machine its last output, which contains the reason of a failure, has not been read yet.
                     out_open = out_open && drain(&mut stdout, &mut out, first, sink).await;
                     err_open = err_open && drain(&mut stderr, &mut err, Source::Stderr, sink).await;
                     break;
@@ -116,10 +118,10 @@ pub(super) async fn run(
         }
     }
     if out_open {
-        tokio::spawn(swallow(stdout));
+        tokio::spawn(discard(stdout));
     }
     if err_open {
-        tokio::spawn(swallow(stderr));
+        tokio::spawn(discard(stderr));
     }
     if timed_out {
         return Ok(Exit::TimedOut);
@@ -127,7 +129,7 @@ pub(super) async fn run(
     Ok(Exit::Code(exit.map_or(-1, sys::exit_code)))
 }
 
-/// Reads what a pipe holds, and waits for nothing; whoever fills it faster is not followed. False once it is closed.
+/// Reads the content of a pipe without waiting. Stops if another process writes faster. False once the pipe is closed.
 async fn drain(
     pipe: &mut (impl AsyncRead + Unpin),
     buffer: &mut [u8],
@@ -136,7 +138,7 @@ async fn drain(
 ) -> bool {
     let mut left = HELD;
     while left > 0 {
-        match at_once(pipe.read(buffer)).await {
+        match ready_now(pipe.read(buffer)).await {
             None => return true,
             Some(Ok(n)) if n > 0 => {
                 sink.write(source, &buffer[..n]);
@@ -148,9 +150,9 @@ async fn drain(
     true
 }
 
-/// What the future gives without waiting.
-async fn at_once<T>(future: impl Future<Output = T>) -> Option<T> {
-    // A task that has read much is otherwise told to wait although there is more.
+/// The result of the future, if it is ready.
+async fn ready_now<T>(future: impl Future<Output = T>) -> Option<T> {
+    // A task that has read a lot is otherwise forced to yield although there is more data.
     let mut future = pin!(tokio::task::unconstrained(future));
     poll_fn(|context| match future.as_mut().poll(context) {
         Poll::Ready(value) => Poll::Ready(Some(value)),
@@ -159,8 +161,8 @@ async fn at_once<T>(future: impl Future<Output = T>) -> Option<T> {
     .await
 }
 
-/// Reads what nobody asks for any more: a closed pipe would end whoever prints into it.
-async fn swallow(mut pipe: impl AsyncRead + Unpin) {
+/// Discards later output, because a closed pipe would kill the process that writes to it.
+async fn discard(mut pipe: impl AsyncRead + Unpin) {
     let mut chunk = [0; 1024];
     while pipe.read(&mut chunk).await.is_ok_and(|n| n > 0) {}
 }
@@ -185,10 +187,10 @@ mod tests {
     async fn shell_with(
         script: &str,
         timeout: Option<Duration>,
-        together: bool,
+        combined: bool,
     ) -> (io::Result<Exit>, String) {
         let exec = Exec {
-            together,
+            combined,
             program: "sh".into(),
             args: vec!["-c".into(), script.into()],
             env: vec![("PATH".into(), std::env::var("PATH").unwrap())],
@@ -201,7 +203,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn both_streams_together_come_as_they_were_printed() {
+    async fn both_streams_together_keep_their_order() {
         let script = "for i in 1 2 3 4 5 6 7 8; do echo o$i; echo e$i >&2; done; exit 3";
         let started = time::Instant::now();
         let (exit, output) = shell_with(script, None, true).await;
@@ -211,7 +213,7 @@ mod tests {
         assert!(started.elapsed() < Duration::from_secs(60));
         let (exit, output) = shell_with("sleep 600 & echo $!", None, true).await;
         assert_eq!(exit.unwrap(), Exit::Code(0));
-        assert!(alive(&output), "what it left behind lives on");
+        assert!(alive(&output), "the background process keeps running");
         let pid = nix::unistd::Pid::from_raw(output.trim().parse().unwrap());
         nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap();
     }
@@ -222,7 +224,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn exit_codes_and_signals_are_told_as_a_shell_does() {
+    async fn exit_codes_and_signals_are_reported_as_by_a_shell() {
         assert_eq!(shell("exit 7", None).await.0.unwrap(), Exit::Code(7));
         assert_eq!(shell("kill -9 $$", None).await.0.unwrap(), Exit::Code(137));
         let missing = Exec { program: "/no/such/program".into(), ..Exec::default() };
@@ -230,19 +232,19 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn when_the_time_is_up_the_whole_group_ends_even_if_it_ignores_the_polite_signal() {
+    async fn a_timeout_kills_the_whole_group_even_if_it_ignores_sigterm() {
         let script = "trap '' TERM; (trap '' TERM; sleep 600) & echo $!; wait; sleep 600";
         let (exit, output) = shell(script, Some(Duration::from_secs(2))).await;
         assert_eq!(exit.unwrap(), Exit::TimedOut);
-        assert!(output.trim().parse::<u32>().is_ok(), "it said who it is: {output:?}");
+        assert!(output.trim().parse::<u32>().is_ok(), "it printed its process id: {output:?}");
         let deadline = time::Instant::now() + Duration::from_secs(10);
         while alive(&output) {
-            assert!(time::Instant::now() < deadline, "process {output} lives on");
+            assert!(time::Instant::now() < deadline, "process {output} is still running");
             time::sleep(Duration::from_millis(10)).await;
         }
     }
 
-    /// Like a log on a disk that is busy.
+    /// Slow, like a log on a busy disk.
     #[derive(Default)]
     struct Slow(Vec<u8>);
 
@@ -254,12 +256,12 @@ mod tests {
     }
 
     #[test]
-    fn the_last_line_is_read_however_slow_the_reader_is() {
-        // Chance decides what is looked at first, so several times.
+    fn the_last_line_is_read_by_a_slow_reader() {
+        // Repeated, because the order of events is random.
         let runs: Vec<_> = (0..8)
             .map(|_| {
                 std::thread::spawn(|| {
-                    // Time goes on while the reader is busy.
+                    // Time passes while the reader is busy.
                     let mut runtime = tokio::runtime::Builder::new_multi_thread();
                     let runtime = runtime.worker_threads(1).enable_all().build().unwrap();
                     let exec = Exec {
@@ -277,16 +279,16 @@ mod tests {
         for run in runs {
             let (exit, output) = run.join().unwrap();
             assert_eq!(exit, Exit::Code(3));
-            assert!(output.ends_with(b"the reason\n"), "only {} bytes came", output.len());
+            assert!(output.ends_with(b"the reason\n"), "only {} bytes were read", output.len());
         }
     }
 
     #[tokio::test]
-    async fn a_process_left_behind_neither_delays_nor_floods() {
+    async fn a_background_process_does_not_delay_the_end_or_flood_the_output() {
         let started = time::Instant::now();
         let (exit, output) = shell("echo said; sleep 600 & echo $!", None).await;
         assert_eq!(exit.unwrap(), Exit::Code(0));
-        assert!(started.elapsed() < Duration::from_secs(60), "nobody waits for it");
+        assert!(started.elapsed() < Duration::from_secs(60), "it is not waited for");
         let pid = output.strip_prefix("said\n").unwrap().trim().parse().unwrap();
         nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL).unwrap();
         let mut endless = tokio::io::repeat(b'y');

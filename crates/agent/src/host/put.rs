@@ -1,8 +1,8 @@
-//! Replacing one file: a reader, and whoever comes after a crash, finds the old or the new content.
+//! Replaces a file atomically: readers, also after a crash, see the old or the new content.
 //!
-//! The content goes to a file beside the path, which is renamed over it. A process that is killed in between leaves
-//! that file; the next one that writes the path removes it. It knows the leftovers of the dead by their locks: the
-//! kernel lets go of a lock when its process ends, however that happens.
+//! The content is written to a temporary file, which is then renamed. A process that is killed in between leaves the
+//! temporary file; the next write to the path removes it. It detects files of dead processes by their locks: the kernel
+//! releases a lock when its process ends.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -15,16 +15,16 @@ use std::{
 
 use super::{Attr, sys};
 
-/// How long a look into a directory counts: a plan may write thousands of files into one.
+/// How long a scan of a directory is valid: a plan may write thousands of files into one directory.
 const FRESH: Duration = Duration::from_secs(10);
 
 const SUFFIX: &str = ".drover-tmp";
-/// How much of a name is repeated: the rest must fit into 255 bytes too.
+/// The length of the name in the temporary file's name, which must fit into 255 bytes.
 const LONGEST: usize = 200;
-/// How often a file may be swept away by another writer before it held its lock.
+/// How often creating a temporary file is retried when another writer removes it before it is locked.
 const TRIES: usize = 8;
 
-/// What the dead left in the directory looked into last.
+/// Temporary files of dead processes in the directory that was scanned last.
 #[derive(Default)]
 pub(super) struct Leftovers(Mutex<Option<Seen>>);
 
@@ -50,18 +50,18 @@ pub(super) fn put(
     let written = (|| {
         for chunk in content.chunks(64 * 1024) {
             file.write_all(chunk)?;
-            blow();
+            crash_point();
         }
         if let Some((uid, gid)) = attr.owner {
             sys::own(&temporary, uid, gid, &file.metadata()?)?;
         }
-        // After the owner: chown clears bits.
+        // After the owner, because chown clears bits.
         sys::set_mode(&temporary, attr.mode)?;
-        blow();
+        crash_point();
         if durable {
             sync_file(&file, &temporary)?;
         }
-        blow();
+        crash_point();
         match rename(&temporary, path) {
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
                 overwrite(path, content, attr)?;
@@ -69,7 +69,7 @@ pub(super) fn put(
             }
             renamed => renamed?,
         }
-        blow();
+        crash_point();
         if durable { sync_directory(parent) } else { Ok(()) }
     })();
     if written.is_err() {
@@ -78,11 +78,11 @@ pub(super) fn put(
     written
 }
 
-/// Writes a file that something is mounted on, as containers do with `/etc/hosts`: it cannot be replaced, only written
-/// as it stands. The whole content lies beside it until that is done.
+/// Overwrites a file that is a mount point, as containers do with `/etc/hosts`: it cannot be replaced. The temporary
+/// file keeps the whole content until that is done.
 fn overwrite(path: &Path, content: &[u8], attr: Attr) -> io::Result<()> {
     let mut file = sys::open_to_write(path)?;
-    // Before the content, which may be for fewer people than what was there.
+    // Before the content, which may be more secret than the old one.
     if let Some((uid, gid)) = attr.owner {
         sys::own(path, uid, gid, &file.metadata()?)?;
     }
@@ -110,8 +110,7 @@ pub(super) fn sync_directory(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// A file of our own, locked. No name is used twice, so what a predecessor with the same process id left is in nobody's
-/// way.
+/// Creates a locked temporary file. Names are random, so files of an earlier process with the same id do not matter.
 fn create(parent: &Path, prefix: &str, random: impl Fn() -> u64) -> io::Result<(PathBuf, fs::File)> {
     for _ in 0..TRIES {
         let temporary = parent.join(format!("{prefix}{:016x}{SUFFIX}", random()));
@@ -119,20 +118,23 @@ fn create(parent: &Path, prefix: &str, random: impl Fn() -> u64) -> io::Result<(
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
             other => other?,
         };
-        blow();
+        crash_point();
         match file.try_lock() {
-            // Someone sweeps, and had it first.
+            // Another process removed it before it was locked.
             Err(fs::TryLockError::WouldBlock) => continue,
-            // Where the file system has no locks nobody sweeps either.
+            // On file systems without locks, no process removes files either.
             Err(fs::TryLockError::Error(_)) => return Ok((temporary, file)),
             Ok(()) => {}
         }
         if temporary.exists() {
-            blow();
+            crash_point();
             return Ok((temporary, file));
         }
     }
-    Err(io::Error::new(io::ErrorKind::AlreadyExists, "no name for a temporary file is free beside it"))
+    Err(io::Error::new(
+        io::ErrorKind::AlreadyExists,
+        "failed to create a temporary file in the same directory",
+    ))
 }
 
 fn prefix(name: &OsStr) -> String {
@@ -145,10 +147,10 @@ fn prefix(name: &OsStr) -> String {
 }
 
 impl Leftovers {
-    /// Removes what the dead left of this name: it holds content that may be secret. What cannot be removed is in
-    /// nobody's way.
+    /// Removes temporary files of dead processes for this name, because their content can be secret. Errors are
+    /// ignored.
     fn sweep(&self, parent: &Path, prefix: &str) {
-        // Nothing panics while it is held.
+        // The lock is never poisoned.
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if seen.as_ref().is_none_or(|seen| seen.directory != parent || seen.at.elapsed() > FRESH) {
             *seen = Some(Seen { directory: parent.to_owned(), at: Instant::now(), names: temporary(parent) });
@@ -166,7 +168,7 @@ impl Leftovers {
     }
 }
 
-/// Names of temporary files.
+/// The names of temporary files.
 fn temporary(directory: &Path) -> Vec<OsString> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let names = entries.map(|entry| entry.file_name());
@@ -175,22 +177,22 @@ fn temporary(directory: &Path) -> Vec<OsString> {
 
 fn is_of(name: &OsStr, prefix: &str) -> bool {
     let number = name.to_str().and_then(|name| name.strip_prefix(prefix)?.strip_suffix(SUFFIX));
-    // Earlier versions wrote the process id and a counter.
+    // Earlier versions used the process id and a counter.
     number.is_some_and(|number| {
         !number.is_empty() && number.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f' | b'-'))
     })
 }
 
-/// Where a test may end this process.
+/// A point at which a test can kill this process.
 #[cfg(not(test))]
-fn blow() {}
+fn crash_point() {}
 
-/// What a power loss cannot undo any more, for a test to see.
+/// Records for a test what is durable.
 #[cfg(not(test))]
 fn note(_: &'static str, _: &Path) {}
 
 #[cfg(test)]
-use tests::{blow, note};
+use tests::{crash_point, note};
 
 #[cfg(test)]
 mod tests {
@@ -209,25 +211,25 @@ mod tests {
 
     const VICTIM: &str = "DROVER_TEST_PUT_VICTIM";
     const LEFT: &str = "DROVER_TEST_PUT_BLOWS_LEFT";
-    static BLOWS: AtomicU64 = AtomicU64::new(u64::MAX);
+    static CRASH_IN: AtomicU64 = AtomicU64::new(u64::MAX);
 
-    /// SIGKILL, once the count is down.
-    pub(super) fn blow() {
-        let left = BLOWS.load(Ordering::SeqCst);
+    /// Sends SIGKILL when the counter reaches zero.
+    pub(super) fn crash_point() {
+        let left = CRASH_IN.load(Ordering::SeqCst);
         if left == u64::MAX {
             return;
         }
         if left == 0 {
             nix::sys::signal::kill(nix::unistd::Pid::this(), nix::sys::signal::Signal::SIGKILL).unwrap();
         }
-        BLOWS.store(left - 1, Ordering::SeqCst);
+        CRASH_IN.store(left - 1, Ordering::SeqCst);
     }
 
     thread_local! {
         static NOTES: RefCell<Vec<(&'static str, u64)>> = const { RefCell::new(Vec::new()) };
     }
 
-    /// By inode: the content is written under another name than it is found.
+    /// By inode, because the content is written under the temporary name.
     pub(super) fn note(what: &'static str, path: &Path) {
         let inode = fs::symlink_metadata(path).unwrap().ino();
         NOTES.with_borrow_mut(|notes| notes.push((what, inode)));
@@ -243,24 +245,24 @@ mod tests {
         RealHost::at(dir).list(Path::new("/")).unwrap()
     }
 
-    /// Not a test by itself: the process that the next one kills.
+    /// Not a test of its own: the process that the next test kills.
     #[test]
     fn victim() {
         let Some(dir) = std::env::var_os(VICTIM) else { return };
-        BLOWS.store(std::env::var(LEFT).unwrap().parse().unwrap(), Ordering::SeqCst);
+        CRASH_IN.store(std::env::var(LEFT).unwrap().parse().unwrap(), Ordering::SeqCst);
         RealHost::at(dir).replace(Path::new("/file"), &new_content(), PRIVATE).unwrap();
     }
 
     #[test]
     fn agent_check_22_a_process_killed_at_any_step_of_a_write_leaves_the_old_or_the_new() {
         let (mut old, mut new, mut leftovers) = (0, 0, 0);
-        for blows in 0.. {
+        for steps in 0.. {
             let dir = tempfile::tempdir().unwrap();
             std::fs::write(dir.path().join("file"), "old").unwrap();
             let status = Command::new(std::env::current_exe().unwrap())
                 .args(["--exact", "host::put::tests::victim"])
                 .env(VICTIM, dir.path())
-                .env(LEFT, blows.to_string())
+                .env(LEFT, steps.to_string())
                 .stdin(Stdio::null())
                 .stdout(Stdio::null())
                 .status()
@@ -271,22 +273,22 @@ mod tests {
                 assert_eq!(names(dir.path()), ["file"]);
                 break;
             }
-            assert_eq!(status.signal(), Some(9), "blow {blows}: {status}");
+            assert_eq!(status.signal(), Some(9), "step {steps}: {status}");
             match found.as_slice() {
                 b"old" => old += 1,
                 found if found == new_content() => new += 1,
-                found => panic!("blow {blows}: {} bytes", found.len()),
+                found => panic!("step {steps}: {} bytes", found.len()),
             }
             leftovers += names(dir.path()).len() - 1;
-            // Whoever comes next writes the path, and nothing is left of the dead.
+            // The next write to the path succeeds and removes the temporary files of dead processes.
             RealHost::at(dir.path()).replace(Path::new("/file"), b"next", PRIVATE).unwrap();
-            assert_eq!(std::fs::read(dir.path().join("file")).unwrap(), b"next", "blow {blows}");
-            assert_eq!(names(dir.path()), ["file"], "blow {blows}");
+            assert_eq!(std::fs::read(dir.path().join("file")).unwrap(), b"next", "step {steps}");
+            assert_eq!(names(dir.path()), ["file"], "step {steps}");
         }
         assert!(old >= 6 && new >= 1 && leftovers == old, "{old} old, {new} new, {leftovers} leftovers");
     }
 
-    /// Else a power loss soon after could leave a name without its content, or neither.
+    /// Otherwise a power failure could leave a name without its content, or neither.
     #[test]
     fn agent_check_22_the_content_is_on_disk_before_the_name_and_the_name_before_it_returns() {
         let dir = tempfile::tempdir().unwrap();
@@ -308,13 +310,13 @@ mod tests {
             host.rename(Path::new("/beside"), path).unwrap();
         });
         assert!(durable, "{noted:?}");
-        // What nobody needs after a power loss is not waited for.
+        // A write that does not have to be durable does not wait.
         let (_, noted) = at_once(&|path| host.refresh(path, b"shown", PRIVATE).unwrap());
         assert!(noted.iter().map(|(what, _)| *what).eq(["name"]), "{noted:?}");
     }
 
     #[test]
-    fn leftovers_of_this_name_go_whatever_process_id_they_bear_and_others_stay() {
+    fn temporary_files_of_this_name_are_removed_and_others_are_kept() {
         let dir = tempfile::tempdir().unwrap();
         let mut stay = vec![".a.b.77-0.drover-tmp", ".a..drover-tmp", ".a.77.other", ".ab.77-0.drover-tmp"];
         for name in &stay {
@@ -325,7 +327,7 @@ mod tests {
             std::fs::write(dir.path().join(name), "secret").unwrap();
         }
         std::fs::write(dir.path().join(".a.0123456789abcdef.drover-tmp"), "secret").unwrap();
-        // One that a living process still writes.
+        // A file that a running process is still writing.
         let held = ".a.fedcba9876543210.drover-tmp";
         let file = std::fs::File::create(dir.path().join(held)).unwrap();
         file.lock().unwrap();
@@ -338,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn many_writers_of_one_path_do_not_disturb_each_other_and_long_names_fit() {
+    fn many_writers_of_one_path_do_not_interfere_and_long_names_fit() {
         let dir = tempfile::tempdir().unwrap();
         let name = "é".repeat(127);
         std::thread::scope(|scope| {

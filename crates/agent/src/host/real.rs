@@ -1,4 +1,4 @@
-//! The machine this process runs on, or a directory that stands for one.
+//! The host of this process, or a directory that represents a machine.
 
 use std::{
     fs,
@@ -26,13 +26,13 @@ pub struct RealHost {
 }
 
 impl RealHost {
-    /// The machine itself.
+    /// The host itself.
     pub fn new() -> Self {
         Self::at("/")
     }
 
-    /// A machine whose `/` is a directory. Programs still run as ordinary processes, with paths as the machine sees
-    /// them, so this suits tests and simulations that do not name absolute paths in commands.
+    /// A machine whose `/` is a directory. Programs run as ordinary processes with the machine's paths, so this is
+    /// suitable for tests and simulations whose commands do not use absolute paths.
     pub fn at(root: impl Into<PathBuf>) -> Self {
         Self {
             root: root.into(),
@@ -43,15 +43,16 @@ impl RealHost {
         }
     }
 
-    /// Lets the agent replace the program that this process runs. Not by default: whoever has an agent inside runs
-    /// another program.
+    /// Allows the agent to replace the program of this process. Off by default, because a process that embeds the agent
+    /// runs another program.
     pub fn with_own_executable(mut self) -> Self {
-        // Taken now: once the file is replaced, the kernel calls it deleted.
+        // Resolved now: after the file is replaced, the kernel reports it as deleted.
         self.executable = std::env::current_exe().ok();
         self
     }
 
-    /// A directory that stands for a machine's disk and need not survive a power cut of this host: nothing waits for it.
+    /// A directory as the disk of a machine whose content is not needed after a power failure of this host, so nothing
+    /// waits for the disk.
     #[cfg(any(test, feature = "memory-host"))]
     pub(super) fn unsynced(root: &Path) -> Self {
         Self { durable: false, ..Self::at(root) }
@@ -81,12 +82,12 @@ impl Host for RealHost {
     }
 
     fn random(&self) -> u64 {
-        // Each RandomState is seeded by the kernel; good enough for jitter, and no further dependency.
+        // The kernel seeds each RandomState, which is sufficient for jitter and needs no further dependency.
         std::hash::RandomState::new().build_hasher().finish()
     }
 
     fn env(&self) -> Vec<(String, String)> {
-        // Names and values that are not UTF-8 cannot be named in a plan either.
+        // A plan cannot use names and values that are not valid UTF-8.
         std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
             .collect()
@@ -98,7 +99,7 @@ impl Host for RealHost {
 
     fn absolute(&self, path: &Path) -> PathBuf {
         if self.root == Path::new("/") {
-            // Fails only for an empty path, or when the current directory is gone.
+            // Fails only for an empty path, or if the current directory was removed.
             return std::path::absolute(path).unwrap_or_else(|_| Path::new("/").join(path));
         }
         Path::new("/").join(path)
@@ -115,7 +116,7 @@ impl Host for RealHost {
     fn create(&self, path: &Path, mode: u32) -> io::Result<Box<dyn Write + Send>> {
         let path = self.path(path);
         let file = sys::create_new(&path, mode)?;
-        // Whatever the umask is.
+        // Independent of the umask.
         sys::set_mode(&path, mode)?;
         Ok(Box::new(io::BufWriter::with_capacity(64 * 1024, file)))
     }
@@ -162,7 +163,7 @@ impl Host for RealHost {
         let mut file = sys::open_to_write(&self.path(path))?;
         let room = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?;
         if content.len() > room {
-            // Half of the new content would be worse than the old.
+            // Half of the new content would be worse than the old content.
             return Err(io::ErrorKind::StorageFull.into());
         }
         let mut padded = content.to_vec();
@@ -174,7 +175,7 @@ impl Host for RealHost {
         let mut path = self.path(path);
         let mut found = fs::symlink_metadata(&path)?;
         if found.file_type().is_symlink() && path.is_dir() {
-            // `/var/lib/rancher` is often a link to a larger disk; it is the directory that is meant.
+            // `/var/lib/rancher` is often a link to a larger disk; the target directory is meant.
             path = fs::canonicalize(&path)?;
             found = fs::symlink_metadata(&path)?;
         }
@@ -235,8 +236,8 @@ impl Host for RealHost {
     }
 
     #[cfg(unix)]
-    fn end_left(&self, record: &Path) -> io::Result<Option<i32>> {
-        super::left::end(&self.path(record))
+    fn end_orphans(&self, record: &Path) -> io::Result<Option<i32>> {
+        super::orphans::end(&self.path(record))
     }
 
     fn dial<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, io::Result<BoxIo>> {
@@ -244,7 +245,7 @@ impl Host for RealHost {
             let host = host.trim_start_matches('[').trim_end_matches(']');
             let stream = dial::connect(&self.lookups, host, port).await?;
             stream.set_nodelay(true)?;
-            // A watch can be silent for minutes: without keep-alive a dead path would go unnoticed as long.
+            // A watch can be silent for minutes: keep-alive detects a dead connection earlier.
             let keepalive = socket2::TcpKeepalive::new()
                 .with_time(Duration::from_secs(20))
                 .with_interval(Duration::from_secs(5));
@@ -257,7 +258,7 @@ impl Host for RealHost {
 
     fn blocking<'a>(&'a self, job: Box<dyn FnOnce() + Send + 'static>) -> BoxFuture<'a, ()> {
         Box::pin(async move {
-            // A panic is seen by the caller as a missing result.
+            // The caller sees a panic as a missing result.
             let _ = tokio::task::spawn_blocking(job).await;
         })
     }

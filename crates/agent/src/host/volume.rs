@@ -1,4 +1,4 @@
-//! Paths of a machine in memory that lie in a real directory, because programs that know only real files share them.
+//! Paths of a simulated machine that are in a real directory, for programs that need real files.
 
 use std::{
     io,
@@ -14,22 +14,22 @@ pub(super) struct Volume {
 }
 
 impl Volume {
-    /// The paths below `at`, in `root` under the same names.
+    /// Maps the paths below `at` to `root`.
     pub(super) fn new(at: PathBuf, root: &Path) -> Self {
         Self { at, dir: RealHost::unsynced(root) }
     }
 
-    /// Whether a path without dots lies there.
+    /// Whether a path without `.` and `..` is in the volume.
     pub(super) fn holds(&self, path: &Path) -> bool {
         path.starts_with(&self.at)
     }
 
-    /// What lies there. The machine's root is played by whoever runs this process.
+    /// The metadata of a path. The user of this process represents the machine's root.
     pub(super) fn stat(&self, path: &Path) -> io::Result<Stat> {
         Ok(Stat { uid: 0, gid: 0, ..self.dir.stat(path)? })
     }
 
-    /// The real files with their own owner, which an ordinary user could not change.
+    /// Keeps the owner of real files, which an ordinary user cannot change.
     pub(super) fn attr(attr: Attr) -> Attr {
         Attr { owner: None, ..attr }
     }
@@ -47,7 +47,7 @@ mod tests {
     const PRIVATE: Attr = Attr { mode: 0o600, owner: Some((0, 0)) };
 
     #[tokio::test]
-    async fn a_volume_is_shared_with_real_programs_and_the_rest_stays_in_memory() {
+    async fn a_volume_uses_real_files_and_the_rest_is_in_memory() {
         let root = tempfile::tempdir().unwrap();
         let host = MemoryHost::new(jiff::Timestamp::UNIX_EPOCH, 1, NoProgram)
             .with_volume("/etc/rancher/k3s", root.path());
@@ -63,7 +63,7 @@ mod tests {
         let stat = host.stat(config).unwrap();
         assert_eq!((stat.kind, stat.mode, stat.uid, stat.gid), (Kind::File, 0o600, 0, 0));
 
-        // Neither a name that only begins alike nor one that climbs out is in the volume.
+        // Similar prefixes and paths with `..` are outside of the volume.
         host.make_dirs(Path::new("/etc/rancher/k3s-old"), 0o755).unwrap();
         host.make_dirs(Path::new("/etc/rancher/k3s/../agent"), 0o755).unwrap();
         assert!(!root.path().join("etc/rancher/k3s-old").exists());
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_machine_without_power_writes_nothing_to_a_volume() {
+    async fn nothing_is_written_to_a_volume_while_the_power_is_off() {
         let root = tempfile::tempdir().unwrap();
         let host = MemoryHost::new(jiff::Timestamp::UNIX_EPOCH, 1, NoProgram).with_volume("/v", root.path());
         host.make_dirs(Path::new("/v"), 0o755).unwrap();

@@ -1,13 +1,14 @@
-//! Waiting for changes in directories with the kernel's help.
+//! Watching directories with the kernel's support.
 
 use std::{collections::BTreeSet, io, path::PathBuf};
 
 use super::BoxFuture;
 
-/// Follows directories.
+/// Watches directories.
 pub trait Watcher: Send + Sync {
-    /// Follows exactly these from now on. True if one of them is new: what came into it before will not be told.
+    /// Watches exactly these directories from now on. Returns true if one of them is new: earlier changes in it are not
+    /// reported.
     fn follow(&mut self, directories: &BTreeSet<PathBuf>) -> io::Result<bool>;
-    /// Waits for a change in one of them; names that begin with a dot do not count. Cancel-safe.
+    /// Waits for a change in one of the directories; names that start with a dot are ignored. Cancel-safe.
     fn changed(&mut self) -> BoxFuture<'_, io::Result<()>>;
 }

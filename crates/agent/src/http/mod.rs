@@ -1,4 +1,4 @@
-//! A small HTTP client: one origin, HTTP/1.1, one idle connection kept, every connection dialled through the host.
+//! A small HTTP/1.1 client for one origin. It keeps one idle connection and opens all connections through the host.
 
 mod proxy;
 pub mod tls;
@@ -26,26 +26,26 @@ pub use url::{Url, UrlError};
 use crate::host::{BoxIo, Host};
 use proxy::Proxy;
 
-/// How long until the head of an answer must be there, besides the time that the request takes on a slow line.
+/// The time limit for the response headers, in addition to the time for sending the request over a slow connection.
 pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
-/// Bytes a second, on the slowest line that is put up with.
+/// The slowest supported connection, in bytes per second.
 const SLOWEST: u64 = 16 * 1024;
-/// How long a connection may take to open: the name, TCP, the proxy and TLS. The first two have limits of their own in
-/// the host, and this leaves something to the others.
+/// The time limit for opening a connection: DNS, TCP, the proxy and TLS. The host limits the first two separately, and
+/// this leaves some time for the others.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(45);
 
-/// Why there is no answer.
+/// Why there is no response.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No TCP connection.
-    #[error("cannot connect to {to}: {source}")]
+    /// The TCP connection failed.
+    #[error("failed to connect to {to}: {source}")]
     Dial {
         /// host:port.
         to: String,
         /// Why.
         source: io::Error,
     },
-    /// TLS failed, most often because the certificate is not trusted.
+    /// TLS failed, usually because the certificate is not trusted.
     #[error("TLS with {to}: {source}")]
     Tls {
         /// host:port.
@@ -53,30 +53,30 @@ pub enum Error {
         /// Why.
         source: io::Error,
     },
-    /// The proxy refused.
+    /// The proxy returned an error.
     #[error("proxy {proxy}: {message}")]
     Proxy {
         /// host:port of the proxy.
         proxy: String,
-        /// What it said.
+        /// Its response.
         message: String,
     },
-    /// The connection broke.
+    /// The connection failed.
     #[error("{0}")]
     Http(#[from] hyper::Error),
-    /// Nothing came in time.
-    #[error("no answer within {0:?}")]
+    /// Timed out.
+    #[error("timed out: no response within {0:?}")]
     Timeout(Duration),
-    /// More came than can be of use.
-    #[error("the answer is broken off or larger than {0} bytes")]
+    /// The body is too large or incomplete.
+    #[error("the response is incomplete or larger than {0} bytes")]
     Body(usize),
-    /// A request that cannot be written.
+    /// The request is invalid.
     #[error("bad request: {0}")]
     Request(#[from] http::Error),
 }
 
 impl Error {
-    /// The server's certificate was issued by nobody we trust.
+    /// The server's certificate is signed by an authority that is not trusted.
     pub fn is_unknown_issuer(&self) -> bool {
         matches!(self, Self::Tls { source, .. } if tls::is_unknown_issuer(source))
     }
@@ -92,7 +92,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// `tls` is used iff the URL is https.
+    /// `tls` is used only for https URLs.
     pub fn new(
         host: Arc<dyn Host>,
         url: Url,
@@ -110,7 +110,7 @@ impl Client {
         Ok(Self { host, url, tls, use_proxy: true, idle: Mutex::new(None) })
     }
 
-    /// Ignore the proxy variables, as probes do.
+    /// Ignores the proxy variables, as probes do.
     pub fn without_proxy(mut self) -> Self {
         self.use_proxy = false;
         self
@@ -121,8 +121,8 @@ impl Client {
         &self.url
     }
 
-    /// Sends a request whose URI is a path. `Host` is filled in. A kept connection that turns out to be dead is
-    /// replaced once, provided that the request was not sent on it.
+    /// Sends a request whose URI is a path; `Host` is added. If the idle connection turns out to be closed, the request
+    /// is repeated once on a new one, provided that it was not sent.
     pub async fn send(&self, mut request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Error> {
         let authority = self.url.authority().parse().map_err(http::Error::from)?;
         request.headers_mut().insert(header::HOST, authority);
@@ -149,8 +149,11 @@ impl Client {
         Ok(answer)
     }
 
-    /// Like [`Client::send`], on a connection of its own: for watches, which occupy it.
-    pub async fn send_alone(&self, mut request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Error> {
+    /// Like [`Client::send`], on a separate connection: for watches, which occupy it.
+    pub async fn send_on_new_connection(
+        &self,
+        mut request: Request<Full<Bytes>>,
+    ) -> Result<Response<Incoming>, Error> {
         let authority = self.url.authority().parse().map_err(http::Error::from)?;
         request.headers_mut().insert(header::HOST, authority);
         let within = answer_timeout(&request);
@@ -165,14 +168,14 @@ impl Client {
         let io = self.open().await?;
         let (sender, connection) =
             http1::Builder::new().max_buf_size(64 * 1024).handshake(TokioIo::new(io)).await?;
-        // Ends by itself when the sender or the peer goes.
+        // Ends when the sender is dropped or the peer closes the connection.
         tokio::spawn(async move {
             let _ = connection.await;
         });
         Ok(sender)
     }
 
-    /// A byte stream to the origin, encrypted if it is https: for whoever speaks something else than requests on it.
+    /// Opens a byte stream to the origin, encrypted for https: for protocols other than HTTP.
     pub async fn open(&self) -> Result<BoxIo, Error> {
         tokio::time::timeout(OPEN_TIMEOUT, self.dial()).await.map_err(|_| Error::Timeout(OPEN_TIMEOUT))?
     }
@@ -203,14 +206,14 @@ impl Client {
             .map_err(|proxy::Unusable { place, message }| Error::Proxy { proxy: place, message })
     }
 
-    /// A byte stream to the origin's port, opened by the proxy.
+    /// Opens a byte stream to the origin through the proxy.
     async fn through(&self, proxy: &Proxy) -> Result<BoxIo, Error> {
         let name = format!("{}:{}", proxy.url.host, proxy.url.port);
         let refused = |message: String| Error::Proxy { proxy: name.clone(), message };
         let dialled = self.host.dial(&proxy.url.host, proxy.url.port).await;
         let mut io = dialled.map_err(|source| Error::Dial { to: name.clone(), source })?;
         if proxy.url.https {
-            // The origin's authority says nothing about the proxy; whoever runs it has made this system trust it.
+            // The origin's CA is not valid for the proxy, which must be trusted by this system.
             let trust = tls::client_config(tls::Trust::System(&[]), None);
             let config = trust.map_err(|error| refused(error.to_string()))?;
             let server = ServerName::try_from(proxy.url.bare_host().to_owned());
@@ -225,22 +228,22 @@ impl Client {
 }
 
 fn answer_timeout(request: &Request<Full<Bytes>>) -> Duration {
-    ANSWER_TIMEOUT + on_the_way(request.body().size_hint().lower())
+    ANSWER_TIMEOUT + transfer_time(request.body().size_hint().lower())
 }
 
-/// How long so many bytes take on the slowest line.
-fn on_the_way(bytes: u64) -> Duration {
+/// The time that this many bytes take on the slowest supported connection.
+fn transfer_time(bytes: u64) -> Duration {
     Duration::from_secs(bytes / SLOWEST)
 }
 
-/// Reads a whole body of at most `limit` bytes. Each byte that comes gives it more time than `within`, as much as it takes
-/// on a slow line.
+/// Reads a whole body of at most `limit` bytes. Each received byte extends the time limit `within`, as much as it takes
+/// on the slowest supported connection.
 pub async fn read_body(mut body: Incoming, limit: usize, within: Duration) -> Result<Bytes, Error> {
     let started = tokio::time::Instant::now();
     let announced = usize::try_from(body.size_hint().lower()).unwrap_or(limit);
     let mut read = Vec::with_capacity(announced.min(limit));
     loop {
-        let allowed = within + on_the_way(read.len() as u64);
+        let allowed = within + transfer_time(read.len() as u64);
         let frame = tokio::time::timeout_at(started + allowed, body.frame())
             .await
             .map_err(|_| Error::Timeout(allowed))?;

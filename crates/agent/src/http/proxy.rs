@@ -1,4 +1,4 @@
-//! HTTP(S)_PROXY and NO_PROXY, as Go programs read them. Every proxied connection is a CONNECT tunnel.
+//! HTTP(S)_PROXY and NO_PROXY, interpreted as in Go. Every proxied connection is a CONNECT tunnel.
 
 use std::net::IpAddr;
 
@@ -13,8 +13,8 @@ pub(super) struct Proxy {
     authorization: Option<String>,
 }
 
-/// The proxy for a URL, if any. The error is a variable that cannot be followed: to go past the proxy that it means would
-/// be worse than not to go at all.
+/// The proxy for a URL, if there is one. An invalid variable is an error: bypassing the proxy would be worse than
+/// failing.
 pub(super) fn pick(env: &[(String, String)], url: &Url) -> Result<Option<Proxy>, Unusable> {
     let get = |name: &str| {
         let found = |wanted: &str| {
@@ -37,18 +37,20 @@ pub(super) fn pick(env: &[(String, String)], url: &Url) -> Result<Option<Proxy>,
     let place = format!("{}://{rest}", scheme.to_ascii_lowercase());
     match Url::parse(&place) {
         Ok(url) => Ok(Some(Proxy { url, authorization: credential.map(basic) })),
-        Err(_) => Err(Unusable { place, message: "is neither an http:// nor an https:// proxy".into() }),
+        Err(_) => {
+            Err(Unusable { place, message: "unsupported proxy: expected an http:// or https:// URL".into() })
+        }
     }
 }
 
-/// A proxy that is configured but cannot be used, without its credential.
+/// A configured proxy that cannot be used, without its credential.
 #[derive(Debug)]
 pub(super) struct Unusable {
     pub(super) place: String,
     pub(super) message: String,
 }
 
-/// User and password as they are meant: in a URL, some of their characters must be escaped.
+/// The Basic credentials; user and password are percent-decoded as in a URL.
 pub(crate) fn basic(credential: &str) -> String {
     let (user, password) = credential.split_once(':').unwrap_or((credential, ""));
     let plain = [&unescaped(user)[..], b":", &unescaped(password)].concat();
@@ -66,7 +68,7 @@ fn unescaped(text: &str) -> Vec<u8> {
                 out.extend(bytes);
                 rest = &after[2..];
             }
-            // A bare percent sign means itself, as people write it.
+            // Keep a percent sign that is not followed by two hex digits.
             None => {
                 out.push(byte);
                 rest = after;
@@ -118,7 +120,7 @@ fn in_network(address: IpAddr, network: &str, bits: &str) -> bool {
     }
 }
 
-/// Asks the proxy for a tunnel.
+/// Requests a tunnel from the proxy.
 pub(super) async fn connect(tcp: &mut BoxIo, proxy: &Proxy, to: &str) -> Result<(), String> {
     let authorization = proxy
         .authorization
@@ -127,11 +129,11 @@ pub(super) async fn connect(tcp: &mut BoxIo, proxy: &Proxy, to: &str) -> Result<
         .unwrap_or_default();
     let request = format!("CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n{authorization}\r\n");
     tcp.write_all(request.as_bytes()).await.map_err(|error| error.to_string())?;
-    // Byte by byte: what follows the head belongs to the tunnel.
+    // Read single bytes, because the bytes after the headers belong to the tunnel.
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         if head.len() > 8 * 1024 {
-            return Err("the answer is too long".into());
+            return Err("the response headers are too long".into());
         }
         head.push(tcp.read_u8().await.map_err(|error| error.to_string())?);
     }
@@ -151,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_are_read_as_go_does() {
+    fn variables_are_interpreted_as_in_go() {
         let url = |text: &str| Url::parse(text).unwrap();
         let pick = |env: &[_], url: &Url| pick(env, url).unwrap();
         let proxy = pick(&env(""), &url("https://a.example.com")).unwrap();
@@ -159,7 +161,7 @@ mod tests {
         assert_eq!(proxy.authorization.as_deref(), Some("Basic dTpw"));
         assert!(
             pick(&env(""), &url("http://a.example.com")).is_none(),
-            "only the scheme's own variable counts"
+            "only the variable of the scheme is used"
         );
         for (no_proxy, host, bypassed) in [
             ("example.com", "a.example.com", true),
@@ -183,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn credentials_are_unescaped_and_unknown_proxies_refused() {
+    fn credentials_are_decoded_and_unsupported_proxies_rejected() {
         let proxy = |text: &str| {
             let env = [("HTTPS_PROXY".to_owned(), text.to_owned())];
             pick(&env, &Url::parse("https://a.example.com").unwrap())

@@ -9,17 +9,17 @@ use crate::host::{BoxFuture, MemoryHost, Program};
 
 const ORIGIN: &str = "http://a.example.com";
 
-/// What all connections of a machine lead to, and what they were asked for.
+/// The peer of all connections of a machine, with the requests that it received.
 #[derive(Clone)]
-struct Far {
-    answer: fn(DuplexStream, Far) -> BoxFuture<'static, io::Result<()>>,
+struct FakePeer {
+    answer: fn(DuplexStream, FakePeer) -> BoxFuture<'static, io::Result<()>>,
     dialled: Arc<Mutex<Vec<String>>>,
-    heard: Arc<Mutex<Vec<String>>>,
+    requests: Arc<Mutex<Vec<String>>>,
 }
 
-impl Far {
-    fn new(answer: fn(DuplexStream, Far) -> BoxFuture<'static, io::Result<()>>) -> Self {
-        Self { answer, dialled: Arc::default(), heard: Arc::default() }
+impl FakePeer {
+    fn new(answer: fn(DuplexStream, FakePeer) -> BoxFuture<'static, io::Result<()>>) -> Self {
+        Self { answer, dialled: Arc::default(), requests: Arc::default() }
     }
 
     fn client(&self, env: &[(&str, &str)]) -> Client {
@@ -33,7 +33,7 @@ impl Far {
     }
 }
 
-impl Program for Far {
+impl Program for FakePeer {
     fn dial<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, io::Result<BoxIo>> {
         self.dialled.lock().unwrap().push(format!("{host}:{port}"));
         let (here, there) = tokio::io::duplex(4096);
@@ -54,11 +54,11 @@ async fn head(line: &mut DuplexStream) -> io::Result<String> {
     Ok(String::from_utf8(head).unwrap())
 }
 
-/// A proxy that lets in who knows the password, and the origin behind it; or the origin alone.
-fn proxy(mut line: DuplexStream, far: Far) -> BoxFuture<'static, io::Result<()>> {
+/// A proxy that requires a password, and the origin behind it; or only the origin.
+fn proxy(mut line: DuplexStream, peer: FakePeer) -> BoxFuture<'static, io::Result<()>> {
     Box::pin(async move {
         let mut asked = head(&mut line).await?;
-        far.heard.lock().unwrap().push(asked.clone());
+        peer.requests.lock().unwrap().push(asked.clone());
         if asked.starts_with("CONNECT ") {
             let known = format!("Proxy-Authorization: Basic {}\r\n", STANDARD.encode("me:p@ss"));
             if !asked.contains(&known) {
@@ -66,75 +66,75 @@ fn proxy(mut line: DuplexStream, far: Far) -> BoxFuture<'static, io::Result<()>>
             }
             line.write_all(b"HTTP/1.1 200 Connection established\r\nVia: px\r\n\r\n").await?;
             asked = head(&mut line).await?;
-            far.heard.lock().unwrap().push(asked.clone());
+            peer.requests.lock().unwrap().push(asked.clone());
         }
         line.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi").await
     })
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_proxy_opens_the_way_to_who_knows_its_password() {
-    let far = Far::new(proxy);
-    let client = far.client(&[("HTTP_PROXY", "http://me:p%40ss@px:3128")]);
+async fn a_proxy_is_used_with_its_password() {
+    let peer = FakePeer::new(proxy);
+    let client = peer.client(&[("HTTP_PROXY", "http://me:p%40ss@px:3128")]);
     let answer = client.send(get()).await.unwrap();
     assert_eq!(answer.status(), StatusCode::OK);
     assert_eq!(&read_body(answer.into_body(), 10, ANSWER_TIMEOUT).await.unwrap()[..], b"hi");
-    assert_eq!(far.dialled(), ["px:3128"]);
-    let heard = far.heard.lock().unwrap().clone();
+    assert_eq!(peer.dialled(), ["px:3128"]);
+    let requests = peer.requests.lock().unwrap().clone();
     assert!(
-        heard[0].starts_with("CONNECT a.example.com:80 HTTP/1.1\r\nHost: a.example.com:80\r\n"),
-        "{heard:?}"
+        requests[0].starts_with("CONNECT a.example.com:80 HTTP/1.1\r\nHost: a.example.com:80\r\n"),
+        "{requests:?}"
     );
-    assert!(heard[1].starts_with("GET /x HTTP/1.1\r\n"), "{heard:?}");
-    assert!(!heard[1].to_lowercase().contains("proxy-authorization"), "the origin is not told");
+    assert!(requests[1].starts_with("GET /x HTTP/1.1\r\n"), "{requests:?}");
+    assert!(!requests[1].to_lowercase().contains("proxy-authorization"), "the origin does not receive it");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_proxy_that_refuses_is_named_without_the_password() {
-    let far = Far::new(proxy);
-    let client = far.client(&[("HTTP_PROXY", "http://me:secret@px:3128")]);
+async fn errors_of_a_proxy_name_it_without_the_password() {
+    let peer = FakePeer::new(proxy);
+    let client = peer.client(&[("HTTP_PROXY", "http://me:secret@px:3128")]);
     let error = client.send(get()).await.unwrap_err().to_string();
     assert!(error.contains("px:3128") && error.contains("407") && !error.contains("secret"), "{error}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_proxy_is_gone_past_only_where_that_is_asked_for() {
-    let far = Far::new(proxy);
-    let client = far.client(&[("HTTP_PROXY", "px:3128"), ("NO_PROXY", ".example.com")]);
+async fn a_proxy_is_bypassed_only_for_no_proxy() {
+    let peer = FakePeer::new(proxy);
+    let client = peer.client(&[("HTTP_PROXY", "px:3128"), ("NO_PROXY", ".example.com")]);
     assert_eq!(client.send(get()).await.unwrap().status(), StatusCode::OK);
-    assert_eq!(far.dialled(), ["a.example.com:80"]);
-    let far = Far::new(proxy);
-    let client = far.client(&[("HTTP_PROXY", "socks5://me:secret@px:1080")]);
+    assert_eq!(peer.dialled(), ["a.example.com:80"]);
+    let peer = FakePeer::new(proxy);
+    let client = peer.client(&[("HTTP_PROXY", "socks5://me:secret@px:1080")]);
     let error = client.send(get()).await.unwrap_err().to_string();
     assert!(error.contains("socks5://px:1080") && !error.contains("secret"), "{error}");
-    assert_eq!(far.dialled(), Vec::<String>::new());
+    assert_eq!(peer.dialled(), Vec::<String>::new());
 }
 
-/// Nobody could have issued a certificate to this one, so all that can be seen is how it is spoken to.
+/// The proxy has no valid certificate, so only the start of the connection is checked.
 #[tokio::test(start_paused = true)]
-async fn an_https_proxy_is_not_told_the_password_in_the_clear() {
-    let far = Far::new(|mut line, far| {
+async fn the_password_is_not_sent_to_an_https_proxy_in_plain_text() {
+    let peer = FakePeer::new(|mut line, peer| {
         Box::pin(async move {
             let kind = line.read_u8().await?;
-            far.heard.lock().unwrap().push(kind.to_string());
+            peer.requests.lock().unwrap().push(kind.to_string());
             Ok(())
         })
     });
-    let client = far.client(&[("HTTP_PROXY", "https://me:secret@px")]);
+    let client = peer.client(&[("HTTP_PROXY", "https://me:secret@px")]);
     let error = client.send(get()).await.unwrap_err().to_string();
     assert!(error.contains("px:443") && error.contains("TLS"), "{error}");
-    assert_eq!(far.heard.lock().unwrap()[..], ["22"], "a handshake");
+    assert_eq!(peer.requests.lock().unwrap()[..], ["22"], "a TLS handshake");
 }
 
-/// Half a second's worth.
+/// The data of half a second.
 const PIECE: usize = 10 * 1024;
 
 async fn rest() {
     tokio::time::sleep(Duration::from_millis(500)).await;
 }
 
-/// Takes a megabyte and gives one back, at 20 KiB a second; then nothing more.
-fn slow(mut line: DuplexStream, _: Far) -> BoxFuture<'static, io::Result<()>> {
+/// Accepts one megabyte and returns one, at 20 KiB per second; then nothing more.
+fn slow(mut line: DuplexStream, _: FakePeer) -> BoxFuture<'static, io::Result<()>> {
     Box::pin(async move {
         head(&mut line).await?;
         let mut left = 1 << 20;
@@ -157,8 +157,8 @@ fn slow(mut line: DuplexStream, _: Far) -> BoxFuture<'static, io::Result<()>> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slow_line_has_time_in_both_directions_and_a_dead_one_has_not() {
-    let client = Far::new(slow).client(&[]);
+async fn a_slow_connection_succeeds_and_a_dead_one_times_out() {
+    let client = FakePeer::new(slow).client(&[]);
     let request = Request::put("/x").body(Full::new(vec![0; 1 << 20].into())).unwrap();
     let started = tokio::time::Instant::now();
     let answer = client.send(request).await.unwrap();
@@ -166,7 +166,7 @@ async fn a_slow_line_has_time_in_both_directions_and_a_dead_one_has_not() {
     let started = tokio::time::Instant::now();
     let within = Duration::from_secs(10);
     let error = read_body(answer.into_body(), 8 << 20, within).await.unwrap_err();
-    // All but the last byte came, and for that one nobody waits for ever.
+    // The last byte never arrives, and the client does not wait for it forever.
     assert!(matches!(error, Error::Timeout(waited) if waited == within + Duration::from_secs(64)), "{error}");
     assert!(started.elapsed() <= Duration::from_secs(75));
 }

@@ -1,4 +1,4 @@
-//! Whom to believe to be the server.
+//! Which servers to trust.
 
 use std::{io, sync::Arc};
 
@@ -14,16 +14,16 @@ use rustls::{
     server::ParsedCertificate,
 };
 
-/// Why no TLS configuration could be made.
+/// Why no TLS configuration could be created.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The PEM holds no certificate.
+    /// The PEM contains no certificate.
     #[error("no certificate found in the given PEM")]
     NoCertificate,
-    /// Key and certificate do not fit, or one is unreadable.
-    #[error("the client certificate or its key cannot be used")]
+    /// Key and certificate do not match, or one of them is invalid.
+    #[error("invalid client certificate or key")]
     ClientCertificate,
-    /// rustls refuses.
+    /// rustls rejected it.
     #[error("{0}")]
     Rustls(#[from] rustls::Error),
 }
@@ -31,15 +31,15 @@ pub enum Error {
 /// Which certificates are trusted.
 #[derive(Clone, Copy)]
 pub enum Trust<'a> {
-    /// Any. Only where the caller was told so.
+    /// All. Only if the user configured that.
     Anything,
-    /// Those that the PEM's authorities issued.
+    /// Those signed by the authorities in the PEM.
     Only(&'a [u8]),
-    /// Those that the system trusts, and the PEM's.
+    /// Those that the system trusts, and those signed by the authorities in the PEM.
     System(&'a [u8]),
 }
 
-/// A client configuration, optionally with a client certificate (PEM of chain and key).
+/// Creates a client configuration, optionally with a client certificate (PEM of chain and key).
 pub fn client_config(trust: Trust<'_>, client: Option<(&[u8], &[u8])>) -> Result<Arc<ClientConfig>, Error> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let verifier = Verifier::new(trust, &provider)?;
@@ -59,7 +59,7 @@ pub fn client_config(trust: Trust<'_>, client: Option<(&[u8], &[u8])>) -> Result
     Ok(Arc::new(config))
 }
 
-/// The certificate chain ends at nobody we trust.
+/// The certificate chain ends at an authority that is not trusted.
 pub fn is_unknown_issuer(error: &io::Error) -> bool {
     matches!(
         error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()),
@@ -71,8 +71,8 @@ fn certificates(pem: &[u8]) -> Vec<CertificateDer<'static>> {
     CertificateDer::pem_slice_iter(pem).filter_map(Result::ok).collect()
 }
 
-/// WebPKI, with what Go does beyond it: a certificate that is itself in the given bundle is trusted, which
-/// self-signed component certificates rely on.
+/// WebPKI with an addition from Go: a certificate that is itself in the given bundle is trusted, which self-signed
+/// certificates of Kubernetes components rely on.
 #[derive(Debug)]
 struct Verifier {
     chain: Option<Arc<WebPkiServerVerifier>>,

@@ -1,25 +1,25 @@
 use std::borrow::Cow;
 
-/// An http or https URL, taken apart.
+/// The parts of an http or https URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Url {
-    /// https?
+    /// Whether the scheme is https.
     pub https: bool,
     /// Name or address; an IPv6 address keeps its brackets.
     pub host: String,
-    /// Port, filled in from the scheme.
+    /// The port; by default the scheme's.
     pub port: u16,
     /// Path and query; at least `/`.
     pub path: String,
 }
 
-/// Not such a URL.
+/// Not an http or https URL.
 #[derive(Debug, thiserror::Error)]
 #[error("{0} is not an http or https URL")]
 pub struct UrlError(pub String);
 
 impl Url {
-    /// Takes the text apart.
+    /// Parses a URL.
     pub fn parse(text: &str) -> Result<Self, UrlError> {
         let bad = || UrlError(text.to_owned());
         let uri: http::Uri = escaped(text).parse().map_err(|_| bad())?;
@@ -31,12 +31,12 @@ impl Url {
         let host = uri.host().filter(|host| !host.is_empty()).ok_or_else(bad)?.to_owned();
         let port = uri.port_u16().unwrap_or(if https { 443 } else { 80 });
         let path = uri.path_and_query().map_or("/", |path| path.as_str());
-        // A query may follow the host at once.
+        // A query can follow the host directly.
         let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
         Ok(Self { https, host, port, path })
     }
 
-    /// What goes into the Host header.
+    /// The value of the Host header.
     pub fn authority(&self) -> String {
         match (self.https, self.port) {
             (true, 443) | (false, 80) => self.host.clone(),
@@ -50,8 +50,8 @@ impl Url {
     }
 }
 
-/// What people write after the host, as it goes over the wire: Go escapes these there too. Control characters stay, and
-/// make the URL a bad one.
+/// Escapes characters after the host, as Go does before sending. Control characters are kept, so that the URL is
+/// rejected.
 fn escaped(text: &str) -> Cow<'_, str> {
     let unsafe_there = |byte: u8| !byte.is_ascii() || b" \"<>\\^`{|}".contains(&byte);
     let host = text.find("://").map_or(0, |at| at + 3);
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn urls_are_taken_apart() {
+    fn urls_are_parsed() {
         let url = Url::parse("https://[::1]:6443/readyz?verbose").unwrap();
         assert_eq!((url.bare_host(), url.port, url.path.as_str()), ("::1", 6443, "/readyz?verbose"));
         let url = Url::parse("http://a.b").unwrap();

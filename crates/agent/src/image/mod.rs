@@ -1,7 +1,7 @@
 //! Instruction images: an instruction runs in a directory with the content of its image.
 //!
-//! Images are read from archives in the images directory (`docker save` or OCI image layouts), so that a node can install without a
-//! network. Otherwise they are pulled from registries; the management plane can be one of them.
+//! Images are read from archives in the images directory (`docker save` or OCI image layouts), so that a node can
+//! install without a network. Otherwise they are pulled from registries; the management plane can be one of them.
 
 mod oci;
 pub mod registry;
@@ -23,79 +23,79 @@ use crate::{
 };
 use registry::{Puller, cache};
 
-/// How deep the images directory is searched.
+/// The maximum depth of subdirectories of the images directory.
 const DEPTH: usize = 8;
 
 /// Why an image could not be staged.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The reference makes no sense.
-    #[error("image {0:?}: not a valid image reference")]
+    /// The reference is invalid.
+    #[error("image {0:?}: invalid image reference")]
     Reference(String),
-    /// No tarball holds it.
+    /// No tarball contains it.
     #[error("image {image}: not found among the {looked_at} tarballs in {directory}")]
     NotFound {
-        /// Which image.
+        /// The image.
         image: String,
-        /// Where.
+        /// The images directory.
         directory: PathBuf,
-        /// How many tarballs there are.
+        /// The number of tarballs.
         looked_at: usize,
     },
-    /// No tarball holds it, and no registry gave it.
+    /// No tarball contains it, and pulling it failed.
     #[error(
-        "image {image}: not found among the {looked_at} tarballs in {directory}, and not pulled: {tried}"
+        "image {image}: not found among the {looked_at} tarballs in {directory}, and pulling it failed: {tried}"
     )]
     Pull {
-        /// Which image.
+        /// The image.
         image: String,
-        /// Where.
+        /// The images directory.
         directory: PathBuf,
-        /// How many tarballs there are.
+        /// The number of tarballs.
         looked_at: usize,
-        /// Who was asked, and what they said.
+        /// The registries with their errors.
         tried: String,
     },
-    /// The work was cut off.
-    #[error("staging image {0} broke off")]
+    /// The operation was interrupted.
+    #[error("staging image {0} was interrupted")]
     BrokeOff(String),
-    /// A tarball cannot be read.
+    /// Reading a tarball failed.
     #[error("{path}: {source}")]
     Tarball {
-        /// Which tarball.
+        /// The tarball.
         path: PathBuf,
         /// Why.
         source: io::Error,
     },
-    /// A tarball is neither what `docker save` writes nor an OCI layout, or a broken one.
+    /// A tarball that is neither from `docker save` nor an OCI layout, or invalid.
     #[error("{path}: {message}")]
     Layout {
-        /// Which tarball.
+        /// The tarball.
         path: PathBuf,
         /// What is wrong.
         message: String,
     },
-    /// An entry wants to leave the folder.
+    /// An entry would be written outside of the directory.
     #[error("image entry {0:?} would be written outside of the staging directory")]
     Escape(PathBuf),
-    /// The machine refused.
-    #[error("cannot unpack {path}: {source}")]
+    /// An operation on the host failed.
+    #[error("failed to unpack {path}: {source}")]
     Unpack {
-        /// Which entry.
+        /// The entry.
         path: PathBuf,
         /// Why.
         source: io::Error,
     },
 }
 
-/// Where a machine has its images from.
+/// The sources of a machine's images.
 pub struct Images {
     directory: PathBuf,
     puller: Puller,
 }
 
 impl Images {
-    /// As the configuration says.
+    /// From the configuration.
     pub fn new(config: &Config) -> Self {
         let cache = cache::Cache::new(&config.var_dir().join("cache"), cache::LIMIT);
         Self { directory: config.images_directory.clone(), puller: Puller::new(config, cache) }
@@ -128,7 +128,7 @@ impl Images {
                 unpack::layer(&*inner, layer, &target, &mut budget)?;
             }
             if let Err(error) = cache.used(&*inner, &layers) {
-                tracing::warn!("the cache of layers cannot be kept in order: {error}");
+                tracing::warn!("failed to clean up the cache of layers: {error}");
             }
             Ok(())
         });
@@ -150,14 +150,14 @@ fn stage(host: &dyn Host, images: &Path, image: &str, into: &Path) -> Result<(),
                 other => return other,
             },
             Ok(None) => {}
-            // One broken tarball must not hide the good ones.
+            // An invalid tarball must not hide the valid ones.
             Err(error) => tracing::warn!("skipping image tarball: {error}"),
         }
     }
     Err(Error::NotFound { image: image.to_owned(), directory: images.to_owned(), looked_at: tarballs.len() })
 }
 
-/// Takes away what a damaged archive left behind.
+/// Removes what a damaged archive left.
 fn clear(host: &dyn Host, directory: &Path) -> io::Result<()> {
     for name in host.list(directory)? {
         let path = directory.join(name);

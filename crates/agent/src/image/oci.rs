@@ -16,7 +16,8 @@ const DEPTH: usize = 4;
 /// Reads a small blob of the layout; `None` if the layout does not contain it.
 pub(super) type Blobs<'a> = dyn FnMut(&Digest) -> Result<Option<Vec<u8>>, Error> + 'a;
 
-/// Paths of the layers of the image in the layout at `path`, bottom first; `None` if the layout does not contain the image.
+/// Paths of the layers of the image in the layout at `path`, bottom first; `None` if the layout does not contain the
+/// image.
 pub(super) fn layers(
     path: &Path,
     index: &[u8],

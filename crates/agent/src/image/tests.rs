@@ -14,7 +14,7 @@ enum Entry<'a> {
     Hardlink(&'a str, &'a str),
 }
 
-/// Writes names as they are: the tar crate's own builder refuses the bad ones that we want to test.
+/// Writes names unchanged: the tar crate's own builder rejects the invalid names that are tested here.
 fn tar(entries: &[Entry<'_>]) -> Vec<u8> {
     let mut out = tar::Builder::new(Vec::new());
     for entry in entries {
@@ -45,7 +45,7 @@ fn image(tag: &str, layers: &[Vec<u8>]) -> Vec<u8> {
         header.set_mode(0o644);
         out.append_data(&mut header, name, bytes).unwrap();
     };
-    // Reversed, so that the layers are not found in one go; and the manifest last, as docker does.
+    // Reversed, so that one scan does not find the layers in order; the manifest is last, as Docker writes it.
     for (name, layer) in names.iter().zip(layers).rev() {
         add(name, layer);
     }
@@ -63,7 +63,7 @@ fn zstd(bytes: &[u8]) -> Vec<u8> {
     ruzstd::encoding::compress_to_vec(bytes, ruzstd::encoding::CompressionLevel::Fastest)
 }
 
-/// The same tar file under every name that the original knows.
+/// The same tar file with every extension that the original supports.
 fn archives(plain: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
     let bzip2 = {
         let mut out = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::fast());
@@ -87,7 +87,7 @@ fn archives(plain: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// An OCI layout with one image, behind an index of platforms; and the digest of that index.
+/// An OCI layout with one image behind an index of platforms.
 struct Layout {
     blobs: Vec<(String, Vec<u8>)>,
     root: Value,
@@ -147,34 +147,34 @@ fn agent_check_31_oci_layouts_are_unpacked_in_all_formats() {
         assert_eq!(bench.read("bin/k3s").as_deref(), Some("elf"), "{name}");
         assert_eq!(bench.read("gone"), None, "{name}");
     }
-    // By the other name, and by its digest alone; but not by another.
+    // By the other annotation, and by digest only; but not by a different name.
     let bench = Bench::new("a.tar", &layout.tar(REF_NAME, "rancher/x-k3s:v1-k3s1"));
     assert!(matches!(bench.stage("rancher/x-k3s:v2"), Err(Error::NotFound { .. })));
     let other = format!("rancher/x-k3s@{}", Digest::of(b"other"));
     assert!(matches!(bench.stage(&other), Err(Error::NotFound { .. })));
     bench.stage(&format!("rancher/x-k3s@{}", layout.root["digest"].as_str().unwrap())).unwrap();
     assert_eq!(bench.read("bin/k3s").as_deref(), Some("elf"));
-    // A tag alone names no image.
+    // A tag alone is not a name.
     let bench = Bench::new("a.tar", &layout.tar(REF_NAME, "latest"));
     assert!(matches!(bench.stage("latest"), Err(Error::NotFound { .. })));
 }
 
 #[test]
-fn an_oci_layout_that_was_changed_or_is_for_others_is_not_used() {
+fn a_modified_oci_layout_or_one_for_another_platform_is_not_used() {
     let layer = gzip(&tar(&[Entry::File("run.sh", "#!/bin/sh\n", 0o755)]));
     let mut changed = Layout::new(Platform::here().architecture, std::slice::from_ref(&layer));
     changed.blobs[0].1 = gzip(&tar(&[Entry::File("run.sh", "#!/bin/evil\n", 0o755)]));
     let bench = Bench::new("a.tar", &changed.tar(REF_NAME, "x:1"));
-    assert!(matches!(bench.stage("x:1"), Err(Error::NotFound { .. })), "its layer was changed");
+    assert!(matches!(bench.stage("x:1"), Err(Error::NotFound { .. })), "its layer was modified");
     assert_eq!(bench.read("run.sh"), None);
 
     changed = Layout::new(Platform::here().architecture, std::slice::from_ref(&layer));
     changed.blobs[2].1.push(b' ');
     let bench = Bench::new("a.tar", &changed.tar(REF_NAME, "x:1"));
-    assert!(matches!(bench.stage("x:1"), Err(Error::NotFound { .. })), "its manifest was changed");
+    assert!(matches!(bench.stage("x:1"), Err(Error::NotFound { .. })), "its manifest was modified");
     let foreign = Layout::new("riscv64", &[layer]);
     let bench = Bench::new("a.tar", &foreign.tar(REF_NAME, "x:1"));
-    assert!(matches!(bench.stage("x:1"), Err(Error::NotFound { .. })), "it is for another processor");
+    assert!(matches!(bench.stage("x:1"), Err(Error::NotFound { .. })), "it is for another architecture");
     assert_eq!(bench.read("run.sh"), None);
 }
 
@@ -247,7 +247,7 @@ fn layers_are_flattened_with_whiteouts() {
 }
 
 #[test]
-fn a_whiteout_hides_what_lower_layers_wrote_and_nothing_of_its_own() {
+fn a_whiteout_hides_only_files_of_lower_layers() {
     let lower = tar(&[
         Entry::File("run.sh", "old", 0o644),
         Entry::File("dir/sub/old", "old", 0o644),
@@ -282,7 +282,7 @@ fn a_whiteout_hides_what_lower_layers_wrote_and_nothing_of_its_own() {
 }
 
 #[test]
-fn agent_check_33_nothing_is_written_outside() {
+fn agent_check_33_nothing_is_written_outside_of_the_directory() {
     for entries in [
         vec![Entry::File("../../etc/x", "evil", 0o644)],
         vec![Entry::File("a/../../x", "evil", 0o644)],
@@ -305,7 +305,7 @@ fn agent_check_33_nothing_is_written_outside() {
 }
 
 #[test]
-fn absolute_names_stay_inside_and_a_symlink_is_replaced_by_a_file_of_its_name() {
+fn absolute_names_stay_inside_and_a_file_replaces_a_symlink() {
     let entries =
         [Entry::File("/etc/x", "in", 0o644), Entry::Symlink("f", "/secret"), Entry::File("f", "own", 0o644)];
     let bench = Bench::new("x.tar", &image("x:1", &[tar(&entries)]));
@@ -316,7 +316,7 @@ fn absolute_names_stay_inside_and_a_symlink_is_replaced_by_a_file_of_its_name() 
 }
 
 #[test]
-fn what_is_missing_is_named() {
+fn a_missing_image_is_reported_by_name() {
     let bench = Bench::new("x.tar", &image("x:1", &[]));
     let error = bench.stage("x:2").unwrap_err().to_string();
     assert_eq!(error, "image x:2: not found among the 2 tarballs in /images");

@@ -1,4 +1,4 @@
-//! One layer on top of what is there: whiteouts applied, nothing written outside.
+//! Unpacks one layer on top of earlier ones: applies whiteouts and writes nothing outside of the directory.
 
 use std::{
     cell::Cell,
@@ -15,17 +15,16 @@ use crate::host::{Attr, Host, Kind};
 const WHITEOUT: &str = ".wh.";
 const OPAQUE: &str = ".wh..wh..opq";
 
-/// What an image may grow to: a few kilobytes can unpack to more than any disk holds.
+/// The limits for an image, because a few kilobytes can unpack to more than fits on any disk.
 pub struct Budget {
     bytes: u64,
     entries: u64,
 }
 
-/// The content of all layers, unpacked.
+/// The unpacked size of all layers.
 const BYTES: u64 = 16 << 30;
 const ENTRIES: u64 = 1_000_000;
-/// What one entry may have before its content: names that do not fit into a header, and attributes. They are read into
-/// memory as a whole.
+/// The size of an entry's headers: long names and extended attributes, which are read into memory.
 const HEADERS: u64 = 1 << 20;
 
 impl Default for Budget {
@@ -35,17 +34,17 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// A smaller one.
+    /// Smaller limits, for tests.
     pub fn of(bytes: u64, entries: u64) -> Self {
         Self { bytes, entries }
     }
 }
 
-/// Counts what is read against the budget.
+/// Counts the bytes that are read against the budget.
 struct Counted<'a, R> {
     inner: R,
     left: &'a mut u64,
-    /// What may be read of the headers that are being read.
+    /// How many bytes of the current headers may still be read.
     headers: &'a Cell<u64>,
 }
 
@@ -59,20 +58,19 @@ impl<R: Read> Read for Counted<'_, R> {
             )
         })?;
         self.headers.set(self.headers.get().checked_sub(n as u64).ok_or_else(|| {
-            io::Error::new(io::ErrorKind::FileTooLarge, "the image has a name or attributes without end")
+            io::Error::new(io::ErrorKind::FileTooLarge, "the headers of an entry are too large")
         })?);
         Ok(n)
     }
 }
 
-/// What this layer wrote, with the folders above: whiteouts hide what lower layers wrote, wherever in the layer they
-/// stand.
+/// The files and directories of this layer. Whiteouts hide only files of lower layers, wherever they are in the layer.
 #[derive(Default)]
 struct Own(HashSet<PathBuf>);
 
 impl Own {
     fn add(&mut self, relative: &Path) {
-        // Where one is known, those above it are.
+        // If a path is known, so are its parents.
         for path in relative.ancestors() {
             if !self.0.insert(path.to_owned()) {
                 break;
@@ -80,7 +78,7 @@ impl Own {
         }
     }
 
-    /// Removes what lower layers left at a path that exists perhaps.
+    /// Removes files of lower layers at a path, if it exists.
     fn hide(&self, host: &dyn Host, into: &Path, relative: &Path) -> io::Result<()> {
         if self.0.contains(relative) {
             self.empty(host, into, relative)
@@ -89,7 +87,7 @@ impl Own {
         }
     }
 
-    /// Removes what lower layers left in a directory. Anything else of this layer stays.
+    /// Removes files of lower layers from a directory. Files of this layer are kept.
     fn empty(&self, host: &dyn Host, into: &Path, relative: &Path) -> io::Result<()> {
         let directory = into.join(relative);
         if host.stat(&directory).is_ok_and(|stat| stat.kind == Kind::Directory) {
@@ -101,7 +99,7 @@ impl Own {
     }
 }
 
-/// Unpacks one layer, a plain tar stream.
+/// Unpacks one layer, an uncompressed tar stream.
 pub fn layer(host: &dyn Host, reader: impl Read, into: &Path, budget: &mut Budget) -> Result<(), Error> {
     let headers = Cell::new(HEADERS);
     let mut archive =
@@ -115,7 +113,7 @@ pub fn layer(host: &dyn Host, reader: impl Read, into: &Path, budget: &mut Budge
             broken(io::Error::new(io::ErrorKind::FileTooLarge, "the image has too many files"))
         })?;
         put(host, &mut entry, into, &mut own)?;
-        // To its end, so that only headers are read until the next.
+        // Read to the end, so that only headers are read before the next entry.
         io::copy(&mut entry, &mut io::sink()).map_err(broken)?;
         headers.set(HEADERS);
     }
@@ -159,7 +157,7 @@ fn put(
         host.make_dirs(&path, 0o755).map_err(failed)?;
     } else if kind.is_file() || kind.is_contiguous() {
         remove(host, &path).map_err(failed)?;
-        // Ownership is ignored and writing is for the owner alone; a mode of zero means that nobody set one.
+        // Ownership is ignored and only the owner may write; a mode of zero means that none was set.
         let mode = match entry.header().mode().map_err(failed)? & 0o755 {
             0 => 0o755,
             mode => mode,
@@ -188,8 +186,8 @@ fn link<R: Read>(entry: &tar::Entry<'_, R>) -> io::Result<PathBuf> {
     Ok(entry.link_name()?.ok_or(io::ErrorKind::InvalidData)?.into_owned())
 }
 
-/// Makes the folders above an entry, and refuses to walk through a symlink: an earlier entry may have pointed it
-/// anywhere.
+/// Creates the parents of an entry. Rejects symlinks on the way, because an earlier entry could have created them to
+/// write outside.
 fn folders(host: &dyn Host, into: &Path, relative: &Path, entry: &Path) -> Result<(), Error> {
     let mut at = into.to_owned();
     for part in relative.components() {
@@ -229,7 +227,7 @@ mod tests {
         header
     }
 
-    /// As much as somebody asks for, and a note of how much that was.
+    /// A reader without end that counts the bytes.
     struct Endless<'a>(&'a Cell<u64>);
 
     impl Read for Endless<'_> {
@@ -241,7 +239,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_name_without_end_is_not_read_into_memory() {
+    async fn an_endless_name_is_not_read_into_memory() {
         let host = MemoryHost::new(jiff::Timestamp::UNIX_EPOCH, 1, NoProgram);
         for kind in [tar::EntryType::GNULongName, tar::EntryType::GNULongLink, tar::EntryType::XHeader] {
             let read = Cell::new(0);
@@ -254,7 +252,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn large_content_that_is_passed_over_is_no_header() {
+    async fn skipped_large_content_does_not_count_as_headers() {
         let host = MemoryHost::new(jiff::Timestamp::UNIX_EPOCH, 1, NoProgram);
         host.make_dirs(Path::new("/i"), 0o755).unwrap();
         let mut out = tar::Builder::new(Vec::new());

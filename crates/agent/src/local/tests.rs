@@ -64,12 +64,12 @@ async fn agent_check_37_skipped_plans_wait_and_failed_ones_are_retried() {
     script.exit.store(1, Ordering::SeqCst);
     host.remove_file(Path::new("/plans/a.plan.skip")).unwrap();
     let removed = Instant::now();
-    until("it is applied", || script.runs.load(Ordering::SeqCst) == 1).await;
+    until("the plan is applied", || script.runs.load(Ordering::SeqCst) == 1).await;
     assert!(removed.elapsed() < Duration::from_secs(5));
     script.exit.store(0, Ordering::SeqCst);
-    until("it is retried", || script.runs.load(Ordering::SeqCst) == 2).await;
+    until("the plan is retried", || script.runs.load(Ordering::SeqCst) == 2).await;
     assert!(removed.elapsed() >= COOLDOWN);
-    until("its state is kept", || {
+    until("its state is written", || {
         host.read(Path::new("/plans/a.pos"))
             .is_ok_and(|bytes| bytes.windows(15).any(|w| w == b"appliedChecksum"))
     })
@@ -77,12 +77,12 @@ async fn agent_check_37_skipped_plans_wait_and_failed_ones_are_retried() {
     time::sleep(Duration::from_secs(60)).await;
     assert_eq!(script.runs.load(Ordering::SeqCst), 2, "applied once");
     assert_eq!(host.stat(Path::new("/plans/a.pos")).unwrap().mode, 0o600);
-    assert_eq!(*script.attempts.lock().unwrap(), ["0", "1"], "another attempt has another number");
+    assert_eq!(*script.attempts.lock().unwrap(), ["0", "1"], "each attempt has its own number");
     task.abort();
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_link_is_a_plan_unless_others_could_write_what_it_leads_to() {
+async fn a_symlink_is_applied_unless_others_can_write_its_target() {
     let script = Script::default();
     let host = Arc::new(MemoryHost::new("2026-01-01T00:00:00Z".parse().unwrap(), 1, script.clone()));
     let config = Config { work_directory: "/w/work".into(), ..Config::default() };
@@ -107,22 +107,24 @@ async fn a_link_is_a_plan_unless_others_could_write_what_it_leads_to() {
     let found = local.find();
     let good = Path::new("/plans/good.plan");
     assert_eq!(found.plans, [good]);
-    assert!(found.linked, "so it is looked at again soon, wherever the link leads");
+    assert!(found.linked, "so it is scanned often, because link targets are not watched");
     let complaints: Vec<_> = found.complaints.into_iter().collect();
     assert_eq!(complaints.len(), 4, "{complaints:?}");
-    assert!(complaints[0].starts_with("/plans/folder.plan is a symbolic link to what is no file"));
+    assert!(complaints[0].starts_with(
+        "not applying /plans/folder.plan: it is a symbolic link to something that is not a file"
+    ));
     assert!(complaints[1].contains("uid 7") && complaints[2].contains("gone.plan"), "{complaints:?}");
     assert!(complaints[3].contains("mode 0646"), "{complaints:?}");
-    local.look(good).await;
-    local.look(good).await;
+    local.check(good).await;
+    local.check(good).await;
     assert_eq!(script.runs.load(Ordering::SeqCst), 1);
-    assert!(host.read(Path::new("/plans/good.pos")).is_ok(), "its state lies beside the link");
+    assert!(host.read(Path::new("/plans/good.pos")).is_ok(), "its state is next to the link");
 }
 
-/// On a real disk and in real time: the timer alone would come after a minute.
+/// On a real disk and in real time: without a watch, the plan would be found only after a minute.
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn a_plan_on_a_real_disk_is_seen_when_it_comes() {
+async fn a_new_plan_on_a_real_disk_is_noticed_at_once() {
     let root = tempfile::tempdir().unwrap();
     let host = Arc::new(crate::host::RealHost::at(root.path()));
     let (uid, gid) = host.identity();
@@ -143,7 +145,7 @@ async fn a_plan_on_a_real_disk_is_seen_when_it_comes() {
     let seen = async |name: &str| {
         let deadline = Instant::now() + IDLE / 2;
         while !made(name) {
-            assert!(Instant::now() < deadline, "{name} is not seen");
+            assert!(Instant::now() < deadline, "timed out waiting for {name}");
             time::sleep(Duration::from_millis(10)).await;
         }
     };
@@ -154,14 +156,14 @@ async fn a_plan_on_a_real_disk_is_seen_when_it_comes() {
     std::fs::write(root.path().join("plans/sub/b.plan"), plan("b")).unwrap();
     seen("b").await;
     std::fs::remove_dir_all(root.path().join("plans")).unwrap();
-    until("it is made anew", || root.path().join("plans").exists()).await;
+    until("it is recreated", || root.path().join("plans").exists()).await;
     std::fs::write(root.path().join("plans/c.plan"), plan("c")).unwrap();
     seen("c").await;
     task.abort();
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_full_disk_delays_the_directory_and_repeats_no_plan() {
+async fn on_a_full_disk_no_plan_is_repeated() {
     let script = Script::default();
     let host = Arc::new(MemoryHost::new("2026-01-01T00:00:00Z".parse().unwrap(), 1, script.clone()));
     let config = Config { work_directory: "/w/work".into(), ..Config::default() };
@@ -177,15 +179,15 @@ async fn a_full_disk_delays_the_directory_and_repeats_no_plan() {
     let path = Path::new("/plans/a.plan");
     let attr = Attr { mode: 0o600, owner: None };
     host.replace(path, br#"{"instructions":[{"command":"x"}]}"#, attr).unwrap();
-    // Its state cannot be written.
+    // Its state cannot be written, because a directory is in the way.
     host.make_dirs(Path::new("/plans/a.pos"), 0o700).unwrap();
     for _ in 0..3 {
-        assert_eq!(local.look(path).await, Some(SCAN));
+        assert_eq!(local.check(path).await, Some(SCAN));
     }
-    assert_eq!(script.runs.load(Ordering::SeqCst), 1, "what was done is not done again");
+    assert_eq!(script.runs.load(Ordering::SeqCst), 1, "an applied plan is not applied again");
     host.remove_tree(Path::new("/plans/a.pos")).unwrap();
-    assert_eq!(local.look(path).await, None, "nothing is due any more");
+    assert_eq!(local.check(path).await, None, "nothing is left to do");
     assert!(host.read(Path::new("/plans/a.pos")).is_ok());
-    assert_eq!(local.look(path).await, None);
+    assert_eq!(local.check(path).await, None);
     assert_eq!(script.runs.load(Ordering::SeqCst), 1);
 }

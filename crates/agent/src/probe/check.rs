@@ -1,4 +1,4 @@
-//! One question of one probe.
+//! Runs one check of a probe.
 
 use std::{error::Error as _, io, path::Path, sync::Arc, time::Duration};
 
@@ -11,29 +11,30 @@ use tokio::time::{Instant, timeout_at};
 
 use super::go_url;
 use crate::{
+    duration,
     host::Host,
     http::{Client, Error, Url, basic, tls},
-    span,
 };
 
-/// Without an answer by then, a probe failed. The original waits for ever if the plan does not say.
+/// The default timeout. The original waits forever if the plan has none.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
 const REDIRECTS: usize = 10;
 const BODY: usize = 10 * 1024;
-/// For the body of an answer that is a failure anyway, or leads elsewhere.
+/// The time limit for the body of a response that is a failure or a redirect.
 const UNWANTED: Duration = Duration::from_secs(1);
 
 pub(super) enum Outcome {
     Healthy,
     Unhealthy(String),
-    /// The question cannot be read, or the answer was good and broke off: the status stays as it is.
+    /// The URL is malformed, or the body of a good response was incomplete: the status does not change.
     Unusable(String),
 }
 
 pub(super) struct Check<'a> {
     host: Arc<dyn Host>,
     action: &'a HttpGetAction,
-    /// Kept while the files stay the same, so that TLS sessions are resumed and nothing is parsed every few seconds.
+    /// Kept while the files do not change, so that TLS sessions are resumed and the files are not parsed every few
+    /// seconds.
     tls: Option<Tls>,
 }
 
@@ -49,10 +50,10 @@ impl<'a> Check<'a> {
     }
 
     pub(super) async fn run(&mut self, timeout_seconds: i64) -> Outcome {
-        let timeout = span::positive(timeout_seconds).unwrap_or(DEFAULT_TIMEOUT);
+        let timeout = duration::positive(timeout_seconds).unwrap_or(DEFAULT_TIMEOUT);
         let url = match Url::parse(&self.action.url) {
             Ok(url) => url,
-            Err(_) if self.action.url.is_empty() => return Outcome::Unhealthy("it has no URL".into()),
+            Err(_) if self.action.url.is_empty() => return Outcome::Unhealthy("the probe has no URL".into()),
             Err(error) if go_url::is_malformed(&self.action.url) => {
                 return Outcome::Unusable(error.to_string());
             }
@@ -60,22 +61,26 @@ impl<'a> Check<'a> {
         };
         let deadline = Instant::now() + timeout;
         let answer = match timeout_at(deadline, self.ask(url, credential(&self.action.url))).await {
-            Err(_) => return Outcome::Unhealthy(format!("no answer within {} s", timeout.as_secs())),
+            Err(_) => {
+                return Outcome::Unhealthy(format!("timed out: no response within {} s", timeout.as_secs()));
+            }
             Ok(Err(error)) => return Outcome::Unhealthy(error),
             Ok(Ok(answer)) => answer,
         };
         match timeout_at(deadline, read(answer)).await {
-            Err(_) => Outcome::Unusable(format!("no whole answer within {} s", timeout.as_secs())),
-            Ok(Err(error)) => Outcome::Unusable(format!("the answer broke off: {error}")),
+            Err(_) => {
+                Outcome::Unusable(format!("timed out: incomplete response after {} s", timeout.as_secs()))
+            }
+            Ok(Err(error)) => Outcome::Unusable(format!("incomplete response: {error}")),
             Ok(Ok(())) => Outcome::Healthy,
         }
     }
 
-    /// The answer that says that all is well.
+    /// The successful response.
     async fn ask(&mut self, mut url: Url, mut basic: Option<String>) -> Result<Response<Incoming>, String> {
         for _ in 0..=REDIRECTS {
             let answer = match self.get(&url, basic.as_deref(), false).await {
-                // Trusting the system's roots too means to load them all; most nodes never need that.
+                // Trusting the system's roots requires loading all of them, which most nodes never need.
                 Err(error) if error.is_unknown_issuer() => self.get(&url, basic.as_deref(), true).await,
                 other => other,
             };
@@ -85,7 +90,7 @@ impl<'a> Check<'a> {
                 return Ok(answer);
             }
             let location = answer.headers().get(header::LOCATION).cloned();
-            // What a handler may want to get rid of.
+            // Read a limited body, so that the server can finish the response.
             let _ = tokio::time::timeout(UNWANTED, read(answer)).await;
             match location.as_ref().and_then(|value| value.to_str().ok()) {
                 Some(location) if status.is_redirection() => {
@@ -126,7 +131,7 @@ impl<'a> Check<'a> {
         if let Some(basic) = basic {
             request = request.header(header::AUTHORIZATION, basic);
         }
-        client.send_alone(request.body(Full::new(Bytes::new()))?).await
+        client.send_on_new_connection(request.body(Full::new(Bytes::new()))?).await
     }
 
     fn config(&mut self, system: bool) -> Result<Arc<rustls::ClientConfig>, tls::Error> {
@@ -134,10 +139,10 @@ impl<'a> Check<'a> {
             if path.is_empty() {
                 return None;
             }
-            // As in the original, a file that cannot be read is logged and the probe goes on without.
+            // As in the original, an unreadable file is logged and ignored.
             self.host
                 .read(Path::new(path))
-                .map_err(|error| tracing::debug!("probe: cannot read {path}: {error}"))
+                .map_err(|error| tracing::debug!("probe: failed to read {path}: {error}"))
                 .ok()
         };
         let files =
@@ -167,7 +172,7 @@ impl<'a> Check<'a> {
     }
 }
 
-/// Reads a body as far as the original does: a longer one is nobody's failure.
+/// Reads a body up to the original's limit; a longer body is not a failure.
 async fn read(answer: Response<Incoming>) -> Result<(), hyper::Error> {
     let (head, mut body) = answer.into_parts();
     let announced = [header::CONTENT_LENGTH, header::TRANSFER_ENCODING];
@@ -178,7 +183,7 @@ async fn read(answer: Response<Incoming>) -> Result<(), hyper::Error> {
     {
         match frame {
             Ok(frame) => left = left.saturating_sub(frame.data_ref().map_or(0, Bytes::len)),
-            // Small servers close the connection without a goodbye in TLS; where that is the end, Go takes it for one.
+            // Small servers close the connection without a TLS close_notify; Go accepts this at the end of a body.
             Err(error) if ends_with_connection && is_eof(&error) => break,
             Err(error) => return Err(error),
         }
@@ -191,7 +196,7 @@ fn is_eof(error: &hyper::Error) -> bool {
     source.is_some_and(|source| source.kind() == io::ErrorKind::UnexpectedEof)
 }
 
-/// What the user and password before the host become in the request.
+/// The Authorization header for the user and password in a URL.
 fn credential(url: &str) -> Option<String> {
     let (_, rest) = url.split_once("://")?;
     let authority = rest.split(['/', '?', '#']).next()?;

@@ -1,9 +1,9 @@
-//! Which probe URLs Go cannot read: the original leaves the status of such a probe as it is, and asks all others, which
-//! then fail if they are no http URL.
+//! Detects probe URLs that Go cannot parse: the original does not change the status of such a probe. All other probes
+//! run, and fail if they do not have an http URL.
 
 use std::net::Ipv6Addr;
 
-/// Whether `url.Parse` refuses the text.
+/// Whether `url.Parse` rejects the text.
 pub(super) fn is_malformed(text: &str) -> bool {
     if text.bytes().any(|byte| byte.is_ascii_control()) {
         return true;
@@ -53,7 +53,7 @@ fn bad_authority(text: &str) -> bool {
     !name.bytes().all(in_name) || !(port.is_empty() || port.strip_prefix(':').is_some_and(in_port))
 }
 
-/// A percent sign without two digits after it.
+/// Whether a percent sign is not followed by two hex digits.
 fn bad_escape(text: &str) -> bool {
     let digits = |rest: &[u8]| rest.len() >= 2 && rest[..2].iter().all(u8::is_ascii_hexdigit);
     text.bytes().enumerate().any(|(at, byte)| byte == b'%' && !digits(&text.as_bytes()[at + 1..]))
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_go_reads_and_what_not() {
+    fn urls_are_malformed_exactly_if_go_rejects_them() {
         for read in [
             "",
             "ftp://h/x",

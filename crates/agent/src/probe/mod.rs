@@ -1,4 +1,4 @@
-//! Probes on their own schedule: no instruction and no other probe delays one.
+//! Runs probes on their own schedule: neither an instruction nor another probe delays one.
 
 mod check;
 mod go_url;
@@ -15,12 +15,12 @@ use std::{
 use drover_plan::{Probe, ProbeStatus};
 use tokio::{sync::Notify, task::JoinSet, time};
 
-use crate::{host::Host, span};
+use crate::{duration, host::Host};
 
 /// Statuses by probe.
 pub type Statuses = BTreeMap<String, ProbeStatus>;
 
-/// Seconds between two rounds unless the secret says otherwise.
+/// The default interval in seconds; a key of the secret overrides it.
 const DEFAULT_PERIOD: u64 = 5;
 
 /// Runs the probes of one plan.
@@ -35,19 +35,19 @@ struct Shared {
     statuses: Mutex<Statuses>,
     period: AtomicU64,
     changed: Notify,
-    /// Woken when the period is another, because the one before may have been very long.
+    /// Wakes the tasks when the period changes, because the old period can be very long.
     paced: Notify,
 }
 
 impl Shared {
     fn statuses(&self) -> std::sync::MutexGuard<'_, Statuses> {
-        // Nothing panics while it is held.
+        // The lock is never poisoned.
         self.statuses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Prober {
-    /// Without probes yet.
+    /// Creates it without probes.
     pub fn new(host: Arc<dyn Host>) -> Self {
         let shared = Shared {
             statuses: Mutex::default(),
@@ -58,14 +58,14 @@ impl Prober {
         Self { host, probes: BTreeMap::new(), shared: Arc::new(shared), tasks: JoinSet::new() }
     }
 
-    /// Seconds between two rounds; sticky.
+    /// Sets the interval in seconds; it is kept until it is set again.
     pub fn set_period(&self, seconds: u64) {
         if seconds > 0 && self.shared.period.swap(seconds, Ordering::Relaxed) != seconds {
             self.shared.paced.notify_waiters();
         }
     }
 
-    /// Follows another set of probes, starting from known statuses. The same set is left running.
+    /// Switches to a set of probes, starting with known statuses. An unchanged set keeps running.
     pub fn follow(&mut self, probes: &BTreeMap<String, Probe>, known: &Statuses) {
         if self.probes == *probes {
             return;
@@ -76,8 +76,8 @@ impl Prober {
         self.start(false);
     }
 
-    /// Starts over after a plan was applied: initial delays count again, and what was healthy before has to prove it
-    /// anew if `forget`.
+    /// Starts again after a plan was applied: initial delays apply again, and with `forget` healthy probes must succeed
+    /// again.
     pub fn restart(&mut self, forget: bool) {
         if forget {
             self.shared.statuses().values_mut().for_each(|status| *status = ProbeStatus::default());
@@ -85,7 +85,7 @@ impl Prober {
         self.start(true);
     }
 
-    /// The statuses now.
+    /// The current statuses.
     pub fn statuses(&self) -> Statuses {
         self.shared.statuses().clone()
     }
@@ -96,13 +96,13 @@ impl Prober {
     }
 
     fn start(&mut self, delay: bool) {
-        // Ends what ran for the set before.
+        // Stops the tasks of the previous set.
         self.tasks = JoinSet::new();
         for (name, probe) in &self.probes {
             let (name, probe) = (name.clone(), probe.clone());
             let (host, shared) = (self.host.clone(), self.shared.clone());
             self.tasks.spawn(async move {
-                if delay && let Some(delay) = span::positive(probe.initial_delay_seconds) {
+                if delay && let Some(delay) = duration::positive(probe.initial_delay_seconds) {
                     time::sleep(delay).await;
                 }
                 watch(host, &name, &probe, &shared).await;
@@ -117,10 +117,10 @@ async fn watch(host: Arc<dyn Host>, name: &str, probe: &Probe, shared: &Shared) 
     loop {
         let started = time::Instant::now();
         let outcome = check.run(probe.timeout_seconds).await;
-        // It changes no status, so nothing else would tell.
+        // The status does not change, so log it here.
         let now = if let check::Outcome::Unusable(why) = &outcome { Some(why.clone()) } else { None };
         if let Some(why) = now.as_ref().filter(|_| now != unusable) {
-            tracing::warn!("probe {name} cannot be evaluated: {why}");
+            tracing::warn!("failed to evaluate probe {name}: {why}");
         }
         unusable = now;
         let changed = {
@@ -135,7 +135,7 @@ async fn watch(host: Arc<dyn Host>, name: &str, probe: &Probe, shared: &Shared) 
             if next.healthy != status.healthy || (changed && next.failure_count == 1) {
                 match &outcome {
                     check::Outcome::Healthy => tracing::info!("probe {name} is healthy"),
-                    check::Outcome::Unhealthy(why) => tracing::info!("probe {name} fails: {why}"),
+                    check::Outcome::Unhealthy(why) => tracing::info!("probe {name} failed: {why}"),
                     check::Outcome::Unusable(_) => {}
                 }
             }
@@ -147,7 +147,7 @@ async fn watch(host: Arc<dyn Host>, name: &str, probe: &Probe, shared: &Shared) 
         }
         loop {
             let paced = shared.paced.notified();
-            let period = span::seconds(shared.period.load(Ordering::Relaxed));
+            let period = duration::seconds(shared.period.load(Ordering::Relaxed));
             tokio::select! {
                 () = time::sleep_until(started + period) => break,
                 () = paced => {}

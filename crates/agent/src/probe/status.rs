@@ -1,9 +1,9 @@
-//! How an answer changes a status. Pure.
+//! How a result changes a status. Pure.
 
 use drover_plan::{Probe, ProbeStatus};
 
-/// Counts saturate at the thresholds, so a steady state writes nothing. A negative threshold is never reached: the
-/// original counts nothing towards it either.
+/// Counts saturate at the thresholds, so that a steady state writes nothing. A negative threshold is never reached, as
+/// in the original.
 pub(super) fn next(status: ProbeStatus, probe: &Probe, success: bool) -> ProbeStatus {
     let threshold = |value: i64, default| if value == 0 { default } else { value };
     let count = |count: i64, enough: i64| count.max(0).saturating_add(1).min(enough.max(0));
@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_and_thresholds_may_be_any_number() {
+    fn extreme_counts_and_thresholds_are_accepted() {
         for extreme in [i64::MIN, -1, 0, i64::MAX] {
             let probe = Probe { success_threshold: extreme, failure_threshold: extreme, ..Probe::default() };
             let status = ProbeStatus { healthy: true, success_count: extreme, failure_count: extreme };
@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn agent_check_26_thresholds_turn_the_status() {
+    fn agent_check_26_thresholds_change_the_status() {
         let probe = Probe { success_threshold: 2, ..Probe::default() };
         let mut status = ProbeStatus::default();
         status = next(status, &probe, true);

@@ -10,8 +10,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use super::*;
 use crate::host::{BoxFuture, BoxIo, Exec, Exit, MemoryHost, Program, Sink};
 
-/// Port 1 answers with the status set, 2 never answers, 3 redirects to another host, 4 to a path that answers 200. The
-/// answer of 5 has a body that never ends, that of 6 one that breaks off, that of 7 a long one that never ends.
+/// Port 1 responds with the status that is set, 2 never responds, 3 redirects to another host, 4 to a path that
+/// responds 200. The response of 5 has a body that never ends, 6 one that is incomplete, 7 a long one that never ends.
 #[derive(Clone, Default)]
 struct Net {
     status: Arc<AtomicU16>,
@@ -107,7 +107,7 @@ async fn agent_check_26_only_2xx_of_the_same_host_is_healthy() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn agent_check_27_a_probe_that_hangs_delays_no_other_and_fails_in_time() {
+async fn agent_check_27_a_hanging_probe_times_out_and_does_not_delay_others() {
     let net = Net::default();
     net.status.store(200, Ordering::SeqCst);
     let prober = prober(&net, &[1, 2]);
@@ -119,7 +119,7 @@ async fn agent_check_27_a_probe_that_hangs_delays_no_other_and_fails_in_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restart_forgets_and_waits_for_the_initial_delay() {
+async fn a_restart_resets_the_status_and_waits_for_the_initial_delay() {
     let net = Net::default();
     net.status.store(200, Ordering::SeqCst);
     let host = Arc::new(MemoryHost::new(jiff::Timestamp::UNIX_EPOCH, 1, net.clone()));
@@ -137,18 +137,18 @@ async fn a_restart_forgets_and_waits_for_the_initial_delay() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_is_good_when_its_body_is_there_or_long() {
+async fn a_response_is_good_if_its_body_is_complete_or_long() {
     let net = Net::default();
     let prober = prober(&net, &[5, 6, 7]);
     until(&prober, 7, |status| status.healthy).await;
     time::sleep(Duration::from_secs(60)).await;
-    // As in the original, the status of the others stays as it was.
+    // As in the original, the status of the others does not change.
     assert_eq!(prober.statuses()["5"], ProbeStatus::default());
     assert_eq!(prober.statuses()["6"], ProbeStatus::default());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_url_may_lack_a_path_or_hold_spaces() {
+async fn a_url_can_have_no_path_or_contain_spaces() {
     for (url, target) in [("http://127.0.0.1:1?x=1", "/?x=1"), ("http://127.0.0.1:1/a b", "/a%20b")] {
         let net = Net::default();
         net.status.store(200, Ordering::SeqCst);
@@ -162,7 +162,7 @@ async fn a_url_may_lack_a_path_or_hold_spaces() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn user_and_password_of_the_url_are_sent_also_after_a_redirect() {
+async fn credentials_of_the_url_are_also_sent_after_a_redirect() {
     let net = Net::default();
     let mut prober = Prober::new(Arc::new(MemoryHost::new(jiff::Timestamp::UNIX_EPOCH, 1, net.clone())));
     let mut question = probe(4);
@@ -177,7 +177,7 @@ async fn user_and_password_of_the_url_are_sent_also_after_a_redirect() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_url_that_leads_nowhere_fails_and_one_that_cannot_be_read_leaves_the_status() {
+async fn a_non_http_url_fails_and_a_malformed_one_keeps_the_status() {
     let net = Net::default();
     let mut prober = Prober::new(Arc::new(MemoryHost::new(jiff::Timestamp::UNIX_EPOCH, 1, net.clone())));
     let urls = [("empty", ""), ("ftp", "ftp://h/"), ("words", "no url"), ("bad", "127.0.0.1:80/x")];
@@ -197,7 +197,7 @@ async fn a_url_that_leads_nowhere_fails_and_one_that_cannot_be_read_leaves_the_s
 }
 
 #[tokio::test(start_paused = true)]
-async fn spans_may_be_any_number_and_a_shorter_period_counts_at_once() {
+async fn extreme_durations_are_accepted_and_a_shorter_period_applies_at_once() {
     for extreme in [i64::MIN, -1, 0, 1, i64::MAX] {
         let net = Net::default();
         net.status.store(200, Ordering::SeqCst);
@@ -222,11 +222,11 @@ async fn spans_may_be_any_number_and_a_shorter_period_counts_at_once() {
     }
 }
 
-/// An https server that gives one answer and hangs up without saying goodbye in TLS.
+/// An https server that sends one response and closes the connection without a TLS close_notify.
 #[derive(Clone)]
-struct Curt(tokio_rustls::TlsAcceptor, &'static str);
+struct AbruptServer(tokio_rustls::TlsAcceptor, &'static str);
 
-impl Curt {
+impl AbruptServer {
     fn new(answer: &'static str) -> Self {
         let key = rcgen::KeyPair::generate().unwrap();
         let certificate = rcgen::CertificateParams::new(vec![]).unwrap().self_signed(&key).unwrap();
@@ -242,7 +242,7 @@ impl Curt {
     }
 }
 
-impl Program for Curt {
+impl Program for AbruptServer {
     fn dial<'a>(&'a self, _: &'a str, _: u16) -> BoxFuture<'a, io::Result<BoxIo>> {
         let Self(acceptor, answer) = self.clone();
         Box::pin(async move {
@@ -259,7 +259,7 @@ impl Program for Curt {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_the_connection_ends_the_answer_no_goodbye_is_needed() {
+async fn a_response_that_ends_with_the_connection_needs_no_close_notify() {
     for (answer, good) in [
         ("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nok", true),
         ("HTTP/1.0 200 OK\r\n\r\n", true),
@@ -267,7 +267,7 @@ async fn where_the_connection_ends_the_answer_no_goodbye_is_needed() {
         ("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nok", false),
         ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n", false),
     ] {
-        let host = Arc::new(MemoryHost::new(jiff::Timestamp::UNIX_EPOCH, 1, Curt::new(answer)));
+        let host = Arc::new(MemoryHost::new(jiff::Timestamp::UNIX_EPOCH, 1, AbruptServer::new(answer)));
         let action = HttpGetAction { url: "https://h/".into(), insecure: true, ..HttpGetAction::default() };
         match check::Check::new(host, &action).run(5).await {
             check::Outcome::Healthy => assert!(good, "{answer}"),

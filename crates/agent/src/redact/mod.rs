@@ -1,22 +1,22 @@
-//! Keeps credentials out of the log, whatever the level.
+//! Removes credentials from the log, at every level.
 //!
 //! Plans, file contents and environments are never logged as a whole. What remains are lines that instructions print
-//! and messages of others. From what instructions print, these are blotted out:
+//! and messages of others. In the output of instructions, these are replaced:
 //!
 //! - values of the instruction's environment, and of `NAME=value` and `name: value` in its arguments, its script and the
-//!   plan's files, whose name tells that they are secret (`PASS`, `TOKEN`, `KEY`, …), and each line of such a value;
-//! - other values of the instruction's environment of eight characters or more, and each such line of one, unless they
-//!   are ordinary (numbers, paths, hosts, versions) or their name tells that they are no secret (`PATH`, `…_VERSION`);
-//! - lines of the plan's files that not everybody may read, or whose own name tells; of programs (`#!`) only such values;
-//! - passwords in URLs, and what follows `Bearer` or `Authorization: Basic`.
+//!   plan's files, whose name indicates a secret (`PASS`, `TOKEN`, `KEY`, …), and each line of such a value;
+//! - other values of the instruction's environment with eight or more characters, and each such line of a value, unless they
+//!   are ordinary (numbers, paths, hosts, versions) or their name is harmless (`PATH`, `…_VERSION`);
+//! - lines of the plan's files that are not readable by everyone or have a secret name; of programs (`#!`) only such values;
+//! - passwords in URLs, and credentials after `Bearer` or `Authorization: Basic`.
 //!
-//! The last of these holds for every line of the log. Values of less than four characters, switches such as `true`, and
-//! paths are shown under any name: blotting them out would hide half of every line. What is reported to the management plane, which made
-//! the plan, is not changed.
+//! The last item applies to every line of the log. Values with less than four characters, switches such as `true`, and
+//! paths are never replaced, because they would make most lines unreadable. Reports to the management plane, which
+//! wrote the plan, are not changed.
 
 mod ordinary;
 pub mod patterns;
-mod telling;
+mod secret_names;
 
 use std::{
     collections::HashSet,
@@ -25,33 +25,33 @@ use std::{
 
 use drover_plan::File;
 
-/// What stands for a secret in a log.
-const BLOT: &str = "[redacted]";
-/// Shorter values would blot out half of every line.
+/// The replacement of a secret in a log.
+const MASK: &str = "[redacted]";
+/// Shorter values would hide parts of most lines.
 const SHORTEST: usize = 4;
-/// Shorter lines of a longer file say nothing: `}`, `- name`.
+/// Shorter lines of a multi-line file are not secrets: `}`, `- name`.
 const SHORTEST_LINE: usize = 8;
-/// Longer lines of a file are looked for like other secrets: they may be printed in part.
+/// Longer lines of a file are searched like other secrets, because they can be printed in part.
 const LONGEST_LINE: usize = 4096;
-/// How many words may stand before a line of a file: `12:`, `+ echo`.
+/// How many words may precede a line of a file: `12:`, `+ echo`.
 const WORDS_BEFORE: usize = 16;
 
-/// Blots out known secrets.
+/// Replaces known secrets.
 #[derive(Clone, Default)]
 pub struct Redactor {
-    /// Wherever they occur; the longest first, since one may be part of another.
+    /// Replaced anywhere; the longest first, because one can contain another.
     secrets: Vec<String>,
-    /// Hashes of lines: a file has many, and need not be kept for this.
+    /// Hashes of lines, because a file can have many lines.
     lines: HashSet<u64>,
 }
 
 impl Redactor {
-    /// Secrets in the files of a plan.
+    /// The secrets in the files of a plan.
     pub fn of_files(files: &[File]) -> Self {
         let mut redactor = Self::default();
-        // Any other word means to write it; see `apply::files`.
+        // Every other action means to write the file; see `apply::files`.
         for file in files.iter().filter(|file| file.action != "delete" && !file.directory) {
-            // What is no base64 will not be written either.
+            // Invalid base64 will not be written either.
             let content = drover_plan::from_base64(&file.content).unwrap_or_default();
             redactor.file(file, &String::from_utf8_lossy(&content));
         }
@@ -62,7 +62,7 @@ impl Redactor {
         self.text(content);
         let mode = u32::from_str_radix(&file.permissions, 8).unwrap_or(0o600);
         let name = file.path.rsplit('/').next().unwrap_or_default();
-        if content.starts_with("#!") || (mode & 0o004 != 0 && !telling::is_telling(name)) {
+        if content.starts_with("#!") || (mode & 0o004 != 0 && !secret_names::is_secret_name(name)) {
             return;
         }
         let mut lines = content.lines().map(str::trim).filter(|line| !line.is_empty());
@@ -79,17 +79,17 @@ impl Redactor {
         }
     }
 
-    /// And the secrets of an environment: what its values name, and the values themselves unless they are ordinary.
+    /// Adds the secrets of an environment: values with a secret name, and all values that are not ordinary.
     pub fn env<'a>(&mut self, env: impl IntoIterator<Item = &'a str>) {
         for (name, value) in env.into_iter().filter_map(|entry| entry.split_once('=')) {
-            if telling::is_telling(name) {
+            if secret_names::is_secret_name(name) {
                 self.add(value);
             }
             self.text(value);
             if ordinary::is_harmless(name, value) {
                 continue;
             }
-            // No shell reads these, so a dollar sign at their beginning is part of them.
+            // These are not read by a shell, so a dollar sign at the beginning belongs to the value.
             for line in value.lines().map(str::trim) {
                 if line.len() >= SHORTEST_LINE && !ordinary::is_ordinary(line) {
                     self.insert(line);
@@ -98,29 +98,30 @@ impl Redactor {
         }
     }
 
-    /// And the secrets of arguments: also what follows a telling flag.
+    /// Adds the secrets of arguments, including the value after a secret flag.
     pub fn args<'a>(&mut self, args: impl IntoIterator<Item = &'a str>) {
         let mut flag = false;
         for arg in args {
             if flag && !arg.starts_with('-') {
                 self.add(arg);
             }
-            flag = arg.starts_with("--") && !arg.contains(['=', ' ', '\n']) && telling::is_telling(arg);
+            flag =
+                arg.starts_with("--") && !arg.contains(['=', ' ', '\n']) && secret_names::is_secret_name(arg);
             self.text(arg);
         }
     }
 
-    /// And the secrets that a text names.
+    /// Adds the secrets in a text.
     pub fn text(&mut self, text: &str) {
-        telling::values(text).chain(telling::flag_values(text)).for_each(|value| self.add(value));
+        secret_names::values(text).chain(secret_names::flag_values(text)).for_each(|value| self.add(value));
         patterns::passwords(text).for_each(|password| self.add(password));
     }
 
-    /// One more secret.
+    /// Adds one secret.
     pub fn add(&mut self, secret: &str) {
-        // Output comes line by line.
+        // Output is processed line by line.
         for line in secret.lines().map(str::trim) {
-            if line.len() < SHORTEST || telling::is_trivial(line) {
+            if line.len() < SHORTEST || secret_names::is_trivial(line) {
                 continue;
             }
             self.insert(line);
@@ -134,36 +135,36 @@ impl Redactor {
         }
     }
 
-    /// One line of text without them.
+    /// One line of text without secrets.
     pub fn clean(&self, text: &str) -> String {
         if let Some(shown) = self.before_line_of_file(text) {
-            return format!("{}{BLOT}", self.clean(shown));
+            return format!("{}{MASK}", self.clean(shown));
         }
-        patterns::blot(text, self.places(text)).into_owned()
+        patterns::mask(text, self.places(text)).into_owned()
     }
 
-    /// How far beyond a piece of text must be looked, so that no secret is seen only by half.
+    /// How far the text must extend beyond a piece so that no secret is seen only in part.
     pub fn reach(&self) -> usize {
         self.secrets.first().map_or(0, String::len).max(LONGEST_LINE)
     }
 
-    /// The beginning of a line without them: about `length` bytes of it, and how many those really are. The text itself
-    /// reaches further (see [`Self::reach`]) or is the whole line.
+    /// The beginning of a line without secrets: about `length` bytes, and their exact number. The text must extend
+    /// further (see [`Self::reach`]) or be the whole line.
     pub fn clean_start(&self, text: &str, length: usize) -> (String, usize) {
         if text.len() <= length {
             return (self.clean(text), text.len());
         }
-        // Lines of files are known as a whole only, so this is told before anything is cut off.
+        // Lines of files are known only as a whole, so check them before the text is cut.
         if let Some(shown) = self.before_line_of_file(text) {
             let (start, end) = self.clean_start(shown, length);
-            return if end < shown.len() { (start, end) } else { (start + BLOT, text.len()) };
+            return if end < shown.len() { (start, end) } else { (start + MASK, text.len()) };
         }
         let places = self.places(text);
         let mut end = length;
         while !text.is_char_boundary(end) {
             end -= 1;
         }
-        // Before a secret that would be cut: its first half alone is known to nobody.
+        // Cut before a secret, because half of a secret would not be recognized.
         while let Some((start, _)) = places.iter().find(|(start, after)| (*start + 1..*after).contains(&end))
         {
             end = *start;
@@ -179,7 +180,7 @@ impl Redactor {
         places
     }
 
-    /// What stands before a line of a file, if the text ends with one.
+    /// The text before a line of a file, if the text ends with one.
     fn before_line_of_file<'t>(&self, text: &'t str) -> Option<&'t str> {
         if self.lines.is_empty() {
             return None;

@@ -1,16 +1,16 @@
-//! Which values of an environment may be shown although nobody said that they are no secrets.
+//! Which values of an environment can be logged although their name does not say so.
 //!
-//! A plan can put a secret under any name (`LICENSE`, `TOK`), so a value is hidden unless it is of a kind that logs are
-//! full of and that secrets do not look like.
+//! A plan can contain a secret under any name (`LICENSE`, `TOK`), so a value is hidden unless it is of a common kind
+//! that secrets do not look like.
 
 use std::net::{IpAddr, SocketAddr};
 
 use super::{
     patterns::passwords,
-    telling::{is_path, is_switch, is_telling},
+    secret_names::{is_path, is_secret_name, is_switch},
 };
 
-/// Names whose values everybody may see.
+/// Names whose values are not secret.
 const HARMLESS: &[&str] = &[
     "PATH",
     "HOME",
@@ -32,22 +32,22 @@ const HARMLESS_STARTS: &[&str] = &["LC_", "CATTLE_AGENT_"];
 const HARMLESS_ENDS: &[&str] =
     &["_DIR", "_URL", "_VERSION", "_LOGLEVEL", "_STAMP", "_NAME", "_NAMESPACE", "_MODE", "_TYPE"];
 
-/// Longer ones are no version, and no last part of a host name.
+/// Longer ones are not versions, or not the last part of a host name.
 const LONGEST_VERSION: usize = 32;
 const LONGEST_DOMAIN: usize = 12;
 
-/// Whether everybody may see this value under this name. Secrets that the value itself names are found all the same.
+/// Whether the value is harmless under this name. Secrets in the value are still found.
 pub(super) fn is_harmless(name: &str, value: &str) -> bool {
     let name = name.to_ascii_uppercase();
-    // The query of a URL can be what lets one in, and several lines are a document.
+    // The query of a URL can be a credential, and several lines are a document.
     !value.contains(['?', '\n'])
-        && !is_telling(&name)
+        && !is_secret_name(&name)
         && (HARMLESS.contains(&name.as_str())
             || HARMLESS_STARTS.iter().any(|start| name.starts_with(start))
             || HARMLESS_ENDS.iter().any(|end| name.ends_with(end)))
 }
 
-/// Whether such a value is ordinary under any name.
+/// Whether the value is ordinary under any name.
 pub(super) fn is_ordinary(value: &str) -> bool {
     is_switch(value)
         || is_number(value)
@@ -74,7 +74,7 @@ fn is_version(value: &str) -> bool {
             .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"+-.".contains(&byte))
 }
 
-/// With a host and perhaps a path, but without a query, and without a user unless the password is known by itself.
+/// With a host and an optional path, but without a query, and without a user unless the password is found separately.
 fn is_url(value: &str) -> bool {
     value.split_once("://").is_some_and(|(scheme, rest)| {
         let host = rest.split('/').next().unwrap_or_default();
@@ -86,7 +86,7 @@ fn is_url(value: &str) -> bool {
     })
 }
 
-/// An address, a network, or a name with dots; one without could be anything.
+/// An address, a network, or a name with dots; a name without dots could be anything.
 fn is_host(value: &str) -> bool {
     let address = value.split_once('/').map_or(value, |(address, _)| address);
     if address.parse::<IpAddr>().is_ok() {
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_logs_are_full_of_is_ordinary() {
+    fn common_values_are_ordinary() {
         for value in [
             "12345678",
             "1700000000.5",
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_be_a_secret_is_not() {
+    fn values_that_can_be_secrets_are_not_ordinary() {
         for value in [
             "SECRETenv1",
             "correct horse battery",

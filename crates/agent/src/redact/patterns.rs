@@ -1,28 +1,28 @@
-//! Secrets that show by what stands around them, whoever printed them: passwords in URLs, and what follows `Bearer`.
+//! Secrets that are recognized by the text around them: passwords in URLs, and credentials after `Bearer`.
 
 use std::borrow::Cow;
 
-use super::{BLOT, SHORTEST};
+use super::{MASK, SHORTEST};
 
-/// A user without a password this long is a token.
+/// A user without a password that has this length is a token.
 const TOKEN_LENGTH: usize = 16;
-/// What people write after `bearer` when they talk about it.
+/// Words after `bearer` in ordinary sentences.
 const WORDS: &[&str] = &["token", "tokens", "authentication", "authorization", "credential", "credentials"];
 
-/// The text with such secrets blotted out.
+/// The text without such secrets.
 pub fn clean(text: &str) -> Cow<'_, str> {
-    blot(text, secrets(text))
+    mask(text, secrets(text))
 }
 
-/// Where such secrets are.
+/// The ranges of such secrets.
 pub(super) fn secrets(text: &str) -> Vec<(usize, usize)> {
     let mut ranges = url_secrets(text);
     ranges.extend(scheme_secrets(text));
     ranges
 }
 
-/// The text without what is at these places.
-pub(super) fn blot(text: &str, mut ranges: Vec<(usize, usize)>) -> Cow<'_, str> {
+/// The text with these ranges replaced.
+pub(super) fn mask(text: &str, mut ranges: Vec<(usize, usize)>) -> Cow<'_, str> {
     if ranges.is_empty() {
         return Cow::Borrowed(text);
     }
@@ -31,7 +31,7 @@ pub(super) fn blot(text: &str, mut ranges: Vec<(usize, usize)>) -> Cow<'_, str> 
     for (start, end) in ranges {
         if start >= at {
             out.push_str(&text[at..start]);
-            out.push_str(BLOT);
+            out.push_str(MASK);
         }
         at = at.max(end);
     }
@@ -39,7 +39,7 @@ pub(super) fn blot(text: &str, mut ranges: Vec<(usize, usize)>) -> Cow<'_, str> 
     Cow::Owned(out)
 }
 
-/// The passwords of the URLs in a text.
+/// The passwords of URLs in a text.
 pub(super) fn passwords(text: &str) -> impl Iterator<Item = &str> {
     url_secrets(text).into_iter().map(|(start, end)| &text[start..end])
 }
@@ -50,7 +50,7 @@ fn url_secrets(text: &str) -> Vec<(usize, usize)> {
         let start = at + separator.len();
         let rest = &text[start..];
         let end = rest.find(|c: char| c.is_whitespace() || "/?#\"'<>`\\".contains(c)).unwrap_or(rest.len());
-        // The last one: a password may hold another that nobody escaped.
+        // The last one, because a password can contain another that is not escaped.
         let Some(user) = rest[..end].rfind('@') else { continue };
         match rest[..user].find(':') {
             Some(colon) if colon + 1 < user => found.push((start + colon + 1, start + user)),

@@ -18,7 +18,7 @@ fn file(path: &str, permissions: &str, content: &str) -> File {
 }
 
 #[test]
-fn values_under_telling_names_do_not_show() {
+fn values_with_secret_names_are_hidden() {
     let redactor = of_env(&[
         "K3S_TOKEN=abc123def",
         "RESTART_STAMP=fffffff",
@@ -45,7 +45,7 @@ fn values_under_telling_names_do_not_show() {
 }
 
 #[test]
-fn values_of_an_environment_do_not_show_under_any_name() {
+fn values_of_an_environment_are_hidden_under_any_name() {
     let redactor = of_env(&[
         "INSTALL_K3S_EXEC=agent --token SECRETflag --server https://x",
         r#"JSON={"password":"SECRETjson"}"#,
@@ -76,7 +76,7 @@ fn values_of_an_environment_do_not_show_under_any_name() {
 }
 
 #[test]
-fn ordinary_values_of_an_environment_show() {
+fn ordinary_values_of_an_environment_are_shown() {
     let env = [
         "PATH=/usr/local/bin:/usr/bin",
         "LANG=en_GB.UTF-8",
@@ -98,14 +98,14 @@ fn ordinary_values_of_an_environment_show() {
 }
 
 #[test]
-fn a_secret_that_is_part_of_another_leaves_nothing_of_it() {
+fn a_secret_inside_another_one_is_hidden_completely() {
     for env in [["A_TOKEN=node", "B_TOKEN=node::secret"], ["B_TOKEN=node::secret", "A_TOKEN=node"]] {
         assert_eq!(of_env(&env).clean("node::secret of a node"), "[redacted] of a [redacted]");
     }
 }
 
 #[test]
-fn private_files_do_not_show_line_by_line() {
+fn lines_of_private_files_are_hidden() {
     let config = "server: https://10.0.0.1:9345\ntoken: K10abc::server:xyz\nok: 1\n";
     let redactor = Redactor::of_files(&[
         file("/etc/rancher/config.yaml", "", config),
@@ -130,7 +130,7 @@ fn private_files_do_not_show_line_by_line() {
 }
 
 #[test]
-fn arguments_and_scripts_do_not_show_their_secrets() {
+fn secrets_of_arguments_and_scripts_are_hidden() {
     let mut redactor = Redactor::default();
     redactor.args(["join", "--token", "tok-1234", "--api-key=key-1234", "--name", "node-1"]);
     redactor.text("set -x\nDBPASS=inline-pass psql");
@@ -141,7 +141,7 @@ fn arguments_and_scripts_do_not_show_their_secrets() {
 }
 
 #[test]
-fn a_header_in_the_plan_does_not_uncover_the_tokens_of_others() {
+fn a_header_in_the_plan_does_not_reveal_other_tokens() {
     let mut redactor = Redactor::default();
     redactor.text(
         "echo \"> Authorization: Bearer $T\"\ncurl -H 'Authorization: Basic dXNlcg==' x --token flag-token",
@@ -158,7 +158,7 @@ fn a_header_in_the_plan_does_not_uncover_the_tokens_of_others() {
 }
 
 #[test]
-fn the_beginning_of_a_long_line_ends_before_a_secret_and_not_within() {
+fn a_long_line_is_cut_before_a_secret() {
     let mut redactor = of_env(&["A_TOKEN=first-token", "B_TOKEN=token-second"]);
     let line = format!("{}first-token-second{}", "x".repeat(95), "y".repeat(5000));
     for length in 90..=95 {
@@ -173,7 +173,7 @@ fn the_beginning_of_a_long_line_ends_before_a_secret_and_not_within() {
     let header = format!("Authorization: Bearer {}", "t".repeat(9000));
     assert_eq!(redactor.clean_start(&header, 8192).0, "Authorization: Bearer ");
     assert!(redactor.reach() >= 12);
-    // A long line of a private file shows in no part.
+    // A long line of a private file is hidden completely.
     let long = "k".repeat(20_000);
     redactor = Redactor::of_files(&[file("/etc/x.yaml", "600", &format!("a: b-c-d-e-f\ncert: {long}\n"))]);
     assert!(redactor.reach() >= 20_000);
@@ -181,21 +181,21 @@ fn the_beginning_of_a_long_line_ends_before_a_secret_and_not_within() {
 }
 
 #[test]
-fn a_line_of_a_private_file_does_not_show_because_it_is_cut() {
+fn a_cut_line_of_a_private_file_is_hidden() {
     let line = format!("certificate-data: {}", "q".repeat(700));
     let redactor =
         Redactor::of_files(&[file("/etc/x.yaml", "600", &format!("kind: Config\n{line}\nend: of it\n"))]);
     assert_eq!(redactor.clean_start(&line, 512), ("[redacted]".into(), line.len()));
     let numbered = format!("12: {line}");
     assert_eq!(redactor.clean_start(&numbered, 512), ("12:[redacted]".into(), numbered.len()));
-    // What stands before it may be long by itself.
+    // The text before it can be long.
     let late = format!("{} {line}", "x".repeat(600));
     assert_eq!(redactor.clean_start(&late, 512), ("x".repeat(512), 512));
     assert_eq!(redactor.clean_start(&late, 700), (format!("{} [redacted]", "x".repeat(600)), late.len()));
 }
 
 #[test]
-fn every_file_that_is_written_is_known_however_it_is_given() {
+fn secrets_of_files_are_found_in_every_encoding_and_action() {
     let private = |action: &str, content: &str| {
         let mut encoded = STANDARD.encode(content);
         encoded.insert(4, '\n');

@@ -1,4 +1,4 @@
-//! Keeps the connection to the management plane: connects, lists, watches, and starts over for ever.
+//! Keeps the connection to the management plane: connects, lists, watches, and retries forever.
 
 use std::{
     path::PathBuf,
@@ -17,49 +17,49 @@ use crate::{
     host::Host,
 };
 
-/// How long one watch may last, before jitter.
+/// The duration of a watch, before jitter.
 const WATCH_SECONDS: u64 = 300;
 const FIRST_BACKOFF: Duration = Duration::from_millis(250);
 const LAST_BACKOFF: Duration = Duration::from_secs(30);
 
-/// The latest word on the secret.
-pub enum Word {
-    /// It is like this. `authoritative` when it comes from a list and not from a watch, which may lag behind.
+/// The latest state of the secret.
+pub enum Update {
+    /// The secret exists. `authoritative` if it is from a list; a watch can be behind.
     Secret {
         /// The secret.
         secret: Box<Secret>,
         /// See above.
         authoritative: bool,
     },
-    /// It does not exist.
-    Gone {
-        /// Which one, if it was a watch that said so.
+    /// The secret does not exist.
+    Deleted {
+        /// The uid of the deleted secret, if a watch reported it.
         uid: Option<String>,
     },
 }
 
-/// State shared between the task that keeps the connection and the one that uses it.
+/// The state shared between the task that keeps the connection and the one that uses it.
 pub struct Link {
     host: Arc<dyn Host>,
     file: PathBuf,
     strict: bool,
     shared: Mutex<Shared>,
-    /// Woken when there is a word, or when the connection is up again.
-    pub news: Notify,
-    /// Woken when the credential was refused.
+    /// Notified of a new state of the secret, and when the connection is restored.
+    pub changed: Notify,
+    /// Notified when the credential was rejected.
     refused: Notify,
 }
 
 #[derive(Default)]
 struct Shared {
-    word: Option<Word>,
+    update: Option<Update>,
     api: Option<Arc<Api>>,
     connected: bool,
     trouble: Option<String>,
 }
 
 impl Link {
-    /// Checks the connection file, so that a wrong one is told at start.
+    /// Validates the connection file, so that an invalid file is reported at start.
     pub fn new(host: Arc<dyn Host>, file: PathBuf, strict: bool) -> Result<Self, LinkError> {
         let connection = Connection::load(&*host, &file)?;
         let api = Api::new(host.clone(), &connection, strict, false)?;
@@ -69,80 +69,82 @@ impl Link {
             file,
             strict,
             shared: Mutex::new(shared),
-            news: Notify::new(),
+            changed: Notify::new(),
             refused: Notify::new(),
         })
     }
 
     fn shared(&self) -> std::sync::MutexGuard<'_, Shared> {
-        // Nothing panics while it is held.
+        // The lock is never poisoned.
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The latest word, once.
-    pub fn take(&self) -> Option<Word> {
-        self.shared().word.take()
+    /// Takes the latest state of the secret, if it is new.
+    pub fn take(&self) -> Option<Update> {
+        self.shared().update.take()
     }
 
-    /// To get and put.
+    /// The client for reading and writing the secret.
     pub fn api(&self) -> Option<Arc<Api>> {
         self.shared().api.clone()
     }
 
-    /// Whether list and watch work at the moment, and what is wrong if not.
+    /// Whether list and watch work, the current problem, and the server.
     pub fn state(&self) -> (bool, Option<String>, Option<String>) {
         let shared = self.shared();
         (shared.connected, shared.trouble.clone(), shared.api.as_ref().map(|api| api.server()))
     }
 
-    /// Looks at a call that failed. A refused credential ends the session, although its watch may go on for minutes: the
-    /// next one reads the connection file anew, where a renewed token may be.
-    pub fn heed(&self, error: &Error) {
+    /// Processes a failed request. A rejected credential ends the session, although its watch could continue for
+    /// minutes: the next session reads the connection file again, which can have a renewed token.
+    pub fn note_failure(&self, error: &Error) {
         if error.is_unauthorized() {
             self.refused.notify_one();
         }
     }
 
-    fn tell(&self, mut word: Word) {
+    fn set(&self, mut update: Update) {
         let mut shared = self.shared();
-        if let Word::Secret { authoritative, .. } = &mut word {
-            // An event that follows a list nobody has heard of yet stands for that list too: dropped as a late one, it
-            // would take the list with it.
-            *authoritative |=
-                matches!(shared.word, Some(Word::Gone { .. } | Word::Secret { authoritative: true, .. }));
+        if let Update::Secret { authoritative, .. } = &mut update {
+            // An event after a list that was not processed yet replaces that list, and is therefore authoritative too:
+            // if it were discarded as outdated, the list would be lost.
+            *authoritative |= matches!(
+                shared.update,
+                Some(Update::Deleted { .. } | Update::Secret { authoritative: true, .. })
+            );
         }
-        shared.word = Some(word);
+        shared.update = Some(update);
         drop(shared);
-        self.news.notify_one();
+        self.changed.notify_one();
     }
 
-    /// Runs for ever.
+    /// Runs forever.
     pub async fn run(&self) {
         let mut backoff = FIRST_BACKOFF;
         loop {
-            // A watch that is too old is no trouble, but who says so again and again gets the same rests.
+            // An expired watch is not an error, but a server that always reports it gets the same pauses.
             if let Err(error) = self.session(&mut backoff).await {
                 self.down(&error);
             }
-            // Half fixed, half random: many agents must not come back in one wave.
+            // Half fixed, half random, so that many agents do not reconnect at the same time.
             let half = backoff / 2;
             time::sleep(half + half.mul_f64(self.host.random() as f64 / u64::MAX as f64)).await;
             backoff = (backoff * 2).min(LAST_BACKOFF);
         }
     }
 
-    /// Connects, lists, and watches until something breaks.
+    /// Connects, lists, and watches until there is an error.
     async fn session(&self, backoff: &mut Duration) -> Result<(), LinkError> {
-        // Read anew each time: the token may have been renewed.
+        // Read again each time, because the token may have been renewed.
         let connection = Connection::load(&*self.host, &self.file)?;
         let api = Arc::new(self.connect(&connection).await?);
-        // What was refused before was refused to another credential.
+        // An earlier rejection was for another credential.
         let _ = tokio::time::timeout(Duration::ZERO, self.refused.notified()).await;
         self.shared().api = Some(api.clone());
         let (secret, mut revision) = api.list().await?;
-        self.tell(match secret {
-            Some(secret) => Word::Secret { secret: Box::new(secret), authoritative: true },
-            None => Word::Gone { uid: None },
+        self.set(match secret {
+            Some(secret) => Update::Secret { secret: Box::new(secret), authoritative: true },
+            None => Update::Deleted { uid: None },
         });
         self.up(&api.server());
         loop {
@@ -160,9 +162,9 @@ impl Link {
                 match next {
                     Ok(Some(Event::Changed(secret))) => {
                         *backoff = FIRST_BACKOFF;
-                        self.tell(Word::Secret { secret: Box::new(secret), authoritative: false });
+                        self.set(Update::Secret { secret: Box::new(secret), authoritative: false });
                     }
-                    Ok(Some(Event::Deleted(uid))) => self.tell(Word::Gone { uid: Some(uid) }),
+                    Ok(Some(Event::Deleted(uid))) => self.set(Update::Deleted { uid: Some(uid) }),
                     Ok(None) => break,
                     Err(Error::Expired) => return Ok(()),
                     Err(error) => return Err(error.into()),
@@ -170,7 +172,7 @@ impl Link {
             }
             watch.revision().clone_into(&mut revision);
             if started.elapsed() < Duration::from_secs(1) {
-                // A server that ends watches at once is in trouble; do not add to it.
+                // A server that ends watches immediately has a problem; do not add load.
                 time::sleep(FIRST_BACKOFF).await;
             } else {
                 *backoff = FIRST_BACKOFF;
@@ -178,8 +180,8 @@ impl Link {
         }
     }
 
-    /// With the kubeconfig's authority; if that did not issue the server's certificate, with the system's, unless
-    /// verification is strict.
+    /// Connects with the kubeconfig's CA; if that CA did not sign the server's certificate, with the system's CAs,
+    /// unless verification is strict.
     async fn connect(&self, connection: &Connection) -> Result<Api, LinkError> {
         let api = Api::new(self.host.clone(), connection, self.strict, false)?;
         match api.version().await {
@@ -189,7 +191,7 @@ impl Link {
                 match fallback.version().await {
                     Ok(()) => {
                         tracing::warn!(
-                            "the server's certificate is not issued by the authority in {}, but is trusted by this system",
+                            "the server's certificate is not signed by the CA in {}, but by a CA that this system trusts",
                             self.file.display()
                         );
                         Ok(fallback)
@@ -209,7 +211,7 @@ impl Link {
         if !was {
             tracing::info!("connected to {server}");
         }
-        self.news.notify_one();
+        self.changed.notify_one();
     }
 
     fn down(&self, error: &LinkError) {
@@ -219,25 +221,25 @@ impl Link {
         let new = shared.trouble.as_ref() != Some(&text);
         shared.trouble = Some(text.clone());
         drop(shared);
-        // One line per change of state, not per attempt.
+        // Log once per change of state, not per attempt.
         if was || new {
             tracing::warn!("not connected to the management plane, retrying: {text}");
         }
-        self.news.notify_one();
+        self.changed.notify_one();
     }
 }
 
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
-    /// The connection file.
+    /// The connection file is invalid.
     #[error("{0}")]
     Config(#[from] config::Error),
-    /// A request.
+    /// A request failed.
     #[error("{0}")]
     Api(#[from] Error),
-    /// A request of somebody else on this connection.
-    #[error("the API server answers 401: the credential is not accepted")]
+    /// Another request on this connection was rejected.
+    #[error("the API server returned 401: the credential was rejected")]
     Refused,
 }
 
@@ -257,26 +259,26 @@ mod tests {
         Link::new(host, "/c.json".into(), false).unwrap()
     }
 
-    fn word(revision: &str, authoritative: bool) -> Word {
+    fn update(revision: &str, authoritative: bool) -> Update {
         let object = serde_json::json!({"metadata": {"uid": "u", "resourceVersion": revision}});
-        Word::Secret { secret: Box::new(Secret::from_value(object).unwrap()), authoritative }
+        Update::Secret { secret: Box::new(Secret::from_value(object).unwrap()), authoritative }
     }
 
     #[test]
-    fn an_event_after_a_list_that_nobody_heard_stands_for_the_list() {
+    fn an_event_after_an_unprocessed_list_replaces_the_list() {
         let link = link();
-        let heard = |link: &Link| match link.take() {
-            Some(Word::Secret { secret, authoritative }) => Some((secret.resource_version, authoritative)),
+        let received = |link: &Link| match link.take() {
+            Some(Update::Secret { secret, authoritative }) => Some((secret.resource_version, authoritative)),
             _ => None,
         };
-        link.tell(word("7", true));
-        link.tell(word("8", false));
-        link.tell(word("9", false));
-        assert_eq!(heard(&link), Some(("9".into(), true)));
-        link.tell(word("10", false));
-        assert_eq!(heard(&link), Some(("10".into(), false)), "the list was heard");
-        link.tell(Word::Gone { uid: None });
-        link.tell(word("1", false));
-        assert_eq!(heard(&link), Some(("1".into(), true)));
+        link.set(update("7", true));
+        link.set(update("8", false));
+        link.set(update("9", false));
+        assert_eq!(received(&link), Some(("9".into(), true)));
+        link.set(update("10", false));
+        assert_eq!(received(&link), Some(("10".into(), false)), "the list was processed");
+        link.set(Update::Deleted { uid: None });
+        link.set(update("1", false));
+        assert_eq!(received(&link), Some(("1".into(), true)));
     }
 }

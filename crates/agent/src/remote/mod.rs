@@ -1,31 +1,32 @@
-//! The plan secret: watched, decided upon, applied, answered.
+//! Watches the plan secret, decides, applies the plan, and reports.
 //!
-//! One task owns all state ([`Remote`]) and takes one event at a time: a new word on the secret, a probe that changed,
-//! a pass that ended, a timer. Passes, probes and the connection run beside it, so none of them waits for another.
-//! `decide` and `report` are pure; `hear`, `passes` and `publish` only move values between them.
+//! One task owns the whole state ([`Remote`]) and processes one event at a time: a change of the secret, a changed
+//! probe, the end of a pass, a timer. Passes, probes and the connection run in parallel, so none of them waits for
+//! another.
+//! `decide` and `report` are pure; `observe`, `passes` and `publish` only pass values between them.
 
 pub mod api;
 pub mod decide;
+mod display;
 pub mod gzip_json;
-mod hear;
 mod link;
+mod observe;
 mod outbox;
 mod passes;
 mod publish;
 pub mod report;
 pub mod secret;
-mod tell;
 
 use std::{sync::Arc, time::Duration};
 
 use jiff::SignedDuration;
 use tokio::time::{self, Instant};
 
-pub use link::{Link, LinkError, Word};
+pub use link::{Link, LinkError, Update};
 
 use self::{
     decide::{Decision, Scope, decide},
-    hear::Seen,
+    observe::Seen,
     outbox::Outbox,
     passes::{Running, finished},
     report::Report,
@@ -33,7 +34,7 @@ use self::{
 };
 use crate::{
     apply::{Applier, PeriodicOutputs},
-    cluster_ca::{ClusterCa, Followed},
+    cluster_ca::{ClusterCa, Subscription},
     config::Config,
     host::Host,
     probe::Prober,
@@ -41,14 +42,14 @@ use crate::{
     upgrade::Upgrade,
 };
 
-/// First and longest pause between attempts to publish.
+/// The first and longest pause between attempts to publish.
 const FIRST_RETRY: Duration = Duration::from_millis(100);
 const LAST_RETRY: Duration = Duration::from_secs(15);
-/// How often a blocked interlock is looked at again: its end should be noticed soon, and looking is cheap.
+/// How often a blocked interlock is checked: its end should be noticed soon, and a check is cheap.
 const BLOCKED_POLL: Duration = Duration::from_secs(1);
-/// A timer that only guards against lost events.
+/// A timer for lost events.
 const IDLE: Duration = Duration::from_secs(600);
-/// Conflicts in a row before taking a rest.
+/// The number of consecutive conflicts before a pause.
 const CONFLICTS: usize = 4;
 
 /// See the module.
@@ -59,32 +60,32 @@ pub struct Remote {
     board: Arc<Board>,
     outbox: Outbox,
     prober: Prober,
-    /// The secret as last seen, with unpublished results laid onto it; without the plans themselves.
+    /// The secret as last seen, including unpublished results, but without the plans.
     seen: Option<Seen>,
-    /// A list tells of an older secret than this process knows, which may be stale or the truth.
+    /// A list returned an older secret than this process knows, which can be outdated or restored from a backup.
     doubt: bool,
-    /// Results that the secret does not hold yet.
+    /// Results that are not in the secret yet.
     pending: Report,
-    /// Nothing was decided yet for this secret by this process.
+    /// This process has not decided about this secret yet.
     first: bool,
     failed: Option<(String, Instant)>,
     periodic: PeriodicOutputs,
     running: Option<Running>,
     retry: Retry,
     blocked: bool,
-    said: Option<String>,
-    /// Why the last call of this task (not of the watch) failed.
+    activity: Option<String>,
+    /// Why the last request of this task (not of the watch) failed.
     refused: Option<Refused>,
     upgrade: Upgrade,
-    /// The authority of the cluster that this machine serves, to be reported beside the plan.
-    cluster_ca: Followed,
-    /// The secret that a predecessor, which became this program, had decided upon already.
-    continues: Option<String>,
+    /// The CA of the cluster that this machine belongs to, which is reported in the secret.
+    cluster_ca: Subscription,
+    /// The secret that this process's predecessor, which became this program, had already decided about.
+    predecessor: Option<String>,
 }
 
 struct Refused {
     why: String,
-    /// The credential is not accepted.
+    /// The credential was rejected.
     credential: bool,
 }
 
@@ -105,7 +106,7 @@ impl Retry {
 }
 
 impl Remote {
-    /// Takes up what a predecessor left in the outbox.
+    /// Loads the results of an earlier process from the outbox.
     pub fn new(
         host: Arc<dyn Host>,
         config: &Config,
@@ -116,7 +117,7 @@ impl Remote {
         let outbox = Outbox::new(host.clone(), &config.var_dir());
         let pending = outbox.load();
         let upgrade = Upgrade::new(host.clone(), &config.var_dir(), config.pin_agent);
-        let continues = Upgrade::continues(&*host, &config.var_dir());
+        let predecessor = Upgrade::take_predecessor(&*host, &config.var_dir());
         Self {
             prober: Prober::new(host.clone()),
             host,
@@ -133,36 +134,36 @@ impl Remote {
             running: None,
             retry: Retry { pause: FIRST_RETRY, at: Instant::now() },
             blocked: false,
-            said: None,
+            activity: None,
             refused: None,
             upgrade,
-            cluster_ca: ClusterCa::default().follow(),
-            continues,
+            cluster_ca: ClusterCa::default().subscribe(),
+            predecessor,
         }
     }
 
-    /// Also reports the authority of the cluster that this machine serves.
+    /// Also reports the CA of the cluster that this machine belongs to.
     #[must_use]
     pub fn reporting(mut self, cluster_ca: &ClusterCa) -> Self {
-        self.cluster_ca = cluster_ca.follow();
+        self.cluster_ca = cluster_ca.subscribe();
         self
     }
 
-    /// Runs for ever.
+    /// Runs forever.
     pub async fn run(mut self) {
         loop {
-            if let Some(word) = self.link.take() {
-                self.hear(word);
+            if let Some(update) = self.link.take() {
+                self.observe(update);
                 self.retry.reset();
             }
             let mut wake = self.step().await;
             self.show();
-            if self.board.is_owed() {
+            if self.board.is_unwritten() {
                 wake = wake.min(LAST_RETRY);
             }
             let link = self.link.clone();
             tokio::select! {
-                () = link.news.notified() => {}
+                () = link.changed.notified() => {}
                 () = self.prober.changed() => {}
                 done = finished(&mut self.running) => self.finish(done).await,
                 () = self.upgrade.fetched() => {}
@@ -181,7 +182,7 @@ impl Remote {
         decide(&Scope { data, checksum, first: self.first, failed_since, now: self.host.now() })
     }
 
-    /// Starts what is due, publishes what is unsaid, and tells when to look again.
+    /// Starts what is due, publishes unpublished results, and returns when to check again.
     async fn step(&mut self) -> Duration {
         let mut wake = IDLE;
         if let Some(pause) = self.settle_doubt().await {
@@ -192,7 +193,7 @@ impl Remote {
         {
             wake = wake.min(pause);
         }
-        if self.unsaid() {
+        if self.has_unpublished() {
             if Instant::now() >= self.retry.at {
                 match self.publish().await {
                     Ok(()) => {
@@ -200,22 +201,22 @@ impl Remote {
                         self.retry.reset();
                     }
                     Err(error) => {
-                        self.heed(&error);
+                        self.note_failure(&error);
                         if self.retry.pause == FIRST_RETRY {
-                            tracing::warn!("cannot report yet, keeping the results: {error}");
+                            tracing::warn!("failed to report, keeping the results: {error}");
                         }
                         self.retry.later();
                     }
                 }
             }
-            if self.unsaid() {
+            if self.has_unpublished() {
                 wake = wake.min(
                     self.retry.at.saturating_duration_since(Instant::now()).max(Duration::from_millis(10)),
                 );
             }
         }
-        if !self.unsaid() && self.seen.as_ref().is_none_or(|seen| !seen.is_pending()) {
-            // There is nothing left that could be refused.
+        if !self.has_unpublished() && self.seen.as_ref().is_none_or(|seen| !seen.is_pending()) {
+            // There are no requests that could be rejected.
             self.refused = None;
         }
         if let Some(pause) = self.change_agent().await {
@@ -224,7 +225,7 @@ impl Remote {
         wake
     }
 
-    /// Believes what the secret is now, however old it calls itself. Until then this process goes on with what it knows.
+    /// Accepts the current secret, even if its revision is older. Until then, the process continues with the known one.
     async fn settle_doubt(&mut self) -> Option<Duration> {
         if !self.doubt {
             return None;
@@ -236,19 +237,19 @@ impl Remote {
         self.reread().await
     }
 
-    fn heed(&mut self, error: &api::Error) {
-        self.link.heed(error);
+    fn note_failure(&mut self, error: &api::Error) {
+        self.link.note_failure(error);
         self.refused = Some(Refused { why: error.to_string(), credential: error.is_unauthorized() });
     }
 
-    /// Does what is due to become another agent, if nothing is lost by it; otherwise tells when it may be.
+    /// Performs the next step of an upgrade if no result can be lost; otherwise returns when it can.
     async fn change_agent(&mut self) -> Option<Duration> {
         let due = self.upgrade.due()?;
         let seen = self.seen.as_ref()?;
         let wants_to_apply =
             matches!(self.judge(&seen.data, seen.checksum.as_deref()), Decision::Apply { .. });
-        if self.running.is_some() || self.unsaid() || (wants_to_apply && seen.broken.is_none()) {
-            // Its end wakes us.
+        if self.running.is_some() || self.has_unpublished() || (wants_to_apply && seen.broken.is_none()) {
+            // Its end wakes this task.
             return None;
         }
         if due > Duration::ZERO {

@@ -1,5 +1,5 @@
-//! Results that were not published yet, on disk: a plan that was applied is never applied again because the agent was
-//! killed before it could say so.
+//! Unpublished results on disk, so that an applied plan is not applied again because the agent was killed before it
+//! could report it.
 
 use std::{
     io,
@@ -10,7 +10,7 @@ use std::{
 use super::report::Report;
 use crate::host::{Attr, Host};
 
-/// The file.
+/// The file with unpublished results.
 pub(super) struct Outbox {
     host: Arc<dyn Host>,
     path: PathBuf,
@@ -18,35 +18,35 @@ pub(super) struct Outbox {
 }
 
 impl Outbox {
-    /// In the agent's own directory.
+    /// In the agent's directory.
     pub(super) fn new(host: Arc<dyn Host>, var: &Path) -> Self {
         Self { host, path: var.join("outbox.json"), filled: true }
     }
 
-    /// What a predecessor left. A file that cannot be read is put aside.
+    /// The results of an earlier process. An unreadable file is ignored.
     pub(super) fn load(&self) -> Report {
         let bytes = match self.host.read(&self.path) {
             Ok(bytes) => bytes,
             Err(error) => {
                 if error.kind() != io::ErrorKind::NotFound {
-                    tracing::warn!("cannot read {}: {error}", self.path.display());
+                    tracing::warn!("failed to read {}: {error}", self.path.display());
                 }
                 return Report::default();
             }
         };
         serde_json::from_slice(&bytes).unwrap_or_else(|error| {
-            tracing::warn!("{} is broken and is ignored: {error}", self.path.display());
+            tracing::warn!("ignoring {}, which is invalid: {error}", self.path.display());
             Report::default()
         })
     }
 
-    /// Keeps the report. On a full disk the agent goes on with what it has in memory.
+    /// Saves the report. On a full disk the agent continues with its state in memory.
     pub(super) fn save(&mut self, report: &Report) {
         if report.is_empty() {
             if self.filled {
                 match self.host.remove_file(&self.path) {
                     Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                        tracing::warn!("cannot remove {}: {error}", self.path.display());
+                        tracing::warn!("failed to remove {}: {error}", self.path.display());
                     }
                     _ => self.filled = false,
                 }
@@ -61,7 +61,7 @@ impl Outbox {
             self.host.replace(&self.path, &bytes, Attr { mode: 0o600, owner: None })
         });
         if let Err(error) = written {
-            tracing::warn!("cannot keep results in {}: {error}", self.path.display());
+            tracing::warn!("failed to save results to {}: {error}", self.path.display());
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Passes over the plan: which is due, and what becomes of it.
+//! Starts passes over the plan and processes their results.
 
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ use super::{
 };
 use crate::apply::{Blocked, Done, Pass, periodic};
 
-/// A pass under way.
+/// A running pass.
 pub(super) struct Running {
     pub(super) uid: String,
     pub(super) checksum: String,
     pub(super) attempt: Option<i64>,
-    /// Probes must prove themselves again afterwards.
+    /// Probes must succeed again afterwards.
     pub(super) forget: bool,
     pub(super) task: JoinHandle<Result<Done, Blocked>>,
 }
@@ -29,16 +29,16 @@ impl Drop for Running {
 }
 
 impl Remote {
-    /// Starts a pass if one is due; otherwise tells when one may be.
+    /// Starts a pass if one is due; otherwise returns when one can be.
     pub(super) async fn start(&mut self) -> Option<Duration> {
         let seen = self.seen.as_ref()?;
         if let Some(broken) = &seen.broken {
             return self.refuse(&broken.clone());
         }
         let decision = self.judge(&seen.data, seen.checksum.as_deref());
-        self.say(&decision);
+        self.log_decision(&decision);
         let seen = self.seen.as_ref()?;
-        let held = seen.plan.clone()?;
+        let loaded = seen.plan.clone()?;
         let checksum = seen.checksum.clone()?;
         let uid = seen.uid.clone();
         let mut pause = None;
@@ -49,18 +49,18 @@ impl Remote {
                 pause = Some(Duration::try_from(left).unwrap_or_default().max(Duration::from_millis(1)));
                 (None, false)
             }
-            Decision::Rest(_) => {
+            Decision::Idle(_) => {
                 self.first = false;
-                if held.whole
+                if loaded.whole
                     && let Some(seen) = &mut self.seen
                 {
-                    seen.plan = Some(held.reduced());
+                    seen.plan = Some(loaded.reduced());
                 }
                 (None, false)
             }
         };
         if attempt.is_none() {
-            let due = self.next_periodic(&held.plan);
+            let due = self.next_periodic(&loaded.plan);
             if due.is_none_or(|due| due > Duration::ZERO) {
                 return [pause, due].into_iter().flatten().min();
             }
@@ -68,15 +68,16 @@ impl Remote {
         if self.applier.blocked().is_some() {
             if !self.blocked {
                 tracing::info!(
-                    "the agent is about to be restarted by its installer; no plan is started until then"
+                    "waiting for the installer to restart the agent; no plan is started until then"
                 );
             }
             self.blocked = true;
             return Some(BLOCKED_POLL);
         }
         self.blocked = false;
-        if attempt.is_some() && !held.whole {
-            // Cannot be: what is not done is kept whole. Should it ever happen, a fresh look brings the plan back.
+        if attempt.is_some() && !loaded.whole {
+            // This cannot happen, because an unfinished plan is kept whole. If it does, reading the secret again
+            // restores the plan.
             if let Some(seen) = &mut self.seen {
                 seen.plan = None;
             }
@@ -89,15 +90,15 @@ impl Remote {
             match self.commit(&uid, &checksum).await {
                 Ok(true) => self.refused = None,
                 Ok(false) => {
-                    // The watch tells what came in between, and ends the rest.
+                    // The watch reports later changes and ends the pause.
                     self.retry.later();
                     return Some(self.retry.at.saturating_duration_since(Instant::now()));
                 }
                 Err(error) => {
                     if self.refused.as_ref().is_none_or(|refused| refused.why != error.to_string()) {
-                        tracing::warn!("cannot mark the plan as in progress, so it is not started: {error}");
+                        tracing::warn!("not starting the plan: failed to mark it as in progress: {error}");
                     }
-                    self.heed(&error);
+                    self.note_failure(&error);
                     self.retry.later();
                     return Some(self.retry.at.saturating_duration_since(Instant::now()));
                 }
@@ -110,14 +111,14 @@ impl Remote {
             self.first = false;
         }
         let pass =
-            Pass { plan: held.plan, checksum: checksum.clone(), attempt, periodic: self.periodic.clone() };
+            Pass { plan: loaded.plan, checksum: checksum.clone(), attempt, periodic: self.periodic.clone() };
         let applier = self.applier.clone();
         let task = tokio::spawn(async move { applier.pass(&pass).await });
         self.running = Some(Running { uid, checksum, attempt, forget, task });
         None
     }
 
-    /// A plan nobody can read has failed, which is told each time that the server asks for it.
+    /// Fails an invalid plan, once for each request of the server.
     fn refuse(&mut self, why: &str) -> Option<Duration> {
         let seen = self.seen.as_mut()?;
         let checksum = seen.checksum.clone()?;
@@ -130,13 +131,13 @@ impl Remote {
         }
         tracing::error!("plan {checksum}: {why}");
         let report = Report::refusal(&seen.uid, &checksum, why, &seen.data, self.host.now());
-        report.lay_onto(&mut seen.data, Some(&checksum));
-        self.said = Some("the plan cannot be read; waiting for another".into());
+        report.merge_into(&mut seen.data, Some(&checksum));
+        self.activity = Some("the plan is invalid; waiting for a new one".into());
         self.keep(report);
         None
     }
 
-    /// How long until a periodic instruction is due.
+    /// The time until a periodic instruction is due.
     fn next_periodic(&self, plan: &Plan) -> Option<Duration> {
         let now = self.host.now();
         plan.periodic_instructions
@@ -147,7 +148,7 @@ impl Remote {
             .map(|at| Duration::try_from(at.duration_since(now)).unwrap_or_default())
     }
 
-    /// A pass ended.
+    /// Processes the end of a pass.
     pub(super) async fn finish(&mut self, done: Result<Done, Blocked>) {
         let Some(running) = self.running.take() else { return };
         let done = match done {
@@ -160,9 +161,9 @@ impl Remote {
         self.periodic.extend(periodic::without_outputs(&done.periodic));
         if running.attempt.is_some() {
             match &done.error {
-                None => tracing::info!("plan {} is applied", running.checksum),
+                None => tracing::info!("applied plan {}", running.checksum),
                 Some(error) => {
-                    tracing::error!("plan {} failed: {error}", running.checksum);
+                    tracing::error!("failed to apply plan {}: {error}", running.checksum);
                     self.failed = Some((running.checksum.clone(), Instant::now()));
                 }
             }
@@ -178,16 +179,16 @@ impl Remote {
             self.host.now(),
         );
         let current = seen.checksum.clone();
-        report.lay_onto(&mut seen.data, current.as_deref());
+        report.merge_into(&mut seen.data, current.as_deref());
         if current.as_ref() == Some(&running.checksum)
             && self
                 .seen
                 .as_ref()
-                .is_some_and(|seen| matches!(self.judge(&seen.data, current.as_deref()), Decision::Rest(_)))
+                .is_some_and(|seen| matches!(self.judge(&seen.data, current.as_deref()), Decision::Idle(_)))
             && let Some(seen) = &mut self.seen
-            && let Some(held) = &seen.plan
+            && let Some(loaded) = &seen.plan
         {
-            seen.plan = Some(held.reduced());
+            seen.plan = Some(loaded.reduced());
         }
         self.keep(report);
         self.retry.reset();
@@ -201,7 +202,7 @@ impl Remote {
     pub(super) async fn reread(&mut self) -> Option<Duration> {
         match self.link.api()?.get().await {
             Ok(secret) => {
-                self.see(secret);
+                self.accept(secret);
                 Some(Duration::ZERO)
             }
             Err(_) => {
@@ -212,11 +213,13 @@ impl Remote {
     }
 }
 
-/// Its end; never, if there is none.
+/// Waits for its end; forever if there is none.
 pub(super) async fn finished(running: &mut Option<Running>) -> Result<Done, Blocked> {
     let Some(running) = running else { return std::future::pending().await };
     match (&mut running.task).await {
         Ok(done) => done,
-        Err(error) => Ok(Done { error: Some(format!("the pass broke off: {error}")), ..Done::default() }),
+        Err(error) => {
+            Ok(Done { error: Some(format!("the pass was interrupted: {error}")), ..Done::default() })
+        }
     }
 }

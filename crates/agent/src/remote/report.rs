@@ -1,7 +1,7 @@
-//! What the agent has to say, and how it is laid onto the secret. Pure.
+//! What the agent reports, and how it is merged into the secret. Pure.
 //!
-//! A report holds absolute values, so laying it onto the secret twice changes nothing the second time: that is what
-//! makes it safe to retry after an answer that never came, or after a crash.
+//! A report contains absolute values, so merging it twice changes nothing the second time. This makes it safe to retry
+//! after a lost response or a crash.
 
 use std::collections::BTreeMap;
 
@@ -20,48 +20,48 @@ use crate::{
     unix_date,
 };
 
-/// All values of a secret together may be 1 MiB; metadata and the server's own keys need room too.
+/// The limit for all values of a secret is 1 MiB; metadata and the server's own keys need space too.
 const SECRET_LIMIT: usize = 1_000_000;
 
-/// What was printed takes no more of it, because the next plan needs room beside it, and it is the server who writes that.
+/// The limit for outputs, because the next plan, which the server writes, needs space too.
 const OUTPUTS_LIMIT: usize = 400_000;
 
 /// Unpublished results.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Report {
-    /// The secret it belongs to.
+    /// The uid of its secret.
     pub uid: String,
-    /// The plan it is about.
+    /// The checksum of its plan.
     pub checksum: String,
-    /// The `plan-revision` of the run it is about; `None` where runs are not counted.
+    /// The `plan-revision` of the run; `None` if runs are not counted.
     pub revision: Option<String>,
-    /// Keys to set.
+    /// The keys to set.
     pub set: BTreeMap<String, String>,
-    /// Saved outputs of a success, by instruction; base64.
+    /// Saved outputs of a successful run, by instruction; base64.
     pub applied_output: BTreeMap<String, String>,
-    /// Saved outputs of a failure.
+    /// Saved outputs of a failed run.
     pub failed_output: Option<BTreeMap<String, String>>,
-    /// Results of periodic instructions.
+    /// The results of periodic instructions.
     pub periodic: PeriodicOutputs,
-    /// The plan cannot be read: asked again, the answer would be the same.
+    /// The plan is invalid, so another run would have the same result.
     pub refused: bool,
 }
 
 impl Report {
-    /// Before the first instruction of a plan that the server asks for.
+    /// The report before the first instruction of a plan that the server requested.
     pub fn commit(uid: &str, checksum: &str, data: &Data) -> Self {
         let mut report = Self { uid: uid.into(), checksum: checksum.into(), ..Self::default() };
         report.put(keys::PLAN_STATE, PlanState::InProgress.as_str());
         report.put(keys::PLAN_REVISION, number(data, keys::PLAN_REVISION).saturating_add(1).to_string());
         if text(data, keys::FAILED_CHECKSUM) != checksum && data.contains_key(keys::FAILURE_COUNT) {
-            // The count belongs to an earlier plan; taken for this one's, it would raise the attempt number.
+            // The count belongs to an earlier plan and would raise the attempt number of this one.
             report.put(keys::FAILURE_COUNT, "0");
         }
         report
     }
 
-    /// After a pass.
+    /// The report of a pass.
     pub fn outcome(
         uid: &str,
         checksum: &str,
@@ -97,7 +97,7 @@ impl Report {
                 report.put(keys::FAILURE_COUNT, attempt.to_string());
                 report.put(keys::SUCCESS_COUNT, "0");
                 if text(data, keys::APPLIED_CHECKSUM) == checksum {
-                    // It was applied once, but is no longer.
+                    // The plan was applied once, but is no longer.
                     report.put(keys::APPLIED_CHECKSUM, "");
                 }
                 let mut outputs = done.outputs;
@@ -111,7 +111,7 @@ impl Report {
         report
     }
 
-    /// Of a plan that cannot be read. Trying again makes it no better, so in the dialect of states it has failed at once.
+    /// The report of an invalid plan. A retry cannot succeed, so in state mode it fails immediately.
     pub fn refusal(uid: &str, checksum: &str, why: &str, data: &Data, now: Timestamp) -> Self {
         let done = Done { error: Some(why.to_owned()), ..Done::default() };
         let attempt = failures(data, checksum).saturating_add(1);
@@ -127,7 +127,7 @@ impl Report {
         self.set.insert(key.to_owned(), value.into());
     }
 
-    /// Nothing to say.
+    /// Whether there is nothing to report.
     pub fn is_empty(&self) -> bool {
         self.set.is_empty()
             && self.applied_output.is_empty()
@@ -135,7 +135,7 @@ impl Report {
             && self.periodic.is_empty()
     }
 
-    /// Adds a later report. What an earlier plan set is superseded; what was printed is kept.
+    /// Merges a later report. Values of an earlier plan are replaced; outputs are kept.
     pub fn absorb(&mut self, later: Self) {
         if self.uid != later.uid || (self.revision.is_some() && self.revision != later.revision) {
             *self = later;
@@ -158,17 +158,17 @@ impl Report {
         self.set.extend(later.set);
         self.applied_output.extend(later.applied_output);
         self.periodic.extend(later.periodic);
-        // Without the API, results of many passes come together.
+        // While the API is unreachable, the results of many passes accumulate.
         share_periodic(&mut self.periodic);
     }
 
-    /// Lays the report onto data whose plan has the given checksum.
+    /// Merges the report into data whose plan has the given checksum.
     ///
-    /// If the server replaced the plan meanwhile, only what stays true is written: what was printed, and that the other
-    /// plan was applied. If it asks for the same plan again (`pending`), that request is left standing, unless the answer
-    /// is known. If another run began since, the report was left behind by a disk that forgot its removal, and nothing of
-    /// it is written: it would claim that this run ended.
-    pub fn lay_onto(&self, data: &mut Data, checksum: Option<&str>) {
+    /// If the server has replaced the plan, only what is still true is written: outputs, and that the other plan was
+    /// applied. If it requested the same plan again (`pending`), that request is kept, unless the result is known. If
+    /// another run has started since, the report is a leftover on a disk that lost its removal, and nothing is written,
+    /// because it would claim that the new run ended.
+    pub fn merge_into(&self, data: &mut Data, checksum: Option<&str>) {
         if self.revision.as_deref().is_some_and(|revision| revision != text(data, keys::PLAN_REVISION)) {
             return;
         }
@@ -212,9 +212,9 @@ impl Report {
     }
 }
 
-/// Lays probe statuses onto the data, if they changed. A key without any says that all probes pass, so a plan whose first
-/// answers are `awaited` has none yet; a plan without probes has one at once.
-pub fn lay_probes(data: &mut Data, statuses: &BTreeMap<String, ProbeStatus>, awaited: bool) {
+/// Merges changed probe statuses into the data. The server treats a missing key as "all probes pass": so the key is not
+/// written while the first results of a plan are `awaited`, and is written at once for a plan without probes.
+pub fn set_probes(data: &mut Data, statuses: &BTreeMap<String, ProbeStatus>, awaited: bool) {
     if awaited && statuses.is_empty() && !data.contains_key(keys::PROBE_STATUSES) {
         return;
     }
@@ -224,13 +224,13 @@ pub fn lay_probes(data: &mut Data, statuses: &BTreeMap<String, ProbeStatus>, awa
     }
 }
 
-/// Whether the data name another authority of the cluster, or none.
+/// Whether the data contain a different CA of the cluster, or none.
 pub fn lacks_ca(data: &Data, pem: &[u8]) -> bool {
     data.get(keys::CLUSTER_CA).is_none_or(|known| known != pem)
 }
 
-/// Lays the authority of the cluster onto the data, if it is another. It is not about a plan: it stays when that changes.
-pub fn lay_ca(data: &mut Data, pem: &[u8]) {
+/// Sets the CA of the cluster, if it differs. It does not belong to a plan, so it is kept when the plan changes.
+pub fn set_ca(data: &mut Data, pem: &[u8]) {
     if lacks_ca(data, pem) {
         data.insert(keys::CLUSTER_CA.into(), pem.to_vec());
     }
@@ -240,14 +240,14 @@ fn encode(outputs: Outputs) -> BTreeMap<String, String> {
     outputs.into_iter().map(|(name, bytes)| (name, STANDARD.encode(bytes))).collect()
 }
 
-/// Adds to a compressed map, writing only if something changed or no map is there.
+/// Adds entries to a compressed map; writes it only if it changed or does not exist.
 fn merge<T>(data: &mut Data, key: &str, more: &BTreeMap<String, T>)
 where
     T: Clone + PartialEq + Serialize + for<'de> Deserialize<'de>,
 {
     let mut map: BTreeMap<String, T> = gzip_json::decode(data.get(key));
     let mut changed = !gzip_json::is_readable(data.get(key));
-    // One by one: together they can be large.
+    // One by one, because together they can be large.
     for (name, value) in more {
         if map.get(name) != Some(value) {
             map.insert(name.clone(), value.clone());
@@ -259,8 +259,8 @@ where
     }
 }
 
-/// Shortens saved outputs, tail kept, until the secret can be stored, with the server's copy of the plan if there can be
-/// room for it at all, and with room for the next plan.
+/// Truncates saved outputs, keeping their ends, until the secret can be stored, with the server's copy of the plan if
+/// that can fit at all, and with space for the next plan.
 fn fit(data: &mut Data) {
     let plan = data.get(keys::PLAN).map_or(0, Vec::len);
     let copy = if plan <= SECRET_LIMIT / 2 { plan } else { 0 };
@@ -325,7 +325,7 @@ mod tests {
         let mut secret =
             data(&[("plan-state", "in-progress"), ("failure-count", "2"), ("failed-checksum", "c")]);
         let report = Report::outcome("u", "c", Some(3), done(None), &secret, now());
-        report.lay_onto(&mut secret, Some("c"));
+        report.merge_into(&mut secret, Some("c"));
         for (key, value) in [
             ("plan-state", "succeeded"),
             ("applied-checksum", "c"),
@@ -339,18 +339,18 @@ mod tests {
         }
         let output: BTreeMap<String, String> = gzip_json::decode(secret.get("applied-output"));
         assert_eq!(output["install"], "dGV4dA==");
-        assert!(secret.contains_key("applied-periodic-output"), "an empty map, as the original writes");
+        assert!(secret.contains_key("applied-periodic-output"), "an empty map, as in the original");
         let once = secret.clone();
-        report.lay_onto(&mut secret, Some("c"));
-        assert_eq!(secret, once, "laying it on again changes nothing");
+        report.merge_into(&mut secret, Some("c"));
+        assert_eq!(secret, once, "merging it again changes nothing");
     }
 
     #[test]
-    fn agent_check_11_a_failure_stays_told_and_nothing_false_is_claimed() {
+    fn agent_check_11_a_failure_stays_reported_and_nothing_false_is_claimed() {
         let mut secret =
             data(&[("plan-state", "in-progress"), ("max-failures", "1"), ("applied-checksum", "old")]);
         let report = Report::outcome("u", "c", Some(1), done(Some("boom")), &secret, now());
-        report.lay_onto(&mut secret, Some("c"));
+        report.merge_into(&mut secret, Some("c"));
         assert_eq!(text(&secret, "plan-state"), "failed");
         assert_eq!(text(&secret, "failed-checksum"), "c");
         assert_eq!(text(&secret, "failure-count"), "1");
@@ -364,52 +364,52 @@ mod tests {
     fn without_a_limit_a_failing_plan_stays_in_progress() {
         let mut secret = data(&[("plan-state", "in-progress")]);
         Report::outcome("u", "c", Some(9), done(Some("boom")), &secret, now())
-            .lay_onto(&mut secret, Some("c"));
+            .merge_into(&mut secret, Some("c"));
         assert_eq!(text(&secret, "plan-state"), "in-progress");
         assert_eq!(text(&secret, "failure-count"), "9");
     }
 
     #[test]
-    fn agent_check_28_a_replaced_plan_gets_only_what_stays_true() {
+    fn agent_check_28_a_replaced_plan_gets_only_what_is_still_true() {
         let ran = data(&[("plan-state", "in-progress")]);
         let report = Report::outcome("u", "c", Some(1), done(None), &ran, now());
         let mut replaced = data(&[("plan-state", "pending"), ("plan-revision", "1")]);
-        report.lay_onto(&mut replaced, Some("new"));
+        report.merge_into(&mut replaced, Some("new"));
         assert_eq!(text(&replaced, "plan-state"), "pending");
         assert_eq!(text(&replaced, "applied-checksum"), "c");
         assert!(replaced.contains_key("applied-output"));
         assert!(!replaced.contains_key("success-count") && !replaced.contains_key("last-apply-time"));
         let mut asked_again = data(&[("plan-state", "pending")]);
-        report.lay_onto(&mut asked_again, Some("c"));
-        assert_eq!(text(&asked_again, "plan-state"), "pending", "the request for another run stands");
+        report.merge_into(&mut asked_again, Some("c"));
+        assert_eq!(text(&asked_again, "plan-state"), "pending", "the request for another run is kept");
         assert_eq!(text(&asked_again, "applied-checksum"), "c");
     }
 
     #[test]
-    fn a_plan_that_cannot_be_read_fails_each_time_it_is_asked_for() {
+    fn an_invalid_plan_fails_each_time_it_is_requested() {
         let mut secret = data(&[("plan-state", "pending"), ("max-failures", "5")]);
         for count in ["1", "2"] {
             let report = Report::refusal("u", "c", "nonsense", &secret, now());
-            report.lay_onto(&mut secret, Some("c"));
+            report.merge_into(&mut secret, Some("c"));
             assert_eq!((text(&secret, "plan-state"), text(&secret, "failure-count")), ("failed", count));
             secret.insert("plan-state".into(), b"pending".to_vec());
-            report.lay_onto(&mut secret, Some("other"));
-            assert_eq!(text(&secret, "plan-state"), "pending", "another plan is another question");
+            report.merge_into(&mut secret, Some("other"));
+            assert_eq!(text(&secret, "plan-state"), "pending", "the request for another plan is kept");
         }
         let mut by_checksum = data(&[]);
-        Report::refusal("u", "c", "nonsense", &by_checksum, now()).lay_onto(&mut by_checksum, Some("c"));
+        Report::refusal("u", "c", "nonsense", &by_checksum, now()).merge_into(&mut by_checksum, Some("c"));
         assert!(!by_checksum.contains_key("plan-state"));
     }
 
     #[test]
-    fn a_commit_counts_the_revision_and_resets_a_foreign_count() {
+    fn a_commit_increments_the_revision_and_resets_the_count_of_another_plan() {
         let mut secret = data(&[
             ("plan-state", "pending"),
             ("plan-revision", "4"),
             ("failure-count", "3"),
             ("failed-checksum", "x"),
         ]);
-        Report::commit("u", "c", &secret).lay_onto(&mut secret, Some("c"));
+        Report::commit("u", "c", &secret).merge_into(&mut secret, Some("c"));
         assert_eq!(text(&secret, "plan-state"), "in-progress");
         assert_eq!(text(&secret, "plan-revision"), "5");
         assert_eq!(text(&secret, "failure-count"), "0");
@@ -420,14 +420,14 @@ mod tests {
         let most = i64::MAX.to_string();
         let mut secret =
             data(&[("plan-state", "pending"), ("plan-revision", &most), ("success-count", &most)]);
-        Report::commit("u", "c", &secret).lay_onto(&mut secret, Some("c"));
-        Report::outcome("u", "c", Some(1), done(None), &secret, now()).lay_onto(&mut secret, Some("c"));
+        Report::commit("u", "c", &secret).merge_into(&mut secret, Some("c"));
+        Report::outcome("u", "c", Some(1), done(None), &secret, now()).merge_into(&mut secret, Some("c"));
         assert_eq!((text(&secret, "plan-revision"), text(&secret, "success-count")), (&*most, &*most));
     }
 
     #[test]
     fn agent_check_16_outputs_are_shortened_until_the_secret_fits() {
-        // Not compressible, like a log full of hashes.
+        // Not compressible, like a log with many hashes.
         let mut seed = 1_u64;
         let noise: Vec<u8> = (0..200 * 1024)
             .map(|_| {
@@ -438,7 +438,7 @@ mod tests {
         let outputs = (0..20).map(|index| (format!("i{index}"), noise.clone())).collect();
         let mut secret = data(&[]);
         let done = Done { outputs, ..Done::default() };
-        Report::outcome("u", "c", Some(1), done, &secret, now()).lay_onto(&mut secret, Some("c"));
+        Report::outcome("u", "c", Some(1), done, &secret, now()).merge_into(&mut secret, Some("c"));
         assert!(secret.values().map(Vec::len).sum::<usize>() <= SECRET_LIMIT);
         let output: BTreeMap<String, String> = gzip_json::decode(secret.get("applied-output"));
         assert_eq!(output.len(), 20);
@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn outputs_of_many_plans_leave_room_for_the_next_one() {
+    fn outputs_of_many_plans_leave_space_for_the_next_one() {
         let mut seed = 1_u64;
         let mut secret = data(&[("plan", "{}")]);
         for plan in 0..12 {
@@ -461,25 +461,25 @@ mod tests {
                 .map(|index| (format!("p{plan}-{index}"), (0..35_000).map(|_| noise()).collect()))
                 .collect();
             let done = Done { outputs, ..Done::default() };
-            Report::outcome("u", "c", Some(1), done, &secret, now()).lay_onto(&mut secret, Some("c"));
+            Report::outcome("u", "c", Some(1), done, &secret, now()).merge_into(&mut secret, Some("c"));
         }
         assert!(secret["applied-output"].len() <= OUTPUTS_LIMIT);
         let output: BTreeMap<String, String> = gzip_json::decode(secret.get("applied-output"));
-        assert_eq!(output.len(), 60, "shortened, not forgotten");
+        assert_eq!(output.len(), 60, "truncated, but not removed");
     }
 
     #[test]
-    fn earlier_output_that_cannot_be_read_is_replaced_also_by_a_plan_that_prints_nothing() {
+    fn invalid_earlier_output_is_replaced_even_by_a_plan_without_output() {
         let mut secret = data(&[("applied-output", "garbage"), ("applied-periodic-output", "garbage")]);
         let report = Report::outcome("u", "c", Some(1), Done::default(), &secret, now());
-        report.lay_onto(&mut secret, Some("c"));
+        report.merge_into(&mut secret, Some("c"));
         for key in ["applied-output", "applied-periodic-output"] {
             assert!(gzip_json::is_readable(secret.get(key)), "{key}");
         }
     }
 
     #[test]
-    fn the_server_finds_room_for_its_copy_of_the_plan() {
+    fn there_is_space_for_the_servers_copy_of_the_plan() {
         let mut seed = 1_u64;
         let mut noise = |length: usize| -> Vec<u8> {
             std::iter::repeat_with(|| {
@@ -493,7 +493,7 @@ mod tests {
         for (plan, room) in [(321_000, true), (600_000, false)] {
             let mut secret = Data::from([("plan".to_owned(), vec![b'x'; plan])]);
             let done = Done { outputs: outputs.clone(), ..Done::default() };
-            Report::outcome("u", "c", Some(1), done, &secret, now()).lay_onto(&mut secret, Some("c"));
+            Report::outcome("u", "c", Some(1), done, &secret, now()).merge_into(&mut secret, Some("c"));
             let total = secret.values().map(Vec::len).sum::<usize>();
             assert_eq!(total + plan <= SECRET_LIMIT, room, "{plan}: {total}");
             assert!(total <= SECRET_LIMIT);
@@ -508,15 +508,15 @@ mod tests {
         )]);
         let mut secret = data(&[("probe-statuses", r#"{"a":{"successCount":1,"healthy":true}}"#)]);
         let before = secret.clone();
-        lay_probes(&mut secret, &statuses, true);
-        assert_eq!(secret, before, "another order of keys is no change");
-        lay_probes(&mut secret, &BTreeMap::new(), true);
+        set_probes(&mut secret, &statuses, true);
+        assert_eq!(secret, before, "a different order of keys is not a change");
+        set_probes(&mut secret, &BTreeMap::new(), true);
         assert_eq!(text(&secret, "probe-statuses"), "{}");
         let mut fresh = data(&[]);
-        lay_probes(&mut fresh, &BTreeMap::new(), true);
-        assert_eq!(fresh, data(&[]), "nothing was asked yet");
-        lay_probes(&mut fresh, &BTreeMap::new(), false);
-        assert_eq!(text(&fresh, "probe-statuses"), "{}", "there is nothing to ask");
+        set_probes(&mut fresh, &BTreeMap::new(), true);
+        assert_eq!(fresh, data(&[]), "there are no results yet");
+        set_probes(&mut fresh, &BTreeMap::new(), false);
+        assert_eq!(text(&fresh, "probe-statuses"), "{}", "there are no probes");
     }
 
     #[test]
@@ -525,7 +525,7 @@ mod tests {
         let mut report = Report::outcome("u", "c", Some(1), done(Some("boom")), &secret, now());
         report.absorb(Report::outcome("u", "c", Some(2), done(None), &secret, now()));
         let mut target = data(&[]);
-        report.lay_onto(&mut target, Some("c"));
+        report.merge_into(&mut target, Some("c"));
         assert_eq!(text(&target, "failed-output"), "");
         assert_eq!(text(&target, "applied-checksum"), "c");
         report.absorb(Report::outcome("u", "d", None, Done::default(), &secret, now()));
@@ -533,22 +533,22 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_of_an_earlier_run_says_nothing_about_a_later_one() {
+    fn a_leftover_report_does_not_affect_a_later_run() {
         let mut secret = data(&[("plan-state", "in-progress"), ("plan-revision", "5")]);
         let left = Report::outcome("u", "c", Some(1), done(None), &secret, now());
-        left.lay_onto(&mut secret, Some("c"));
+        left.merge_into(&mut secret, Some("c"));
         assert_eq!(text(&secret, "plan-state"), "succeeded");
-        // Asked for again, begun, and power failed; the disk still has the file.
+        // Requested again and started, then the power failed; the disk still has the file.
         secret.insert("plan-state".into(), b"pending".to_vec());
-        Report::commit("u", "c", &secret).lay_onto(&mut secret, Some("c"));
+        Report::commit("u", "c", &secret).merge_into(&mut secret, Some("c"));
         let under_way = secret.clone();
-        left.lay_onto(&mut secret, Some("c"));
+        left.merge_into(&mut secret, Some("c"));
         assert_eq!(secret, under_way);
-        left.lay_onto(&mut secret, Some("another plan"));
+        left.merge_into(&mut secret, Some("another plan"));
         assert_eq!(secret, under_way);
         let mut pending = left;
         pending.absorb(Report::outcome("u", "c", Some(1), done(Some("boom")), &secret, now()));
-        pending.lay_onto(&mut secret, Some("c"));
+        pending.merge_into(&mut secret, Some("c"));
         assert_eq!((text(&secret, "failure-count"), text(&secret, "applied-checksum")), ("1", ""));
     }
 }

@@ -1,4 +1,4 @@
-//! The plan secret as the API gives it, with its data decoded.
+//! The plan secret from the API, with decoded data.
 
 use std::collections::BTreeMap;
 
@@ -6,15 +6,15 @@ use base64::{Engine as _, display::Base64Display, engine::general_purpose::STAND
 use drover_plan::keys;
 use serde_json::{Map, Value};
 
-/// Decoded data of a secret.
+/// The decoded data of a secret.
 pub type Data = BTreeMap<String, Vec<u8>>;
 
-/// Not a secret.
+/// The object is not a Secret.
 #[derive(Debug, thiserror::Error)]
-#[error("the API server's answer is not a Secret: {0}")]
+#[error("invalid response from the API server: it is not a Secret: {0}")]
 pub struct NotASecret(&'static str);
 
-/// The plan secret. Everything the agent does not know about is kept for the way back.
+/// The plan secret. Fields that the agent does not know are kept for updates.
 #[derive(Clone)]
 pub struct Secret {
     rest: Map<String, Value>,
@@ -27,9 +27,9 @@ pub struct Secret {
 }
 
 impl Secret {
-    /// Reads an object of the API.
+    /// Parses an object from the API.
     pub fn from_value(value: Value) -> Result<Self, NotASecret> {
-        let Value::Object(mut rest) = value else { return Err(NotASecret("no object")) };
+        let Value::Object(mut rest) = value else { return Err(NotASecret("not an object")) };
         let metadata = |field: &str| {
             rest.get("metadata")
                 .and_then(|metadata| metadata.get(field))
@@ -44,22 +44,22 @@ impl Secret {
             Some(Value::Object(entries)) => {
                 for (key, value) in entries {
                     let bytes = match value {
-                        // So Go writes an empty value that nobody made.
+                        // Go writes an empty value as null.
                         Value::Null => Vec::new(),
                         Value::String(text) => {
-                            STANDARD.decode(text).map_err(|_| NotASecret("data is not base64"))?
+                            STANDARD.decode(text).map_err(|_| NotASecret("data is not valid base64"))?
                         }
-                        _ => return Err(NotASecret("data is no text")),
+                        _ => return Err(NotASecret("a value in data is not a string")),
                     };
                     data.insert(key, bytes);
                 }
             }
-            Some(_) => return Err(NotASecret("data is no object")),
+            Some(_) => return Err(NotASecret("data is not an object")),
         }
         Ok(Self { rest, uid, resource_version, data })
     }
 
-    /// The object for an update.
+    /// The object for an update, as JSON.
     pub fn to_json(&self) -> Vec<u8> {
         #[derive(serde::Serialize)]
         struct Body<'a> {
@@ -73,28 +73,28 @@ impl Secret {
                 serializer.collect_map(self.0.iter().map(|(key, value)| (key, Text(value))))
             }
         }
-        // Without a copy of each value: they can be a megabyte.
+        // Does not copy the values, which can have one megabyte.
         struct Text<'a>(&'a [u8]);
         impl serde::Serialize for Text<'_> {
             fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 serializer.collect_str(&Base64Display::new(self.0, &STANDARD))
             }
         }
-        // Only keys that are not strings can fail, and there are none.
+        // Serializing can fail only for keys that are not strings, which do not exist here.
         serde_json::to_vec(&Body { rest: &self.rest, data: Encoded(&self.data) }).unwrap_or_default()
     }
 
-    /// An annotation.
+    /// The value of an annotation.
     pub fn annotation(&self, key: &str) -> Option<&str> {
         self.rest.get("metadata")?.get("annotations")?.get(key)?.as_str()
     }
 
-    /// The resource version as a number, to tell older from newer.
+    /// The resource version as a number, to compare versions.
     pub fn revision(&self) -> Option<u64> {
         self.resource_version.parse().ok()
     }
 
-    /// The checksum of its plan, if it has one.
+    /// The checksum of its plan, if there is one.
     pub fn plan_checksum(&self) -> Option<String> {
         self.data.get(keys::PLAN).filter(|plan| !plan.is_empty()).map(|plan| drover_plan::checksum(plan))
     }
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unknown_parts_survive_the_way_there_and_back() {
+    fn unknown_fields_survive_a_round_trip() {
         let object = serde_json::json!({
             "apiVersion": "v1", "kind": "Secret", "type": "rke.cattle.io/machine-plan", "immutable": false,
             "metadata": {"name": "n", "uid": "u", "resourceVersion": "7", "labels": {"a": "b"}},

@@ -1,4 +1,4 @@
-//! A console of Windows: Ctrl-C, Ctrl-Break, a closed window, a shutdown.
+//! Stop events of a Windows console: Ctrl-C, Ctrl-Break, closing the window, and a shutdown.
 
 use std::io;
 
@@ -10,7 +10,7 @@ use crate::host::BoxFuture;
 pub(super) struct Console;
 
 impl Supervisor for Console {
-    fn told_to_stop(&self) -> io::Result<BoxFuture<'static, ()>> {
+    fn stop_requested(&self) -> io::Result<BoxFuture<'static, ()>> {
         let (mut interrupt, mut break_off) = (ctrl_c()?, ctrl_break()?);
         let (mut close, mut shutdown) = (ctrl_close()?, ctrl_shutdown()?);
         Ok(Box::pin(async move {

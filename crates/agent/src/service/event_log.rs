@@ -1,4 +1,4 @@
-//! Windows' event log, where a service without a console says what it does.
+//! Logs to the Windows event log, for a service without a console.
 
 use std::{
     ptr,
@@ -12,14 +12,15 @@ use windows_sys::Win32::System::EventLog::{
 
 use crate::platform;
 
-/// The message that is nothing but its text, in the file of messages that an installer names for this source.
+/// The id of the message that consists only of its text, in the message file that an installer registers for this
+/// source.
 const TEXT: u32 = 1;
-/// How much of a line the event log takes, in units of UTF-16.
+/// The maximum length of a line in the event log, in UTF-16 units.
 const LONGEST: usize = 31_000;
 
 static SOURCE: AtomicPtr<core::ffi::c_void> = AtomicPtr::new(ptr::null_mut());
 
-/// One line, as an event of the source that is named like the service.
+/// Writes one line as an event of the source with the service's name.
 #[allow(unsafe_code)]
 pub(super) fn write(level: &Level, line: &str) {
     let kind = match *level {
@@ -31,16 +32,16 @@ pub(super) fn write(level: &Level, line: &str) {
         line.trim_end().encode_utf16().filter(|unit| *unit != 0).take(LONGEST).chain([0]).collect();
     let source = source();
     if source.is_null() {
-        // Nobody is left to be told.
+        // Errors are ignored, because there is no other place to report them.
         return;
     }
-    // SAFETY: the source is open, and the one text is terminated and lives until the call returns.
+    // SAFETY: the source is open, and the text is NUL-terminated and valid until the call returns.
     unsafe {
         ReportEventW(source, kind, 0, TEXT, ptr::null_mut(), 1, 0, &text.as_ptr(), ptr::null());
     }
 }
 
-/// Opened once; the system closes it with the process.
+/// Opened once; the system closes it when the process ends.
 #[allow(unsafe_code)]
 fn source() -> *mut core::ffi::c_void {
     let known = SOURCE.load(Ordering::Acquire);
@@ -48,9 +49,9 @@ fn source() -> *mut core::ffi::c_void {
         return known;
     }
     let name: Vec<u16> = platform::CURRENT.service().encode_utf16().chain([0]).collect();
-    // SAFETY: the name is terminated and lives until the call returns.
+    // SAFETY: the name is NUL-terminated and valid until the call returns.
     let opened = unsafe { RegisterEventSourceW(ptr::null(), name.as_ptr()) };
-    // Two threads may each open one, which does no harm.
+    // Two threads can each open one, which is harmless.
     SOURCE.store(opened, Ordering::Release);
     opened
 }

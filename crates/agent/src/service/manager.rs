@@ -1,8 +1,8 @@
-//! The dialogue with Windows' service manager.
+//! The protocol of the Windows service manager.
 //!
-//! The manager starts the process and waits for it to connect. It then calls [`service_main`] on a thread of its own,
-//! which must say from start to end how the service is; requests reach [`control`] on yet another thread. Neither call
-//! carries anything along, hence the statics.
+//! The manager starts the process and waits for it to connect. It then calls [`service_main`] on a separate thread,
+//! which must report every state of the service; requests arrive in [`control`] on another thread. Neither call has a
+//! context argument, hence the statics.
 
 use std::{
     io,
@@ -21,62 +21,62 @@ use windows_service::{
 };
 use windows_sys::Win32::Foundation::ERROR_FAILED_SERVICE_CONTROLLER_CONNECT;
 
-use super::{Agent, State, Supervisor, console::Console, event_log, lead};
+use super::{Agent, State, Supervisor, console::Console, event_log, run_agent};
 use crate::{host::BoxFuture, log, platform};
 
-/// How long starting and stopping may take without another word: the programs of a plan are asked to end first.
+/// The time limit for starting and stopping, which first waits for the programs of a plan.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 static AGENT: Mutex<Option<Agent>> = Mutex::new(None);
 static ENDED: Mutex<Option<Result<(), String>>> = Mutex::new(None);
 static STOP: Notify = Notify::const_new();
-/// Whom to tell, from the first word to the last.
+/// The handle for reporting states, from the first to the last.
 static MANAGER: Mutex<Option<ServiceStatusHandle>> = Mutex::new(None);
 
 /// Runs the agent as a service if the service manager started this process, else in the foreground.
 pub fn run(agent: Agent) -> Result<(), String> {
     put(&AGENT, agent);
     match service_dispatcher::start(platform::CURRENT.service(), service_main) {
-        // Comes back when the service said that it has stopped.
+        // Returns when the service has reported that it stopped.
         Ok(()) => take(&ENDED).unwrap_or_else(|| Err("the service manager did not start the agent".into())),
         Err(Error::Winapi(error)) if is_console(&error) => match take(&AGENT) {
-            Some(agent) => lead(&Console, agent),
-            None => Err("the agent was started twice".into()),
+            Some(agent) => run_agent(&Console, agent),
+            None => Err("the agent was already started".into()),
         },
-        Err(error) => Err(format!("cannot talk to the service manager: {}", words(&error))),
+        Err(error) => Err(format!("failed to connect to the service manager: {}", words(&error))),
     }
 }
 
-/// Nobody else starts a process and expects it to connect.
+/// Only the service manager starts a process that must connect to it.
 fn is_console(error: &io::Error) -> bool {
     error.raw_os_error() == Some(ERROR_FAILED_SERVICE_CONTROLLER_CONNECT.cast_signed())
 }
 
-/// The arguments are those that somebody typed behind `sc.exe start`, and mean nothing.
+/// The arguments come from `sc.exe start` and are ignored.
 extern "system" fn service_main(_: u32, _: *mut *mut u16) {
     let Some(agent) = take(&AGENT) else { return };
-    // A service that has a process of its own needs not know what it was called when it was installed.
+    // A service with its own process does not need the name it was installed with.
     match service_control_handler::register(platform::CURRENT.service(), control) {
         Ok(handle) => {
             put(&MANAGER, handle);
-            // What became of it is in `ENDED`.
-            let _ = lead(&Manager, agent);
+            // The result is in `ENDED`.
+            let _ = run_agent(&Manager, agent);
         }
         Err(error) => {
             event_log::write(&tracing::Level::ERROR, &words(&error));
-            // Nobody could be told that it stopped, so the connection would never end.
+            // Without a handle the stop could not be reported, so the connection would never end.
             std::process::exit(1);
         }
     }
 }
 
-/// A function and not a closure: the crate frees what the handler holds at the first request to stop, and requests may
-/// still come after that. This one holds nothing.
+/// A function and not a closure: the crate frees the handler's state at the first stop request, and requests can arrive
+/// after that. A function has no state.
 fn control(request: ServiceControl) -> ServiceControlHandlerResult {
     match request {
         ServiceControl::Stop | ServiceControl::Shutdown => {
-            // Before this returns, so that nobody who asks for it is told that all is as it was.
-            tell(State::Stopping);
+            // Report before returning, so that a status query does not return the old state.
+            report(State::Stopping);
             STOP.notify_one();
             ServiceControlHandlerResult::NoError
         }
@@ -88,11 +88,11 @@ fn control(request: ServiceControl) -> ServiceControlHandlerResult {
 struct Manager;
 
 impl Supervisor for Manager {
-    fn told_to_stop(&self) -> io::Result<BoxFuture<'static, ()>> {
+    fn stop_requested(&self) -> io::Result<BoxFuture<'static, ()>> {
         Ok(Box::pin(STOP.notified()))
     }
 
-    fn tell(&self, state: State<'_>) {
+    fn report(&self, state: State<'_>) {
         match state {
             State::Stopped => put(&ENDED, Ok(())),
             State::Failed(why) => {
@@ -101,7 +101,7 @@ impl Supervisor for Manager {
             }
             _ => {}
         }
-        tell(state);
+        report(state);
     }
 
     fn log(&self) -> log::Sink {
@@ -109,11 +109,11 @@ impl Supervisor for Manager {
     }
 }
 
-fn tell(state: State<'_>) {
+fn report(state: State<'_>) {
     let mut manager = MANAGER.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(handle) = *manager else { return };
     if matches!(state, State::Stopped | State::Failed(_)) {
-        // Nothing may be said after that, and the process may be gone before this comes back.
+        // Nothing may be reported after that, and the process may end before this call returns.
         *manager = None;
     }
     if let Err(error) = handle.set_service_status(status(state)) {
@@ -149,7 +149,7 @@ fn status(state: State<'_>) -> ServiceStatus {
     }
 }
 
-/// The crate's own words leave out why.
+/// The crate's message does not include the cause.
 fn words(error: &Error) -> String {
     match error {
         Error::Winapi(cause) => format!("{error}: {cause}"),

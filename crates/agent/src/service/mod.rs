@@ -1,5 +1,5 @@
-//! Who starts the agent, tells it to stop, and is told how it is: systemd or a person by signals, Windows' service
-//! manager in a dialogue.
+//! What starts and stops the agent and receives its state: systemd or a person through signals, or the Windows service
+//! manager through its protocol.
 
 #[cfg(windows)]
 mod console;
@@ -19,41 +19,41 @@ pub use signals::run;
 
 use crate::{host::BoxFuture, log};
 
-/// How the agent is.
+/// The state of the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State<'a> {
     /// It reads its files.
     Starting,
-    /// It can be told to stop.
+    /// It can be stopped.
     Running,
-    /// It was told to, and ends what it runs.
+    /// It was asked to stop, and ends what it runs.
     Stopping,
-    /// It ended because it was told to.
+    /// It stopped on request.
     Stopped,
-    /// It ended because of this, and should be started again.
+    /// It failed with this error and should be restarted.
     Failed(&'a str),
 }
 
 /// What started the agent.
 pub trait Supervisor: Sync {
-    /// Ready when the agent is told to stop. Call it inside a tokio runtime, before [`State::Running`].
-    fn told_to_stop(&self) -> io::Result<BoxFuture<'static, ()>>;
-    /// Takes note of how the agent is.
-    fn tell(&self, _state: State<'_>) {}
-    /// Where the log goes.
+    /// Ready when the agent should stop. Call it inside a tokio runtime, before [`State::Running`].
+    fn stop_requested(&self) -> io::Result<BoxFuture<'static, ()>>;
+    /// Reports the state of the agent.
+    fn report(&self, _state: State<'_>) {}
+    /// The sink of the log.
     fn log(&self) -> log::Sink {
         log::stdout
     }
 }
 
-/// The agent, from its start to its end.
+/// The agent, from start to end.
 pub type Agent = Box<dyn FnOnce(&dyn Supervisor) -> Result<(), String> + Send>;
 
-/// Runs the agent and tells how it begins and ends; what is in between it tells itself.
-fn lead(supervisor: &dyn Supervisor, agent: Agent) -> Result<(), String> {
-    supervisor.tell(State::Starting);
+/// Runs the agent and reports its start and end; the agent reports the states in between.
+fn run_agent(supervisor: &dyn Supervisor, agent: Agent) -> Result<(), String> {
+    supervisor.report(State::Starting);
     let ended = agent(supervisor);
-    supervisor.tell(match &ended {
+    supervisor.report(match &ended {
         Ok(()) => State::Stopped,
         Err(why) => State::Failed(why),
     });
@@ -65,16 +65,16 @@ pub(crate) mod testing {
     use super::*;
     use std::sync::Mutex;
 
-    /// One that tells the agent to stop at once, and writes down what it is told.
+    /// Stops the agent immediately and records its states.
     #[derive(Default)]
-    pub(crate) struct Impatient(Mutex<Vec<String>>);
+    pub(crate) struct StopAtOnce(Mutex<Vec<String>>);
 
-    impl Supervisor for Impatient {
-        fn told_to_stop(&self) -> io::Result<BoxFuture<'static, ()>> {
+    impl Supervisor for StopAtOnce {
+        fn stop_requested(&self) -> io::Result<BoxFuture<'static, ()>> {
             Ok(Box::pin(async {}))
         }
 
-        fn tell(&self, state: State<'_>) {
+        fn report(&self, state: State<'_>) {
             self.0.lock().unwrap().push(format!("{state:?}"));
         }
 
@@ -83,10 +83,10 @@ pub(crate) mod testing {
         }
     }
 
-    impl Impatient {
-        /// What it was told while it led the agent.
-        pub(crate) fn lead(self, agent: Agent) -> (Result<(), String>, Vec<String>) {
-            let ended = lead(&self, agent);
+    impl StopAtOnce {
+        /// The states that it received while it ran the agent.
+        pub(crate) fn run_agent(self, agent: Agent) -> (Result<(), String>, Vec<String>) {
+            let ended = run_agent(&self, agent);
             (ended, self.0.into_inner().unwrap())
         }
     }

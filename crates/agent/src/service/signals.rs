@@ -1,21 +1,21 @@
-//! Signals of Unix, from systemd or a person. Nobody wants to know how the agent is: the process says it.
+//! Unix signals, from systemd or a person. States are not reported, because the process itself shows them.
 
 use std::io;
 
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::{Agent, Supervisor, lead};
+use super::{Agent, Supervisor, run_agent};
 use crate::host::BoxFuture;
 
-/// Runs the agent until it is told to stop.
+/// Runs the agent until it is stopped.
 pub fn run(agent: Agent) -> Result<(), String> {
-    lead(&Signals, agent)
+    run_agent(&Signals, agent)
 }
 
 struct Signals;
 
 impl Supervisor for Signals {
-    fn told_to_stop(&self) -> io::Result<BoxFuture<'static, ()>> {
+    fn stop_requested(&self) -> io::Result<BoxFuture<'static, ()>> {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
         Ok(Box::pin(async move {

@@ -1,4 +1,4 @@
-//! Fetching the agent that is offered: to a file beside the agent's own, verified, and tried.
+//! Downloads the offered agent to a file next to the agent's own, verifies it, and runs it once.
 
 use std::{
     io::{self, Read as _, Write},
@@ -16,32 +16,32 @@ use crate::{
     remote::api::Api,
 };
 
-/// More than any build of the agent has, so that a wrong answer cannot fill the disk.
+/// Larger than any build of the agent, so that a wrong response cannot fill the disk.
 const LIMIT: u64 = 256 * 1024 * 1024;
 const BATCH: usize = 256 * 1024;
-/// Nothing came for this long.
+/// The time limit for receiving the next part.
 const STALL: Duration = Duration::from_secs(60);
 const TRIAL: Duration = Duration::from_secs(20);
-/// The program that this process runs, whatever lies at its path by now.
+/// The program of this process, even after the file was replaced.
 const RUNNING: &str = "/proc/self/exe";
 
-/// What came of it.
+/// The result of a fetch.
 pub(super) enum Fetched {
-    /// This process is the agent that is offered.
+    /// This process already runs the offered agent.
     Running,
-    /// It lies at the agent's path already; only this process is another.
+    /// The file is already the offered agent; only this process is not.
     InPlace,
-    /// It lies here, ready to be renamed.
-    Beside(PathBuf),
+    /// It was downloaded to this path and can be renamed.
+    Downloaded(PathBuf),
 }
 
-/// Where the agent that is to follow this one lies until then.
-pub(crate) fn beside(executable: &Path) -> PathBuf {
+/// The path of a downloaded agent until it replaces the current one.
+pub(crate) fn download_path(executable: &Path) -> PathBuf {
     let name = executable.file_name().and_then(|name| name.to_str()).unwrap_or("agent");
     executable.with_file_name(format!(".{name}.drover-new"))
 }
 
-/// Makes sure that the agent with this checksum is at hand.
+/// Makes the agent with this checksum available.
 pub(super) async fn fetch(
     host: &Arc<dyn Host>,
     api: &Api,
@@ -54,25 +54,25 @@ pub(super) async fn fetch(
     if sum(host, executable).await.as_deref() == Ok(wanted) {
         return Ok(Fetched::InPlace);
     }
-    let beside = beside(executable);
+    let path = download_path(executable);
     let fetched = async {
-        // First the file: a place that cannot be written to is no reason to bother the network.
-        let (inner, path) = (host.clone(), beside.clone());
+        // Create the file first: without write permission, the download is pointless.
+        let (inner, target) = (host.clone(), path.clone());
         let file = offload(&**host, move || {
-            // Left by a predecessor that was killed.
-            let _ = inner.remove_file(&path);
-            inner.create(&path, 0o700)
+            // A leftover of an earlier process that was killed.
+            let _ = inner.remove_file(&target);
+            inner.create(&target, 0o700)
         });
-        let file = file.await.unwrap_or_else(|| Err(io::Error::other("broke off")));
-        let file = file.map_err(|error| format!("cannot write {}: {error}", beside.display()))?;
+        let file = file.await.unwrap_or_else(|| Err(io::Error::other("interrupted")));
+        let file = file.map_err(|error| format!("failed to write {}: {error}", path.display()))?;
         download(host, api, file, wanted).await?;
-        like(host, executable, &beside).await?;
-        try_out(host, &beside).await
+        copy_attributes(host, executable, &path).await?;
+        try_out(host, &path).await
     };
     match fetched.await {
-        Ok(()) => Ok(Fetched::Beside(beside)),
+        Ok(()) => Ok(Fetched::Downloaded(path)),
         Err(error) => {
-            let _ = host.remove_file(&beside);
+            let _ = host.remove_file(&path);
             Err(error)
         }
     }
@@ -95,7 +95,7 @@ async fn sum(host: &Arc<dyn Host>, path: &Path) -> Result<String, String> {
             }
         }
     });
-    let summed: io::Result<String> = summed.await.unwrap_or_else(|| Err(io::Error::other("broke off")));
+    let summed: io::Result<String> = summed.await.unwrap_or_else(|| Err(io::Error::other("interrupted")));
     summed.map_err(|error| error.to_string())
 }
 
@@ -114,7 +114,7 @@ async fn download(
     loop {
         let frame = tokio::time::timeout(STALL, body.frame())
             .await
-            .map_err(|_| failed(format!("nothing came for {STALL:?}")))?;
+            .map_err(|_| failed(format!("timed out: no data for {STALL:?}")))?;
         let last = frame.is_none();
         if let Some(frame) = frame
             && let Ok(chunk) = frame.map_err(|error| failed(error.to_string()))?.into_data()
@@ -133,35 +133,36 @@ async fn download(
                 (file, hasher, written)
             });
             let result;
-            (file, hasher, result) = written.await.ok_or_else(|| failed("writing it broke off".into()))?;
-            result.map_err(|error| failed(format!("cannot write it: {error}")))?;
+            (file, hasher, result) =
+                written.await.ok_or_else(|| failed("writing it was interrupted".into()))?;
+            result.map_err(|error| failed(format!("failed to write it: {error}")))?;
         }
         if last {
             break;
         }
     }
-    // Closed: a file that is open for writing cannot be run.
+    // The file is closed, because a file that is open for writing cannot be executed.
     drop(file);
     let found = hex::encode(hasher.finalize());
     if found != wanted {
-        return Err(failed(format!("its checksum is {found}, but {wanted} was offered")));
+        return Err(failed(format!("it does not match its checksum: expected {wanted}, got {found}")));
     }
     Ok(())
 }
 
-/// Mode and owner as the agent's own file has them.
-async fn like(host: &Arc<dyn Host>, executable: &Path, beside: &Path) -> Result<(), String> {
-    let (inner, model, path) = (host.clone(), executable.to_owned(), beside.to_owned());
+/// Sets the mode and owner of the agent's own file.
+async fn copy_attributes(host: &Arc<dyn Host>, executable: &Path, download: &Path) -> Result<(), String> {
+    let (inner, model, path) = (host.clone(), executable.to_owned(), download.to_owned());
     let set = offload(&**host, move || {
         let stat = inner.stat(&model)?;
         inner.set_attr(&path, Attr { mode: stat.mode, owner: Some((stat.uid, stat.gid)) })
     });
-    let set = set.await.unwrap_or_else(|| Err(io::Error::other("broke off")));
-    set.map_err(|error| format!("cannot give {} mode and owner of the agent: {error}", beside.display()))
+    let set = set.await.unwrap_or_else(|| Err(io::Error::other("interrupted")));
+    set.map_err(|error| format!("failed to set mode and owner of {}: {error}", download.display()))
 }
 
-/// Whether it runs at all on this machine.
-async fn try_out(host: &Arc<dyn Host>, beside: &Path) -> Result<(), String> {
+/// Checks that it runs on this machine.
+async fn try_out(host: &Arc<dyn Host>, download: &Path) -> Result<(), String> {
     struct Head(String);
     impl Sink for Head {
         fn write(&mut self, _: Source, chunk: &[u8]) {
@@ -170,7 +171,7 @@ async fn try_out(host: &Arc<dyn Host>, beside: &Path) -> Result<(), String> {
         }
     }
     let exec = Exec {
-        program: beside.display().to_string(),
+        program: download.display().to_string(),
         args: vec!["--version".into()],
         env: host.env(),
         dir: "/".into(),
@@ -180,13 +181,14 @@ async fn try_out(host: &Arc<dyn Host>, beside: &Path) -> Result<(), String> {
     let mut head = Head(String::new());
     match host.run(&exec, &mut head).await {
         Ok(Exit::Code(0)) => {
-            tracing::info!("fetched {} from the manager", head.0.trim());
+            tracing::info!("downloaded {} from the manager", head.0.trim());
             Ok(())
         }
-        Ok(Exit::Code(code)) => {
-            Err(format!("the agent that is offered does not run here: exited with {code}: {}", head.0.trim()))
-        }
-        Ok(Exit::TimedOut) => Err("the agent that is offered does not run here: it hangs".into()),
-        Err(error) => Err(format!("the agent that is offered does not run here: {error}")),
+        Ok(Exit::Code(code)) => Err(format!(
+            "the offered agent does not run on this machine: exit code {code}: {}",
+            head.0.trim()
+        )),
+        Ok(Exit::TimedOut) => Err("the offered agent does not run on this machine: timed out".into()),
+        Err(error) => Err(format!("the offered agent does not run on this machine: {error}")),
     }
 }

@@ -1,11 +1,11 @@
-//! The agent replaces itself by the one that the manager serves.
+//! Upgrades the agent to the version that the manager serves.
 //!
-//! The manager says beside each plan which agent it has (`drover_plan::AgentOffer`). An agent that runs another fetches
-//! that one from the server of its connection file, makes sure that it is what was offered and that it runs, and waits
-//! for an idle moment to put it in its own place and become it: the same process, so that systemd, children and locks
-//! notice nothing. Whatever fails is told and tried again after a rest; the agent goes on as it is.
+//! The manager writes to each plan secret which agent it has (`drover_plan::AgentOffer`). An agent with a different
+//! version downloads that one from the server in its connection file, verifies its checksum and that it runs, and waits
+//! for an idle moment to replace its own file and execute it in the same process, so that systemd, child processes and
+//! locks are not affected. Errors are reported and retried after a pause; until then the current agent keeps running.
 //!
-//! [`Upgrade`] only keeps track. Who asks it to act must know that nothing runs and nothing is unsaid.
+//! [`Upgrade`] only keeps the state. Its caller must ensure that nothing runs and all results are published.
 
 mod fetch;
 
@@ -22,15 +22,16 @@ use crate::{
     host::{Attr, Host, offload},
     remote::api::Api,
 };
-pub(crate) use fetch::beside;
+pub(crate) use fetch::download_path;
 use fetch::{Fetched, fetch, is_running};
 
-/// A new manager is heard by all its agents at once; they come one after the other within this.
+/// All agents of a new manager see the offer at once; they download within this time.
 const SPREAD: Duration = Duration::from_secs(4);
-/// First and longest rest after a failure.
+/// The first and longest pause after a failure.
 const FIRST_REST: Duration = Duration::from_secs(30);
 const LAST_REST: Duration = Duration::from_secs(3600);
-/// Holds the uid of the plan secret across the change, so that the successor does not apply anew what is applied.
+/// Contains the uid of the plan secret during the upgrade, so that the new program does not apply an applied plan
+/// again.
 const CONTINUES: &str = "continues";
 
 /// See the module.
@@ -46,16 +47,16 @@ pub struct Upgrade {
 }
 
 enum State {
-    /// Nothing to do: nothing is offered, or this is it.
+    /// Nothing to do: there is no offer, or this is the offered agent.
     Content,
-    /// An offer that is yet to be compared with the program that runs; mostly it is the same.
+    /// The offer must be compared with the running program; usually they are equal.
     Comparing(JoinHandle<bool>),
-    /// To be fetched, not before then.
+    /// It must be downloaded, not before this time.
     Due(Instant),
     Fetching(JoinHandle<Result<Fetched, String>>),
-    /// Beside the agent's own file, verified.
+    /// The verified download.
     Ready(PathBuf),
-    /// At the agent's own place already.
+    /// The agent's file is already the offered one.
     InPlace,
 }
 
@@ -76,7 +77,7 @@ impl State {
 }
 
 impl Upgrade {
-    /// `pinned` ignores all offers. Takes away what a predecessor that was killed had fetched.
+    /// `pinned` ignores all offers. Removes the download of an earlier process that was killed.
     pub fn new(host: Arc<dyn Host>, var: &Path, pinned: bool) -> Self {
         if let Some(executable) = host.executable() {
             forget_fetched(&*host, &executable);
@@ -93,18 +94,18 @@ impl Upgrade {
         }
     }
 
-    /// The plan secret of whose agent this one is the successor, once.
-    pub fn continues(host: &dyn Host, var: &Path) -> Option<String> {
+    /// The plan secret of the process that became this program; returned once.
+    pub fn take_predecessor(host: &dyn Host, var: &Path) -> Option<String> {
         let path = var.join(CONTINUES);
         let uid = String::from_utf8(host.read(&path).ok()?).ok()?;
         if let Err(error) = host.remove_file(&path) {
-            tracing::warn!("cannot remove {}: {error}", path.display());
+            tracing::warn!("failed to remove {}: {error}", path.display());
         }
         Some(uid)
     }
 
-    /// Takes in what the plan secret says.
-    pub fn hear(&mut self, annotation: Option<&str>) {
+    /// Processes the offer in the plan secret.
+    pub fn observe(&mut self, annotation: Option<&str>) {
         if self.executable.is_none() {
             return;
         }
@@ -115,7 +116,7 @@ impl Upgrade {
         }
         self.state.abort();
         if let (None, Some(executable)) = (&wanted, &self.executable) {
-            // No other takes its place.
+            // No other offer replaces it.
             forget_fetched(&*self.host, executable);
         }
         self.state = match wanted.clone() {
@@ -128,7 +129,7 @@ impl Upgrade {
         (self.wanted, self.rest, self.trouble) = (wanted, FIRST_REST, None);
     }
 
-    /// How long until there is something to do in an idle moment; `None` if an event comes first.
+    /// The time until there is something to do in an idle moment; `None` if an event comes first.
     pub fn due(&self) -> Option<Duration> {
         match &self.state {
             State::Content | State::Comparing(_) | State::Fetching(_) => None,
@@ -137,12 +138,12 @@ impl Upgrade {
         }
     }
 
-    /// Whether the next step is to become the other program.
+    /// Whether the next step is to execute the new program.
     pub fn is_ready(&self) -> bool {
         matches!(self.state, State::Ready(_) | State::InPlace)
     }
 
-    /// Starts to fetch what is due.
+    /// Starts the download when it is due.
     pub fn begin(&mut self, api: Arc<Api>) {
         let (Some(executable), Some(wanted)) = (self.executable.clone(), self.wanted.clone()) else { return };
         let host = self.host.clone();
@@ -150,10 +151,10 @@ impl Upgrade {
         self.state = State::Fetching(task);
     }
 
-    /// Ends when a comparison or a fetch ends.
+    /// Waits for the end of a comparison or a download.
     pub async fn fetched(&mut self) {
         if let State::Comparing(task) = &mut self.state {
-            // What cannot be told now is told by the fetch.
+            // Errors of the comparison are reported by the download.
             let is_it = task.await.unwrap_or(false);
             let spread = SPREAD.mul_f64(self.host.random() as f64 / u64::MAX as f64);
             self.state = if is_it { State::Content } else { State::Due(Instant::now() + spread) };
@@ -166,13 +167,13 @@ impl Upgrade {
                 self.trouble = None;
             }
             Ok(Ok(Fetched::InPlace)) => self.state = State::InPlace,
-            Ok(Ok(Fetched::Beside(path))) => self.state = State::Ready(path),
+            Ok(Ok(Fetched::Downloaded(path))) => self.state = State::Ready(path),
             Ok(Err(error)) => self.failed(error),
-            Err(error) => self.failed(format!("the download broke off: {error}")),
+            Err(error) => self.failed(format!("the download was interrupted: {error}")),
         }
     }
 
-    /// Becomes the other program. Comes back only if that fails, with the agent as it was.
+    /// Executes the new program. Returns only on failure, and then the agent is unchanged.
     pub async fn change(&mut self, uid: Option<&str>) {
         let Some(executable) = self.executable.clone() else { return };
         if let Some(uid) = uid {
@@ -182,8 +183,8 @@ impl Upgrade {
                 Attr { mode: 0o600, owner: None },
             );
             if let Err(error) = kept {
-                // Without it the successor may apply once more what is applied: wait until there is room.
-                return self.failed(format!("cannot write to {}: {error}", self.var.display()));
+                // Without this file, the new program may apply an applied plan again: wait until there is space.
+                return self.failed(format!("failed to write to {}: {error}", self.var.display()));
             }
         }
         let error = self.replace_and_become(&executable).await;
@@ -192,27 +193,27 @@ impl Upgrade {
     }
 
     async fn replace_and_become(&mut self, executable: &Path) -> String {
-        if let State::Ready(beside) = &self.state {
-            let (host, from, to) = (self.host.clone(), beside.clone(), executable.to_owned());
+        if let State::Ready(download) = &self.state {
+            let (host, from, to) = (self.host.clone(), download.clone(), executable.to_owned());
             let renamed = offload(&*self.host, move || host.rename(&from, &to)).await;
             match renamed {
                 Some(Ok(())) => {}
-                Some(Err(error)) => return format!("cannot replace {}: {error}", executable.display()),
-                None => return format!("replacing {} broke off", executable.display()),
+                Some(Err(error)) => return format!("failed to replace {}: {error}", executable.display()),
+                None => return format!("replacing {} was interrupted", executable.display()),
             }
         }
         let sum = self.wanted.as_deref().unwrap_or_default();
         tracing::info!(
-            "{} is replaced by the agent that the manager offers ({sum}); going on as it",
+            "replaced {} with the agent that the manager offers ({sum}); starting it",
             executable.display()
         );
         let error = self.host.become_program(executable).await;
-        format!("cannot start {}: {error}", executable.display())
+        format!("failed to start {}: {error}", executable.display())
     }
 
     fn failed(&mut self, error: String) {
         if self.trouble.as_ref() != Some(&error) {
-            tracing::warn!("the agent stays as it is and tries again later: {error}");
+            tracing::warn!("failed to upgrade the agent, retrying later: {error}");
         }
         self.trouble = Some(error);
         let half = self.rest / 2;
@@ -221,31 +222,35 @@ impl Upgrade {
         self.rest = (self.rest * 2).min(LAST_REST);
     }
 
-    /// For people; `None` when there is nothing to tell.
-    pub fn told(&self) -> Option<String> {
+    /// The state for people; `None` if there is nothing to report.
+    pub fn message(&self) -> Option<String> {
         let wanted = self.wanted.as_deref()?;
         let short = wanted.get(..12).unwrap_or(wanted);
         match (&self.state, &self.trouble) {
             (State::Content | State::Comparing(_), _) => None,
-            (_, Some(trouble)) => {
-                Some(format!("the manager offers another agent ({short}), but {trouble}; it is tried again"))
+            (_, Some(trouble)) => Some(format!(
+                "failed to upgrade to the agent that the manager offers ({short}), retrying: {trouble}"
+            )),
+            (State::Fetching(_), None) => {
+                Some(format!("downloading another agent ({short}) from the manager"))
             }
-            (State::Fetching(_), None) => Some(format!("fetching another agent ({short}) from the manager")),
-            (_, None) => Some(format!("the manager offers an agent ({short}); waiting for an idle moment")),
+            (_, None) => {
+                Some(format!("the manager offers another agent ({short}); waiting for an idle moment"))
+            }
         }
     }
 }
 
 fn forget_fetched(host: &dyn Host, executable: &Path) {
-    let path = beside(executable);
+    let path = download_path(executable);
     if let Err(error) = host.remove_file(&path)
         && error.kind() != std::io::ErrorKind::NotFound
     {
-        tracing::warn!("cannot remove {}: {error}", path.display());
+        tracing::warn!("failed to remove {}: {error}", path.display());
     }
 }
 
-/// This machine's architecture as Go names it.
+/// This machine's architecture, with the name that Go uses.
 fn arch() -> Option<&'static str> {
     match std::env::consts::ARCH {
         "x86_64" => Some("amd64"),
@@ -260,19 +265,19 @@ mod tests {
     use crate::host::{MemoryHost, testing::NoProgram};
 
     #[tokio::test(start_paused = true)]
-    async fn what_was_fetched_by_half_does_not_stay() {
+    async fn incomplete_downloads_are_removed() {
         let (agent, left) = ("/usr/bin/agent", Path::new("/usr/bin/.agent.drover-new"));
         let host = MemoryHost::new(jiff::Timestamp::UNIX_EPOCH, 1, NoProgram);
         let host = Arc::new(host.with_executable(agent, b"old").unwrap());
         let fetch = || host.replace(left, b"ne", Attr { mode: 0o700, owner: None }).unwrap();
         fetch();
         let mut upgrade = Upgrade::new(host.clone(), Path::new("/v"), false);
-        assert!(host.stat(left).is_err(), "of a predecessor");
+        assert!(host.stat(left).is_err(), "of an earlier process");
         let offer = AgentOffer { sha256: [(arch().unwrap().to_owned(), "0".repeat(64))].into() };
-        upgrade.hear(Some(&offer.to_text()));
+        upgrade.observe(Some(&offer.to_text()));
         fetch();
-        upgrade.hear(None);
-        assert!(host.stat(left).is_err(), "of an offer that was taken back");
+        upgrade.observe(None);
+        assert!(host.stat(left).is_err(), "of an offer that was withdrawn");
         assert!(host.stat(Path::new(agent)).is_ok());
     }
 }

@@ -1,4 +1,4 @@
-//! A directory that stands for a machine, and the real binary running on it.
+//! A directory that represents a machine, and the real binary running on it.
 
 use std::{
     os::unix::fs::PermissionsExt as _,
@@ -12,14 +12,14 @@ pub struct Machine {
     pub dir: tempfile::TempDir,
     pub child: Option<Child>,
     pub env: Vec<(String, String)>,
-    /// Another file than the one that was built.
+    /// A different file than the one that was built.
     pub binary: Option<PathBuf>,
-    /// Shell commands before the agent, in a mount namespace of its own.
+    /// Shell commands that run before the agent, in its own mount namespace.
     pub before: Option<String>,
 }
 
 impl Machine {
-    /// Configured for the API, not started.
+    /// Configured for the API, but not started.
     pub async fn new(api: &Api) -> Self {
         let server = format!("https://{}", api.listen().await);
         Self::with_connection(&api.connection(&server))
@@ -58,7 +58,7 @@ impl Machine {
     }
 
     pub fn command(&self, args: &[&str]) -> Command {
-        // Another build, for instance the static one, can be put to the same tests.
+        // A different build, for example the static one, can be tested too.
         let binary = std::env::var("DROVER_AGENT_BINARY");
         let binary = binary.as_deref().unwrap_or(env!("CARGO_BIN_EXE_drover-agent"));
         let binary = self.binary.as_deref().and_then(Path::to_str).unwrap_or(binary);
@@ -71,7 +71,7 @@ impl Machine {
         } else if root {
             Command::new(binary)
         } else {
-            // The agent wants to be root; in a user namespace of its own it is.
+            // The agent requires root, which it is in its own user namespace.
             let mut command = Command::new("unshare");
             command.args(["--map-root-user", "--", binary]);
             command
@@ -79,7 +79,7 @@ impl Machine {
         command
             .args(args)
             .env("CATTLE_AGENT_CONFIG", self.path("config.yaml"))
-            // Not the one of the machine that the tests run on.
+            // Not the one of the host that runs the tests.
             .env("CATTLE_AGENT_ADMIN_KUBECONFIG", self.path("admin.yaml"))
             .envs(self.env.iter().cloned());
         command

@@ -1,4 +1,4 @@
-//! What the install script and the agent need of a management plane, behind one TLS port with its own authority.
+//! The endpoints of a management plane that the install script and the agent need, on one TLS port with its own CA.
 
 use std::{
     collections::BTreeMap,
@@ -15,14 +15,14 @@ use super::{Api, Body, status};
 
 pub type Headers = BTreeMap<String, String>;
 
-/// A management plane with its own authority.
+/// A management plane with its own CA.
 #[derive(Clone)]
 pub struct Server {
     pub url: String,
     ca: String,
-    /// Answers what is not about registration.
+    /// Handles requests that are not about registration.
     api: Api,
-    /// What the next calls get instead, by path.
+    /// The responses of the next requests, by path.
     instead: Arc<Mutex<Vec<(String, u16, String)>>>,
     pub requests: Arc<Mutex<Vec<(String, Headers)>>>,
 }
@@ -33,7 +33,7 @@ impl Server {
         Self::on(listener, Api::new())
     }
 
-    /// With the plan secret of `api`.
+    /// Serves the plan secret of `api` too.
     pub fn on(listener: tokio::net::TcpListener, api: Api) -> Self {
         let key = rcgen::KeyPair::generate().unwrap();
         let mut params = rcgen::CertificateParams::new(vec![]).unwrap();
@@ -113,7 +113,7 @@ impl Server {
         Ok(Response::new(Full::new(body).map_err(|never| match never {}).boxed_unsync()))
     }
 
-    /// The next `times` calls of the path get this.
+    /// The next `times` requests of the path get this response.
     pub fn answer_instead(&self, path: &str, times: usize, code: u16, text: &str) {
         let answer = (path.to_owned(), code, text.to_owned());
         self.instead.lock().unwrap().extend(std::iter::repeat_n(answer, times));
@@ -126,12 +126,12 @@ impl Server {
         Some((code, text))
     }
 
-    /// How often a path was asked for.
+    /// The number of requests of a path.
     pub fn count(&self, path: &str) -> usize {
         self.paths().iter().filter(|asked| *asked == path).count()
     }
 
-    /// The headers of the first call of a path.
+    /// The headers of the first request of a path.
     pub fn headers(&self, path: &str) -> Headers {
         let requests = self.requests.lock().unwrap();
         requests

@@ -1,6 +1,6 @@
-//! What the tests share.
+//! Shared by the tests.
 
-#![allow(dead_code, unreachable_pub)] // each test file uses its part
+#![allow(dead_code, unreachable_pub)] // each test file uses a part
 #![allow(clippy::unwrap_used, clippy::expect_used)] // helpers outside #[test] functions
 
 pub mod api;
@@ -18,11 +18,11 @@ use std::time::Duration;
 
 use serde_json::json;
 
-/// Waits for something that should be quick; machines are noisy.
+/// Waits for something that should be quick, with a long deadline for busy machines.
 pub async fn until(what: &str, condition: impl Fn() -> bool) {
     let deadline = tokio::time::Instant::now() + Duration::from_secs(120);
     while !condition() {
-        assert!(tokio::time::Instant::now() < deadline, "waited in vain: {what}");
+        assert!(tokio::time::Instant::now() < deadline, "timed out waiting for: {what}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }

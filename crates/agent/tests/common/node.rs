@@ -1,4 +1,4 @@
-//! An agent on a machine in memory, whose programs are words that end as the test says.
+//! An agent on a simulated machine, whose programs end as the test specifies.
 
 use std::{
     collections::BTreeMap,
@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep};
 
 use super::Api;
 
-/// Runs `x CODE SECONDS` as a program, notes when, and answers probes on port 80.
+/// Runs `x CODE SECONDS` as a program, records when, and responds to probes on port 80.
 #[derive(Clone)]
 pub struct World {
     api: Api,
@@ -89,12 +89,12 @@ impl Node {
         Self::with(seed, |host| host)
     }
 
-    /// On a machine that is prepared before anything lies on it.
+    /// On a prepared machine.
     pub fn with(seed: u64, prepare: impl FnOnce(MemoryHost) -> MemoryHost) -> Self {
         Self::on(Api::new(), seed, prepare)
     }
 
-    /// At an API server that others use too.
+    /// With an API server that others use too.
     pub fn on(api: Api, seed: u64, prepare: impl FnOnce(MemoryHost) -> MemoryHost) -> Self {
         let world = World {
             api,
@@ -133,7 +133,7 @@ impl Node {
         }
     }
 
-    /// Waits until the machine has lost its power, or nothing was written for a minute; tells whether it has.
+    /// Waits until the machine has lost its power, or nothing was written for a minute; returns whether it has.
     pub async fn until_dark_or_quiet(&self) -> bool {
         let (mut writes, mut since) = (self.host.writes(), Instant::now());
         while !self.host.is_dead() {

@@ -1,5 +1,5 @@
-//! A Debian with systemd as its first process, in a container that shares nothing with the host but the kernel: its
-//! network is a namespace with a loopback, in which the test listens.
+//! A Debian with systemd as its first process, in a container that shares only the kernel with the host: its network is
+//! a namespace with a loopback interface, in which the test listens.
 
 use std::{
     fs, io,
@@ -11,13 +11,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What the install script needs of a host, and nothing more.
+/// What the install script needs on a host, and nothing more.
 const PACKAGES: &str = "systemd,systemd-sysv,curl,ca-certificates,iproute2";
 
-/// The root file system, made once and kept. `Err` says why there is none.
+/// The root file system, created once and kept. `Err` states why it cannot be created.
 fn base() -> Result<PathBuf, String> {
     if !nix::unistd::getuid().is_root() {
-        return Err("only root can boot a container".into());
+        return Err("booting a container requires root".into());
     }
     for program in ["debootstrap", "systemd-nspawn", "nsenter", "ip"] {
         let found =
@@ -26,7 +26,7 @@ fn base() -> Result<PathBuf, String> {
             return Err(format!("{program} is not installed"));
         }
     }
-    // The agent under test may need this host's C library: take the same release where there is one.
+    // The agent under test may need this host's C library, so use the same release if possible.
     let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
     let field = |name: &str| release.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
     let suite = if field("ID=") == "debian" { field("VERSION_CODENAME=") } else { "bookworm" };
@@ -41,7 +41,7 @@ fn base() -> Result<PathBuf, String> {
     }
     fs::create_dir_all(&cache).map_err(|error| format!("{}: {error}", cache.display()))?;
     let building = cache.join(format!("nspawn-building-{}", std::process::id()));
-    eprintln!("making {} once, which takes minutes", base.display());
+    eprintln!("creating {} once, which takes minutes", base.display());
     let made = Command::new("debootstrap")
         .args(["--variant=minbase", &format!("--include={PACKAGES}"), suite])
         .arg(&building)
@@ -53,30 +53,30 @@ fn base() -> Result<PathBuf, String> {
         return Err(format!("debootstrap failed: {said}"));
     }
     if fs::rename(&building, &base).is_err() {
-        // Somebody else was quicker.
+        // Another process was faster.
         let _ = fs::remove_dir_all(&building);
     }
     Ok(base)
 }
 
-/// A network namespace that lives as long as this.
+/// A network namespace that exists as long as this value.
 pub struct Network {
     path: PathBuf,
     _end: mpsc::Sender<()>,
 }
 
 impl Network {
-    /// With a socket that listens in it.
+    /// Creates a socket that listens in it.
     fn new() -> io::Result<(Self, TcpListener)> {
         let (end, ended) = mpsc::channel::<()>();
         let (made, result) = mpsc::channel();
         thread::spawn(move || {
             let listener = (|| {
                 nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET)?;
-                // A child of this thread is in this thread's namespace.
+                // A child process of this thread is in this thread's namespace.
                 let up = Command::new("ip").args(["link", "set", "lo", "up"]).status()?;
                 if !up.success() {
-                    return Err(io::Error::other("the loopback does not come up"));
+                    return Err(io::Error::other("failed to enable the loopback interface"));
                 }
                 let path = format!("/proc/{}/task/{}/ns/net", std::process::id(), nix::unistd::gettid());
                 let listener = TcpListener::bind("127.0.0.1:0")?;
@@ -84,7 +84,7 @@ impl Network {
                 Ok((PathBuf::from(path), listener))
             })();
             let _ = made.send(listener);
-            // The namespace is this thread's; it ends with the network.
+            // The namespace belongs to this thread; it ends with the network.
             let _ = ended.recv();
         });
         let (path, listener) = result.recv().map_err(io::Error::other)??;
@@ -92,7 +92,7 @@ impl Network {
     }
 }
 
-/// The booted container.
+/// A booted container.
 pub struct Container {
     dir: tempfile::TempDir,
     name: String,
@@ -102,7 +102,7 @@ pub struct Container {
 }
 
 impl Container {
-    /// Boots; `Err` says why this host cannot.
+    /// Boots it; `Err` states why this host cannot.
     pub fn boot() -> Result<(Self, TcpListener), String> {
         let base = base()?;
         let text = |error: io::Error| error.to_string();
@@ -120,10 +120,11 @@ impl Container {
             let copied =
                 Command::new("cp").arg("-a").arg(base.join(".")).arg(at("root")).status().map_err(text)?;
             if !copied.success() {
-                return Err("the root file system can neither be overlaid nor copied".into());
+                return Err("failed to overlay or copy the root file system".into());
             }
         }
-        let (network, listener) = Network::new().map_err(|error| format!("no network namespace: {error}"))?;
+        let (network, listener) =
+            Network::new().map_err(|error| format!("failed to create a network namespace: {error}"))?;
         let name = format!("drover-{}-{}", std::process::id(), nix::unistd::gettid());
         let mut container = Self { dir, name, nspawn: None, groups: Vec::new(), _network: network };
         container.start().map_err(text)?;
@@ -138,8 +139,8 @@ impl Container {
         let mut keep: &[&str] = &[];
         let mut enter = String::new();
         if !Path::new("/run/systemd/system").exists() {
-            // Without a systemd of the host nobody makes a control group for the container. Hybrid hosts have two
-            // hierarchies for that, others one.
+            // Without systemd on the host, the container has no control group. Hybrid hosts have two hierarchies for
+            // that, others one.
             let hierarchies = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup/systemd"].map(Path::new);
             let mut hierarchies: Vec<&Path> = hierarchies.into_iter().filter(|path| path.is_dir()).collect();
             if hierarchies.is_empty() {
@@ -170,7 +171,7 @@ impl Container {
         Ok(())
     }
 
-    /// The container's files, as the host sees them.
+    /// The container's files, on the host.
     pub fn root(&self) -> PathBuf {
         self.dir.path().join("root")
     }
@@ -196,11 +197,11 @@ impl Container {
         });
     }
 
-    /// Waits for something.
+    /// Waits for a condition.
     pub fn until(&self, what: &str, condition: impl Fn(&Self) -> bool) {
         let deadline = Instant::now() + Duration::from_secs(120);
         while !condition(self) {
-            assert!(Instant::now() < deadline, "waited in vain: {what}\n{}", self.console());
+            assert!(Instant::now() < deadline, "timed out waiting for: {what}\n{}", self.console());
             thread::sleep(Duration::from_millis(50));
         }
     }
@@ -217,18 +218,18 @@ impl Container {
             .unwrap()
     }
 
-    /// What a line of shell prints.
+    /// The output of a line of shell.
     pub fn says(&self, line: &str) -> String {
         String::from_utf8_lossy(&self.shell(line).stdout).trim().to_owned()
     }
 
-    /// Restarts it, as a person would.
+    /// Restarts it like a user would.
     pub fn reboot(&mut self) {
         let before = self.leader();
         self.shell("systemctl --no-block reboot");
         self.until("the shutdown", |container| container.leader() != before);
         if !self.groups.is_empty() {
-            // In a group that is not its own, nspawn leaves it to its caller to start it again, and says so.
+            // In another control group, nspawn exits with a code that asks its caller to restart it.
             let ended = self.nspawn.as_mut().unwrap().wait().unwrap();
             assert_eq!(ended.code(), Some(133), "{}", self.console());
             self.start().unwrap();
@@ -248,7 +249,7 @@ impl Drop for Container {
             );
         }
         if let Some(leader) = self.leader() {
-            // All others in there end with it.
+            // All other processes in it end with it.
             let _ = nix::sys::signal::kill(
                 nix::unistd::Pid::from_raw(leader.cast_signed()),
                 nix::sys::signal::Signal::SIGKILL,
@@ -260,7 +261,7 @@ impl Drop for Container {
         let _ = Command::new("umount").arg(self.root()).output();
         let _ = fs::remove_dir_all(Path::new("/run/systemd/nspawn/propagate").join(&self.name));
         for group in &self.groups {
-            // Only empty ones go, from the inside out.
+            // Removes only empty directories, children first.
             let _ = Command::new("find")
                 .arg(group)
                 .args(["-depth", "-type", "d", "-exec", "rmdir", "{}", ";"])

@@ -1,4 +1,4 @@
-//! A server that is healthy as long as the test says so.
+//! A server whose health the test controls.
 
 use std::{
     net::SocketAddr,

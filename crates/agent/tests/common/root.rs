@@ -1,5 +1,5 @@
-//! A directory that stands for a machine on which the install script runs, with a `systemctl` and a `sync` that only take
-//! notes.
+//! A directory that represents a machine for the install script, with a `systemctl` and a `sync` that only record their
+//! calls.
 
 use std::{
     os::unix::fs::PermissionsExt as _,
@@ -29,7 +29,7 @@ impl Root {
         }
         let path = tools.to_str().unwrap().to_owned();
         let root = Self { dir, path };
-        // The disk of whoever runs the tests is not waited for.
+        // The disk of the host that runs the tests is not synced.
         for name in ["systemctl", "sync"] {
             let log = root.at(&format!("{name}.log"));
             root.program(name, &format!("echo \"$*\" >> {}", log.display()));
@@ -37,10 +37,10 @@ impl Root {
         root
     }
 
-    /// Puts a program of the test among those of the machine.
+    /// Adds a program of the test to those of the machine.
     pub fn program(&self, name: &str, script: &str) {
         let path = Path::new(&self.path).join(name);
-        // Most of them are links to those of the real one.
+        // Most of them are links to the real ones.
         let _ = std::fs::remove_file(&path);
         std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -84,7 +84,7 @@ impl Root {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/system-agent-install.sh")
     }
 
-    /// What it prints can be read meanwhile: [`Root::so_far`].
+    /// Its output can be read while it runs: [`Root::so_far`].
     pub async fn run(&self, mut command: Command) -> Output {
         let log = std::fs::File::create(self.at("said")).unwrap();
         command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
@@ -96,7 +96,7 @@ impl Root {
         std::fs::read_to_string(self.at("said")).unwrap_or_default()
     }
 
-    /// Nothing of an agent is on the machine, and nothing was restarted.
+    /// Whether nothing of an agent is on the machine, and no service was restarted.
     pub fn is_untouched(&self) -> bool {
         ["etc", "var", "usr", "systemctl.log"].iter().all(|name| !self.at(name).exists())
     }
@@ -118,7 +118,7 @@ pub fn has(program: &str) -> bool {
     Command::new(program).arg("--version").output().is_ok()
 }
 
-/// What the machine lacks, so that each of the clients is used that this one has.
+/// The program that the machine lacks, so that each available client is used once.
 pub fn one_client_each() -> impl Iterator<Item = &'static str> {
     if !has("wget") {
         eprintln!("SKIPPED: wget is not installed");

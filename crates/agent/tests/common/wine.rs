@@ -1,4 +1,4 @@
-//! A `C:` of its own under Wine, with the agent for Windows on it. Wine is not Windows: see docs/windows.md.
+//! A separate `C:` under Wine with the agent for Windows. Wine is not Windows: see docs/windows.md.
 
 use std::{
     fs,
@@ -14,14 +14,14 @@ use tokio::{
 
 const TARGET: &str = "x86_64-pc-windows-gnu";
 const COMPILER: &str = "x86_64-w64-mingw32-gcc";
-/// Debian puts it where nobody looks.
+/// On Debian it is not in PATH.
 const WINE: &[&str] = &["wine64", "/usr/lib/wine/wine64", "wine"];
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What the agent says in the foreground.
+/// The agent's log in the foreground.
 const LOG: &str = "agent.log";
 
-/// Rust's standard library gets its random numbers from a library that Wine has only since version 9.
+/// Rust's standard library needs a library for random numbers that Wine has only since version 9.
 const RANDOM: &str = "
 #include <windows.h>
 BOOLEAN NTAPI SystemFunction036(PVOID, ULONG);
@@ -29,7 +29,7 @@ __declspec(dllexport) BOOL WINAPI ProcessPrng(PBYTE data, SIZE_T size) {
     return SystemFunction036(data, (ULONG)size);
 }
 ";
-/// Nothing in Wine just waits: for a file, or for ever.
+/// A program that waits, for a file or forever.
 const WAIT: &str = "
 #include <windows.h>
 int main(int count, char **args) {
@@ -45,7 +45,7 @@ pub struct Wine {
 }
 
 impl Wine {
-    /// Makes it, or says why it cannot be made here.
+    /// Creates it, or returns why it cannot be created.
     pub async fn boot() -> Result<Self, String> {
         let agent = agent()?;
         let runs = |wine: &&&str| {
@@ -54,7 +54,7 @@ impl Wine {
         let wine = WINE.iter().find(runs).ok_or("Wine is not installed")?;
         let dir = tempfile::tempdir().map_err(|error| error.to_string())?;
         let mut booted = Self { dir, wine: wine.into(), keeper: None };
-        // The first program makes `C:`; as long as it reads what it shall do, Wine does not end its services.
+        // The first program creates `C:`; while it waits for input, Wine does not end its services.
         let mut keeper = tokio::process::Command::from(booted.command("cmd.exe", &[]));
         keeper.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true);
         let mut keeper = keeper.spawn().map_err(|error| format!("{wine}: {error}"))?;
@@ -66,7 +66,7 @@ impl Wine {
             Some(())
         };
         if told.is_err() || tokio::time::timeout(PATIENCE, answered).await.ok().flatten().is_none() {
-            return Err(format!("{wine} makes no C:"));
+            return Err(format!("{wine} does not create C:"));
         }
         fs::create_dir_all(booted.path("bin")).unwrap();
         fs::copy(agent, booted.path("bin/drover-agent.exe")).unwrap();
@@ -92,24 +92,24 @@ impl Wine {
         if compiled.status.success() { Ok(()) } else { Err(why()) }
     }
 
-    /// A path on `C:`, seen from outside.
+    /// A path on `C:`, on the host.
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join("drive_c").join(name)
     }
 
-    /// Writes a file on `C:`, with its folder.
+    /// Writes a file on `C:`, and creates its directory.
     pub fn put(&self, name: &str, text: &str) {
         let path = self.path(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
     }
 
-    /// A file on `C:`; nothing if it is not there.
+    /// A file on `C:`; empty if it does not exist.
     pub fn read(&self, name: &str) -> String {
         fs::read(self.path(name)).map(|text| String::from_utf8_lossy(&text).into_owned()).unwrap_or_default()
     }
 
-    /// A program of Windows.
+    /// A Windows program.
     pub fn command(&self, program: &str, args: &[&str]) -> Command {
         let mut command = Command::new(&self.wine);
         command
@@ -117,10 +117,10 @@ impl Wine {
             .args(args)
             .env("WINEPREFIX", self.dir.path())
             .env("WINEDEBUG", "-all")
-            // Neither .NET nor a browser, for which it would ask.
+            // Without .NET and a browser, which it would offer to install.
             .env("WINEDLLOVERRIDES", "mscoree=;mshtml=;winemenubuilder.exe=")
             .env("HOME", self.dir.path())
-            // Neither by name nor from the top of the drive that it is started on may it find files of this machine.
+            // It must not find files of the host, neither by name nor from the root of its current drive.
             .env("CATTLE_AGENT_ADMIN_KUBECONFIG", "C:/admin.yaml")
             .current_dir(match self.path("") {
                 drive if drive.is_dir() => drive,
@@ -136,7 +136,7 @@ impl Wine {
         self.command(r"C:\bin\drover-agent.exe", args)
     }
 
-    /// The agent in the foreground, which is told to stop by hand.
+    /// Starts the agent in the foreground; it must be stopped by hand.
     pub fn start(&self) -> Child {
         let log = fs::File::create(self.path(LOG)).unwrap();
         let mut command = self.agent(&["sentinel"]);
@@ -144,36 +144,36 @@ impl Wine {
         tokio::process::Command::from(command).kill_on_drop(true).spawn().unwrap()
     }
 
-    /// Runs it to its end.
+    /// Runs a program to its end.
     pub async fn output(&self, command: Command) -> Output {
         let mut command = tokio::process::Command::from(command);
         let shown = format!("{command:?}");
         let ended = tokio::time::timeout(PATIENCE, command.kill_on_drop(true).output()).await;
-        ended.unwrap_or_else(|_| panic!("{shown} does not end")).unwrap()
+        ended.unwrap_or_else(|_| panic!("timed out waiting for the end of {shown}")).unwrap()
     }
 
-    /// Both of its outputs, and whether it was content.
+    /// Both outputs, and whether it succeeded.
     pub async fn says(&self, command: Command) -> (bool, String) {
         let ended = self.output(command).await;
         let said = [ended.stdout, ended.stderr].concat();
         (ended.status.success(), String::from_utf8_lossy(&said).into_owned())
     }
 
-    /// What the service manager says to this.
+    /// The output of the service manager.
     pub async fn service(&self, args: &[&str]) -> String {
         self.says(self.command("sc.exe", args)).await.1
     }
 
-    /// Waits until it is so.
+    /// Waits for a condition.
     pub async fn until(&self, what: &str, mut condition: impl AsyncFnMut() -> bool) {
         let deadline = tokio::time::Instant::now() + PATIENCE;
         while !condition().await {
-            assert!(tokio::time::Instant::now() < deadline, "waited in vain: {what}");
+            assert!(tokio::time::Instant::now() < deadline, "timed out waiting for: {what}");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
 
-    /// How many processes run this program here.
+    /// The number of processes of this program on this `C:`.
     pub fn count(&self, program: &str) -> usize {
         let marker = format!("WINEPREFIX={}", self.dir.path().display());
         let processes = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
@@ -203,7 +203,7 @@ impl Drop for Wine {
     }
 }
 
-/// The agent for Windows, if somebody built it after its sources were changed.
+/// The agent for Windows, if it was built after its sources changed.
 fn agent() -> Result<PathBuf, String> {
     let how = format!("build it with cargo build -p drover-agent --target {TARGET}");
     let native = Path::new(env!("CARGO_BIN_EXE_drover-agent"));
@@ -216,7 +216,7 @@ fn agent() -> Result<PathBuf, String> {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let changed = ["agent/src", "plan/src", "tunnel/src"].map(|name| newest(&crates.join(name)));
     match changed.into_iter().max() {
-        Some(changed) if changed > built => Err(format!("the agent for Windows is old; {how}")),
+        Some(changed) if changed > built => Err(format!("the agent for Windows is outdated; {how}")),
         _ => Ok(agent),
     }
 }

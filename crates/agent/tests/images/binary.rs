@@ -1,4 +1,4 @@
-//! The real binary on real files: a plan whose image comes over TLS.
+//! The real binary with real files: a plan whose image is pulled over TLS.
 
 use std::sync::Arc;
 
@@ -52,13 +52,13 @@ async fn a_plan_installs_from_a_registry_and_again_without_it() {
     assert_eq!(api.output("applied-output", "install"), "stamp=one size=5000000\n");
     let kept = std::fs::read_dir(machine.path("var/cache/blobs/sha256")).unwrap().count();
     assert_eq!(kept, 3, "two layers and the list");
-    // The manifest is asked for each time: a tag may have moved. Without anybody to ask, the plan fails and says so;
-    // nothing leaves this machine, since the name's own registry is configured with a file that is not there.
+    // The manifest is requested each time, because a tag can be moved. Without a registry, the plan fails with the
+    // reason; nothing leaves this host, because the image's registry is configured with a missing file.
     drop(manager);
     api.plan(&plan("two"), Some("pending"));
     api.until("the failure", |api| api.text("failure-count") == "1").await;
     let error = api.output("failed-output", "drover-agent/error");
-    assert!(error.contains(IMAGE) && error.contains("cannot connect to 127.0.0.1:"), "{error}");
+    assert!(error.contains(IMAGE) && error.contains("failed to connect to 127.0.0.1:"), "{error}");
     assert!(error.contains("ca_file /does/not/exist"), "{error}");
 }
 
@@ -68,7 +68,7 @@ async fn the_server_of_the_plan_is_the_registry() {
     let manager = Manager::start(&authority.identity()).await;
     let layers = [images::layer(&[("run.sh", b"#!/bin/sh\necho from the server\n", 0o755)])];
     manager.archive("k3s.tar", &images::docker_save(&[IMAGE], &layers));
-    // One port for plan and images, as the management plane has it.
+    // One port for plan and images, as on the management plane.
     let api = Api::new();
     let front = front(api.clone(), manager.dir.path(), authority.identity().server(None)).await;
     let connection = api.connection_with(&format!("https://{front}"), Some(&authority.pem));
@@ -86,7 +86,7 @@ async fn the_server_of_the_plan_is_the_registry() {
     assert_eq!(api.output("applied-output", "install"), "from the server\n");
 }
 
-/// A plan that runs what an image holds.
+/// A plan that runs the content of an image.
 fn run(image: &str) -> String {
     json!({"instructions": [{
         "name": "install", "image": image, "command": "sh", "args": ["-c", "run.sh"], "saveOutput": true,
@@ -101,7 +101,7 @@ fn saying(text: &str) -> images::Image {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn agent_check_32_33_34_mirrors_digests_and_images_that_want_out_with_the_real_agent() {
+async fn agent_check_32_33_34_mirrors_digests_and_malicious_images_with_the_real_agent() {
     let (mirror, original) = (Fake::plain().await, Fake::plain().await);
     mirror.image("/v2/mirrored/x-k3s", Some("v1"), &saying("from the mirror"));
     mirror.guard(Door::Basic("u", "p"));
@@ -136,9 +136,12 @@ async fn agent_check_32_33_34_mirrors_digests_and_images_that_want_out_with_the_
     api.plan(&run(&format!("{}/rancher/x-k3s:v2", original.address)), Some("pending"));
     api.until_text("plan-state", "succeeded").await;
     assert_eq!(api.output("applied-output", "install"), "from the original\n");
-    assert!(original.seen().iter().all(|seen| seen.authorization.is_none()), "the login is the mirror's");
+    assert!(
+        original.seen().iter().all(|seen| seen.authorization.is_none()),
+        "the credentials are only for the mirror"
+    );
 
-    // By digest; then somebody puts another manifest in its place.
+    // By digest; then the manifest is replaced.
     let image = saying("by digest");
     original.image("/v2/a/b", None, &image);
     let digest = images::digest(&image.manifest);
@@ -151,9 +154,9 @@ async fn agent_check_32_33_34_mirrors_digests_and_images_that_want_out_with_the_
     api.plan(&again.to_string(), Some("pending"));
     api.until_text("plan-state", "failed").await;
     let error = api.output("failed-output", "drover-agent/error");
-    assert!(error.contains("should have digest"), "{error}");
+    assert!(error.contains("does not match its digest"), "{error}");
 
-    // A layer that wants to write outside of its folder.
+    // A layer that would write outside of its directory.
     let mut header = tar::Header::new_ustar();
     let evil = b"../../../../evil";
     header.as_old_mut().name[..evil.len()].copy_from_slice(evil);
@@ -181,7 +184,7 @@ async fn front(api: Api, dir: &std::path::Path, tls: Arc<rustls::ServerConfig>) 
     let handler = move |request: http::Request<drover_https::Incoming>| {
         let (api, registry) = (api.clone(), registry.clone());
         if let Some(peer) = request.extensions().get::<drover_https::Peer>() {
-            peer.recognise();
+            peer.mark_authenticated();
         }
         async move {
             if request.uri().path().starts_with("/v2/") {
@@ -193,7 +196,7 @@ async fn front(api: Api, dir: &std::path::Path, tls: Arc<rustls::ServerConfig>) 
             }
         }
     };
-    // Lives as long as the test's runtime.
+    // Runs until the end of the test's runtime.
     tokio::spawn(drover_https::serve(listener, tls, handler, tokio_util::sync::CancellationToken::new()));
     address
 }

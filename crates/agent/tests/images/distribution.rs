@@ -1,4 +1,4 @@
-//! The registry of the distribution project, as its own process: login, TLS, mirror and rewrite for real.
+//! The registry of the distribution project as a separate process: real login, TLS, mirror and rewrite.
 
 use std::{path::Path, process::Stdio};
 
@@ -7,7 +7,7 @@ use tokio::process::{Child, Command};
 
 use crate::node::Node;
 
-/// `u` with the password `correct horse`, as htpasswd -B writes it.
+/// User `u` with the password `correct horse`, as htpasswd -B writes it.
 const LOGIN: &str = "u:$2b$05$dy/WZJbLhlUH/AsE4S7GseGTSu1oxPesRd45oeoifWol/hYEC4G7K";
 
 struct Registry {
@@ -21,7 +21,7 @@ impl Registry {
         std::fs::write(dir.join("cert.pem"), &identity.certificate).unwrap();
         std::fs::write(dir.join("key.pem"), &identity.key).unwrap();
         std::fs::write(dir.join("htpasswd"), LOGIN).unwrap();
-        // Port 0, and the log says which one it became.
+        // Port 0; the log contains the actual one.
         let config = serde_json::json!({
             "version": "0.1",
             "log": {"level": "info", "formatter": "json"},
@@ -99,8 +99,8 @@ async fn agent_check_32_34_a_real_registry_with_login_tls_mirror_and_rewrite() {
     assert_eq!(node.staged("run.sh").as_deref(), Some("pulled"));
     assert_eq!(node.staged("k3s").map(|text| text.len()), Some(3_000_000));
     let error = node.stage("rancher/x-k3s:v2").await.unwrap_err();
-    assert!(error.contains("404 Not Found: it is not there (MANIFEST_UNKNOWN:"), "{error}");
-    // By digest, as the registry itself tells it.
+    assert!(error.contains("404 Not Found: the image or tag does not exist (MANIFEST_UNKNOWN:"), "{error}");
+    // By digest, which the registry itself returns.
     let output = Command::new(&client)
         .args(["digest", &format!("{at}/mirrored/x-k3s:v1")])
         .env("HOME", dir.path())

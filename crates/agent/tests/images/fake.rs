@@ -1,4 +1,4 @@
-//! A registry that does what a test tells it to, over real HTTP and TLS on loopback.
+//! A registry whose responses the test controls, over real HTTP and TLS on loopback.
 
 use std::{
     collections::BTreeMap,
@@ -19,22 +19,22 @@ use tokio_util::sync::CancellationToken;
 type Body = UnsyncBoxBody<Bytes, std::io::Error>;
 type Asked = Request<BoxBody<Bytes, hyper::Error>>;
 
-/// What one request is answered with, instead of what it asks for.
+/// The response to one request, instead of the normal one.
 #[derive(Clone)]
 pub enum Reply {
     Status(u16, Vec<(&'static str, String)>, String),
-    /// The right answer, but the connection breaks after so many bytes of it.
+    /// The right response, but the connection breaks after this many bytes.
     CutAfter(usize),
-    /// The right headers, and these bytes.
+    /// The right headers with these bytes.
     Bytes(Vec<u8>),
 }
 
-/// Whom it answers.
+/// Which clients get a response.
 #[derive(Clone)]
 pub enum Door {
     Open,
     Basic(&'static str, &'static str),
-    /// Whoever has this token; where to get one.
+    /// Clients with this token, and the URL of the token server.
     Bearer(&'static str, String),
 }
 
@@ -111,7 +111,7 @@ impl Fake {
         fake
     }
 
-    /// Nobody listens any more.
+    /// Stops listening.
     pub fn stop(&self) {
         self.stop.cancel();
     }
@@ -120,7 +120,7 @@ impl Fake {
         self.state.lock().unwrap().content.insert(path.to_owned(), (kind.to_owned(), bytes.to_vec()));
     }
 
-    /// An image at a tag, or only by its digest.
+    /// An image with a tag, or only with its digest.
     pub fn image(&self, base: &str, tag: Option<&str>, image: &Image) {
         let kind = "application/vnd.oci.image.manifest.v1+json";
         let digest = images::digest(&image.manifest);
@@ -132,7 +132,7 @@ impl Fake {
         }
     }
 
-    /// The next request whose path contains `part` is answered like this; several are used up in their order.
+    /// The response to the next request whose path contains `part`; several are used in their order.
     pub fn next(&self, part: &str, reply: Reply) {
         self.state.lock().unwrap().script.push((part.to_owned(), reply));
     }
@@ -155,7 +155,7 @@ impl Fake {
         self.state.lock().unwrap().log.clone()
     }
 
-    /// How often something was asked for.
+    /// The number of requests of a path.
     pub fn count(&self, part: &str) -> usize {
         self.seen().iter().filter(|seen| seen.line.contains(part)).count()
     }
@@ -218,7 +218,7 @@ impl Fake {
     }
 }
 
-/// Some bytes, time for them to leave, and then an error.
+/// Some bytes, some time to send them, and then an error.
 struct Cut {
     bytes: Option<Bytes>,
     flushed: bool,
@@ -238,13 +238,13 @@ impl futures_core::Stream for Cut {
             cx.waker().wake_by_ref();
             return std::task::Poll::Pending;
         }
-        std::task::Poll::Ready(Some(Err(std::io::Error::other("cut off, as the test wants it"))))
+        std::task::Poll::Ready(Some(Err(std::io::Error::other("interrupted by the test"))))
     }
 }
 
 impl Drop for Fake {
     fn drop(&mut self) {
-        // The last handle outside of the server's own tasks.
+        // The last handle except for those of the server's tasks.
         if Arc::strong_count(&self.state) <= 2 {
             self.stop.cancel();
         }

@@ -1,5 +1,4 @@
-//! Images from registries: against a registry that misbehaves on command, the management plane's own, and the one
-//! that most others are measured by.
+//! Images from registries: a registry with faults, the management plane's own, and the reference implementation.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod binary;

@@ -1,4 +1,4 @@
-//! The management plane's own registry, over TLS: a node with no other network installs from it alone.
+//! The management plane's own registry, over TLS: a node without any other network can install from it.
 
 use drover_https::Incoming;
 use drover_registry::Registry;
@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{fake::Fake, node::Node};
 
-/// A server that answers `/v2` from a folder.
+/// A server that serves `/v2` from a directory.
 pub struct Manager {
     pub dir: tempfile::TempDir,
     pub url: String,
@@ -82,7 +82,7 @@ async fn a_node_installs_from_the_server_alone() {
     assert_eq!(node.staged("run.sh").as_deref(), Some("from the server"));
     assert_eq!(node.staged("k3s").map(|text| text.len()), Some(3_000_000));
     assert_eq!(node.dialled().len(), 1, "{:?}", node.dialled());
-    // The same archive in the node's own folder comes before everything else.
+    // The same archive in the node's own directory takes precedence.
     let local = installer("from the folder");
     use drover_agent::host::{Attr, Host as _};
     node.write("/var/lib/rancher/agent/images/x", "");
@@ -93,7 +93,7 @@ async fn a_node_installs_from_the_server_alone() {
 }
 
 #[tokio::test]
-async fn mirrors_come_before_the_server_and_the_name_after_it() {
+async fn mirrors_are_tried_before_the_server_and_the_images_registry_after_it() {
     let authority = Authority::new("manager");
     let manager = Manager::start(&authority.identity()).await;
     manager.archive("k3s.tar", &installer("from the server"));
@@ -110,7 +110,7 @@ async fn mirrors_come_before_the_server_and_the_name_after_it() {
     hub.image("/v2/rancher/system-agent-installer-k3s", Some("v2-k3s1"), &image("from the hub"));
     node.route("index.docker.io:443", hub.address);
     node.registries("configs: {docker.io: {tls: {insecure_skip_verify: true}}}");
-    // What the server does not have, the registry of the name has.
+    // An image that the server does not have is pulled from the image's registry.
     node.stage("rancher/system-agent-installer-k3s:v2-k3s1").await.unwrap();
     assert_eq!(node.staged("run.sh").as_deref(), Some("from the hub"));
     let mirror = Fake::plain().await;
@@ -118,7 +118,7 @@ async fn mirrors_come_before_the_server_and_the_name_after_it() {
     node.registries(&format!("mirrors: {{docker.io: {{endpoint: ['http://{}']}}}}", mirror.address));
     node.stage(IMAGE).await.unwrap();
     assert_eq!(node.staged("run.sh").as_deref(), Some("from the mirror"));
-    // Without the setting the server is not asked at all.
+    // Without the setting the server is not used.
     node.config.images_from_server = false;
     node.registries("{}");
     node.route("index.docker.io:443", "127.0.0.1:1".parse().unwrap());
@@ -129,7 +129,7 @@ async fn mirrors_come_before_the_server_and_the_name_after_it() {
 }
 
 #[tokio::test]
-async fn the_server_is_believed_only_with_the_connections_authority() {
+async fn the_server_is_trusted_only_with_the_connections_ca() {
     let (authority, other) = (Authority::new("manager"), Authority::new("other"));
     let manager = Manager::start(&authority.identity()).await;
     manager.archive("k3s.tar", &installer("from the server"));

@@ -1,4 +1,4 @@
-//! A machine in memory whose network is a table: names lead to sockets on loopback, and to nothing else.
+//! A simulated machine whose network is a table: names lead to sockets on loopback, and nowhere else.
 
 use std::{
     collections::BTreeMap,
@@ -53,7 +53,7 @@ impl Node {
         Self { host, config, network }
     }
 
-    /// Connections to `name` (host:port) go there.
+    /// Routes connections to `name` (host:port) to this address.
     pub fn route(&self, name: &str, to: SocketAddr) {
         self.network.routes.lock().unwrap().insert(name.to_owned(), to);
     }
@@ -72,7 +72,7 @@ impl Node {
         self.write("/etc/rancher/agent/registries.yaml", text);
     }
 
-    /// Stages into a fresh folder.
+    /// Stages into an empty directory.
     pub async fn stage(&self, image: &str) -> Result<(), String> {
         let into = Path::new("/stage");
         if self.host.stat(into).is_ok() {
@@ -90,7 +90,7 @@ impl Node {
             .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// Names of files in the cache of layers.
+    /// The file names in the cache of layers.
     pub fn cached(&self) -> Vec<String> {
         let names =
             self.host.list(Path::new("/var/lib/rancher/agent/cache/blobs/sha256")).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What is asked of whom when everything goes well.
+//! The requests of successful pulls.
 
 use drover_testkit::{images, tls::Authority};
 
@@ -29,14 +29,14 @@ async fn an_image_is_pulled_once_and_its_layers_are_reused() {
     assert_eq!(node.cached().len(), 2);
     node.stage(&name("1")).await.unwrap();
     let shared = images::digest(&second.blobs[1]);
-    assert_eq!(fake.count(&shared), 1, "the second time it comes from the disk");
+    assert_eq!(fake.count(&shared), 1, "the second time it is read from disk");
     node.stage(&name("2")).await.unwrap();
     assert_eq!(node.staged("run.sh").as_deref(), Some("two"));
-    assert_eq!((fake.count(&shared), node.cached().len()), (1, 3), "the layer that both have is pulled once");
+    assert_eq!((fake.count(&shared), node.cached().len()), (1, 3), "the shared layer is pulled once");
 }
 
 #[tokio::test]
-async fn a_damaged_layer_of_the_cache_is_pulled_again() {
+async fn a_corrupt_layer_in_the_cache_is_pulled_again() {
     let fake = Fake::plain().await;
     let image = hello("one");
     fake.image("/v2/a/b", Some("1"), &image);
@@ -61,18 +61,20 @@ async fn agent_check_34_a_digest_reference_is_pulled_and_verified() {
     node.stage(&format!("{}/a/b:sometag@{digest}", fake.address)).await.unwrap();
     assert_eq!(node.staged("run.sh").as_deref(), Some("one"));
     assert_eq!(fake.count("manifests/sometag"), 0);
-    // A registry that answers with another image than the one that was named.
+    // The registry returns a different image than requested.
     fake.put(&format!("/v2/a/b/manifests/{digest}"), "x", &hello("evil").manifest);
     let error = node.stage(&format!("{}/a/b@{digest}", fake.address)).await.unwrap_err();
     assert!(
-        error.contains(&format!("manifest {digest} should have digest {digest}, but has sha256:")),
+        error.contains(&format!(
+            "manifest {digest} does not match its digest: expected {digest}, got sha256:"
+        )),
         "{error}"
     );
     assert_eq!(node.staged("run.sh"), None);
 }
 
 #[tokio::test]
-async fn an_index_leads_to_this_platform_and_compressed_layers_are_understood() {
+async fn an_index_is_resolved_for_this_platform_and_compressed_layers_are_supported() {
     let gzip = images::gzip(&images::layer(&[("run.sh", b"gzip", 0o755)]));
     let zstd = ruzstd::encoding::compress_to_vec(
         &images::layer(&[("two", b"zstd", 0o644)])[..],
@@ -112,7 +114,7 @@ async fn agent_check_32_mirror_with_rewrite_and_login_then_the_original() {
     original.image("/v2/rancher/x-k3s", Some("v1"), &hello("from the original"));
     let node = Node::new();
     node.write("/etc/ca.pem", &authority.pem);
-    // The original's certificate is for localhost; only the mirror's trust is at stake here.
+    // The original's certificate is for localhost; only the trust in the mirror is tested here.
     node.registries(&format!(
         "mirrors:\n  docker.io:\n    endpoint: [\"https://127.0.0.1:{port}\"]\n    rewrite: {{\"^rancher/(.*)\": \"mirrored/$1\"}}\n\
          configs:\n  \"127.0.0.1:{port}\":\n    auth: {{username: u, password: p}}\n    tls: {{ca_file: /etc/ca.pem}}\n  \
@@ -128,7 +130,7 @@ async fn agent_check_32_mirror_with_rewrite_and_login_then_the_original() {
         "{lines:?}"
     );
     assert!(original.seen().is_empty() && !node.dialled().contains(&"index.docker.io:443".to_owned()));
-    // The mirror does not have it: the original is asked, under the name as it stands, without the mirror's login.
+    // The mirror does not have it: the original is used, with the original name and without the mirror's credentials.
     original.image("/v2/rancher/x-k3s", Some("v2"), &hello("from the original"));
     node.stage("rancher/x-k3s:v2").await.unwrap();
     assert_eq!(node.staged("run.sh").as_deref(), Some("from the original"));
@@ -137,7 +139,7 @@ async fn agent_check_32_mirror_with_rewrite_and_login_then_the_original() {
 }
 
 #[tokio::test]
-async fn a_client_certificate_is_shown_and_an_unknown_authority_refused() {
+async fn a_client_certificate_is_sent_and_an_unknown_ca_is_rejected() {
     let (authority, strangers) = (Authority::new("registry"), Authority::new("strangers"));
     let fake = Fake::start(Some(authority.identity().server(Some(&authority)))).await;
     fake.image("/v2/a/b", Some("1"), &hello("one"));
@@ -166,7 +168,7 @@ async fn a_client_certificate_is_shown_and_an_unknown_authority_refused() {
 }
 
 #[tokio::test]
-async fn a_token_is_fetched_with_the_login_and_shown_to_nobody_else() {
+async fn a_token_is_requested_with_the_credentials_and_sent_only_to_the_registry() {
     let fake = Fake::plain().await;
     let storage = Fake::plain().await;
     let realm = format!("http://{}/token", fake.address);
@@ -174,7 +176,7 @@ async fn a_token_is_fetched_with_the_login_and_shown_to_nobody_else() {
     fake.image("/v2/a/b", Some("1"), &image);
     fake.guard(Door::Bearer("letmein", realm));
     fake.next("/token", Reply::Status(200, vec![], r#"{"token":"letmein"}"#.into()));
-    // Blobs are kept elsewhere, as most large registries do.
+    // Blobs are stored on another server, as in most large registries.
     let layer = images::digest(&image.blobs[1]);
     storage.put("/storage", "x", &image.blobs[1]);
     let away = format!("http://{}/storage", storage.address);
@@ -187,7 +189,7 @@ async fn a_token_is_fetched_with_the_login_and_shown_to_nobody_else() {
     let token = seen.iter().find(|seen| seen.line.contains("/token")).unwrap();
     assert_eq!(token.line, "GET /token?scope=repository%3Aa%2Fb%3Apull&service=fake%20service");
     assert_eq!(token.authorization.as_deref(), Some("Basic dTpw"));
-    assert_eq!(fake.count("/token"), 1, "the token is kept");
+    assert_eq!(fake.count("/token"), 1, "the token is reused");
     assert!(storage.seen().iter().all(|seen| seen.authorization.is_none()));
 }
 
@@ -209,7 +211,7 @@ async fn an_identity_token_is_exchanged() {
 }
 
 #[tokio::test]
-async fn the_star_mirror_and_a_path_in_an_endpoint() {
+async fn the_wildcard_mirror_and_a_path_in_an_endpoint_are_used() {
     let fake = Fake::plain().await;
     fake.image("/proxy/a/b", Some("1"), &hello("one"));
     let node = Node::new();

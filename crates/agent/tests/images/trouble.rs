@@ -1,4 +1,4 @@
-//! What a registry can do wrong, and what a person reads then.
+//! Errors of registries, and their messages.
 
 use std::path::Path;
 
@@ -25,27 +25,30 @@ async fn bench() -> (Fake, Node, String, images::Image) {
 }
 
 #[tokio::test]
-async fn refusals_are_told_in_words() {
+async fn error_responses_have_clear_messages() {
     for (status, expected) in [
-        (401, "401 Unauthorized: a login is needed; give one as configs.\"127.0.0.1:"),
+        (401, "401 Unauthorized: the registry requires a login; set configs.\"127.0.0.1:"),
         (403, "403 Forbidden: no permission to pull a/b"),
-        (404, "404 Not Found: it is not there"),
+        (404, "404 Not Found: the image or tag does not exist"),
         (418, "418 I'm a teapot"),
     ] {
         let (fake, node, name, _) = bench().await;
         fake.status("/manifests/", status, 1);
         let error = node.stage(&name).await.unwrap_err();
-        assert!(error.starts_with(&format!("image {name}: not found among the 0 tarballs in /var/lib/rancher/agent/images, and not pulled: http://{}/v2/a/b: ", fake.address)), "{error}");
+        assert!(error.starts_with(&format!("image {name}: not found among the 0 tarballs in /var/lib/rancher/agent/images, and pulling it failed: http://{}/v2/a/b: ", fake.address)), "{error}");
         assert!(error.contains(expected), "{error}");
-        assert_eq!(fake.seen().len(), 1, "asking again would not help");
+        assert_eq!(fake.seen().len(), 1, "a retry cannot succeed");
     }
     let (fake, node, _, _) = bench().await;
     let error = node.stage(&format!("{}/a/c:1", fake.address)).await.unwrap_err();
-    assert!(error.contains("it is not there (MANIFEST_UNKNOWN: no such thing here)"), "{error}");
+    assert!(
+        error.contains("the image or tag does not exist (MANIFEST_UNKNOWN: no such thing here)"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
-async fn a_wrong_login_is_told_and_its_password_is_not() {
+async fn wrong_credentials_are_reported_without_the_password() {
     let (fake, node, name, _) = bench().await;
     fake.guard(Door::Basic("u", "right"));
     node.registries(&format!(
@@ -63,11 +66,11 @@ async fn a_wrong_login_is_told_and_its_password_is_not() {
     let error = node.stage(&name).await.unwrap_err();
     assert!(error.contains("token server") && error.contains("DENIED: not you"), "{error}");
     fake.next("/token", Reply::Status(200, vec![], "{}".into()));
-    assert!(node.stage(&name).await.unwrap_err().contains("gave no token"));
+    assert!(node.stage(&name).await.unwrap_err().contains("returned no token"));
 }
 
 #[tokio::test]
-async fn what_passes_is_tried_again() {
+async fn temporary_errors_are_retried() {
     let (fake, node, name, image) = bench().await;
     fake.next("/manifests/", Reply::Status(429, vec![("retry-after", "1".into())], String::new()));
     fake.status("/manifests/", 503, 1);
@@ -79,10 +82,10 @@ async fn what_passes_is_tried_again() {
 }
 
 #[tokio::test]
-async fn what_does_not_pass_ends() {
+async fn retries_end_after_the_last_attempt() {
     for (status, expected) in [
-        (429, "429 Too Many Requests: the registry limits the rate of requests (after 4 tries)"),
-        (500, "500 Internal Server Error (after 4 tries)"),
+        (429, "429 Too Many Requests: the registry's rate limit was exceeded (after 4 attempts)"),
+        (500, "500 Internal Server Error (after 4 attempts)"),
     ] {
         let (fake, node, name, _) = bench().await;
         fake.status("/manifests/", status, 9);
@@ -93,7 +96,7 @@ async fn what_does_not_pass_ends() {
 }
 
 #[tokio::test]
-async fn a_broken_layer_is_taken_up_where_it_broke() {
+async fn an_interrupted_layer_is_resumed() {
     for ranges in [true, false] {
         let (fake, node, name, image) = bench().await;
         let digest = images::digest(&image.blobs[1]);
@@ -110,20 +113,23 @@ async fn a_broken_layer_is_taken_up_where_it_broke() {
 }
 
 #[tokio::test]
-async fn a_layer_that_always_breaks_off_is_told_and_leaves_nothing() {
+async fn a_layer_that_is_always_interrupted_is_reported_and_not_kept() {
     let (fake, node, name, image) = bench().await;
     let digest = images::digest(&image.blobs[2]);
     for _ in 0..9 {
         fake.next(&digest, Reply::CutAfter(1));
     }
     let error = node.stage(&name).await.unwrap_err();
-    assert!(error.contains(&format!("layer {digest} broke off after 4 of ")), "{error}");
-    assert!(error.contains("(after 4 tries)"), "{error}");
-    assert_eq!(node.cached().len(), 1, "the other layer is kept for the next try: {:?}", node.cached());
+    assert!(
+        error.contains(&format!("the download of layer {digest} was interrupted after 4 of ")),
+        "{error}"
+    );
+    assert!(error.contains("(after 4 attempts)"), "{error}");
+    assert_eq!(node.cached().len(), 1, "the other layer is kept for the next attempt: {:?}", node.cached());
 }
 
 #[tokio::test]
-async fn nothing_with_another_digest_is_believed() {
+async fn blobs_with_a_wrong_digest_are_rejected() {
     let (fake, node, name, image) = bench().await;
     let layer = images::digest(&image.blobs[2]);
     let mut evil = image.blobs[2].clone();
@@ -131,7 +137,10 @@ async fn nothing_with_another_digest_is_believed() {
     evil[last] ^= 1;
     fake.next(&layer, Reply::Bytes(evil));
     let error = node.stage(&name).await.unwrap_err();
-    assert!(error.contains(&format!("layer {layer} should have")) && error.contains("came"), "{error}");
+    assert!(
+        error.contains(&format!("layer {layer} does not match its digest")) && error.contains("got "),
+        "{error}"
+    );
     assert_eq!(node.staged("run.sh"), None);
     assert!(!node.cached().contains(&layer.trim_start_matches("sha256:").to_owned()));
     fake.next(&images::digest(&image.blobs[0]), Reply::Bytes(b"{}".to_vec()));
@@ -141,13 +150,13 @@ async fn nothing_with_another_digest_is_believed() {
     long.extend_from_slice(&[0; 1000]);
     fake.next(&layer, Reply::Bytes(long));
     let error = node.stage(&name).await.unwrap_err();
-    assert!(error.contains("is longer than the"), "{error}");
+    assert!(error.contains("is larger than the"), "{error}");
     fake.next(&layer, Reply::Bytes(image.blobs[2][..10].to_vec()));
     node.stage(&name).await.unwrap();
 }
 
 #[tokio::test]
-async fn manifests_that_make_no_sense_are_told() {
+async fn invalid_manifests_are_reported() {
     for (bytes, expected) in [
         (b"<html>".to_vec(), "invalid manifest"),
         (br#"{"schemaVersion":1}"#.to_vec(), "schema version 1"),
@@ -163,7 +172,7 @@ async fn manifests_that_make_no_sense_are_told() {
 }
 
 #[tokio::test]
-async fn agent_check_33_a_pulled_layer_writes_nothing_outside() {
+async fn agent_check_33_a_pulled_layer_writes_nothing_outside_of_the_directory() {
     let mut header = tar::Header::new_ustar();
     let evil = b"../../etc/x";
     header.as_old_mut().name[..evil.len()].copy_from_slice(evil);
@@ -180,15 +189,15 @@ async fn agent_check_33_a_pulled_layer_writes_nothing_outside() {
     assert_eq!(error, "image entry \"../../etc/x\" would be written outside of the staging directory");
     use drover_agent::host::Host as _;
     assert!(node.host.stat(std::path::Path::new("/etc/x")).is_err());
-    // A layer that is no tar file at all.
+    // A layer that is not a tar file.
     let image = images::image(&[b"no tar".repeat(200)], "linux", images::architecture());
     fake.image("/v2/a/b", Some("2"), &image);
     let error = node.stage(&format!("{}/a/b:2", fake.address)).await.unwrap_err();
-    assert!(error.starts_with("cannot unpack /stage: "), "{error}");
+    assert!(error.starts_with("failed to unpack /stage: "), "{error}");
 }
 
 #[tokio::test]
-async fn redirects_are_followed_with_care() {
+async fn only_safe_redirects_are_followed() {
     let (fake, node, name, _) = bench().await;
     let to = |location: &str| Reply::Status(302, vec![("location", location.to_owned())], String::new());
     fake.next("/manifests/", to("ftp://x"));
@@ -200,18 +209,18 @@ async fn redirects_are_followed_with_care() {
 }
 
 #[tokio::test]
-async fn a_registries_file_that_cannot_be_read_is_named() {
+async fn an_invalid_registries_file_is_reported() {
     let (_fake, node, name, _) = bench().await;
     node.registries("mirrors: [x]");
     let error = node.stage(&name).await.unwrap_err();
     assert!(
-        error.ends_with("not pulled: /etc/rancher/agent/registries.yaml: mirrors must be a map"),
+        error.ends_with("pulling it failed: /etc/rancher/agent/registries.yaml: mirrors must be a map"),
         "{error}"
     );
 }
 
 #[tokio::test]
-async fn a_dead_mirror_costs_a_few_tries_and_then_the_next_is_asked() {
+async fn after_a_few_attempts_the_next_mirror_is_used() {
     let (fake, node, _, _) = bench().await;
     let dead = Fake::plain().await;
     dead.stop();
@@ -224,18 +233,18 @@ async fn a_dead_mirror_costs_a_few_tries_and_then_the_next_is_asked() {
 }
 
 #[tokio::test]
-async fn trouble_of_this_machine_is_told_and_no_other_registry_is_asked() {
+async fn an_error_of_this_host_is_reported_without_trying_other_registries() {
     let (fake, node, _, _) = bench().await;
     node.registries(&format!(
         "mirrors: {{r.x: {{endpoint: ['http://{}', 'http://other.example.com']}}}}",
         fake.address
     ));
-    // Nothing can be kept where a file has the place of the cache.
+    // A file in place of the cache directory, so that nothing can be stored.
     let attr = Attr { mode: 0o600, owner: None };
     node.host.make_dirs(Path::new("/var/lib/rancher/agent"), 0o700).unwrap();
     node.host.replace(Path::new("/var/lib/rancher/agent/cache"), b"", attr).unwrap();
     let error = node.stage("r.x/a/b:1").await.unwrap_err().to_string();
-    assert!(error.contains("cannot keep /var/lib/rancher/agent/cache/"), "{error}");
+    assert!(error.contains("failed to store /var/lib/rancher/agent/cache/"), "{error}");
     assert!(!error.contains("example.com"), "{error}");
     assert!(!node.dialled().iter().any(|name| name.contains("other.example.com")));
 }

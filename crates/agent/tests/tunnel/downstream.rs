@@ -1,4 +1,4 @@
-//! A cluster's API that knows Secrets of one namespace, fills in tokens, and tells who asks.
+//! A cluster's API with the Secrets of one namespace, which fills in tokens and reports its callers.
 
 use std::{
     collections::BTreeMap,
@@ -64,7 +64,7 @@ impl Downstream {
         cluster
     }
 
-    /// The admin's, as a distribution writes it.
+    /// The admin kubeconfig, as a distribution writes it.
     pub fn kubeconfig(&self) -> String {
         json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "default",
@@ -82,7 +82,7 @@ impl Downstream {
         self.state.lock().unwrap().account = true;
     }
 
-    /// What the manifest of the cluster agent puts there.
+    /// Adds the Secret that the manifest of the cluster agent contains.
     pub fn put_credentials(&self, name: &str, created: &str, url: &str, token: &str) {
         self.put(json!({
             "metadata": {
@@ -100,7 +100,7 @@ impl Downstream {
         self.bump();
     }
 
-    /// Every Secret that was made through the API.
+    /// The Secrets that were created through the API.
     pub fn writes(&self) -> Vec<String> {
         self.state.lock().unwrap().writes.clone()
     }

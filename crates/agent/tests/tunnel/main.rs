@@ -1,4 +1,4 @@
-//! The tunnel of a control-plane node: a real tunnel server over TLS on one side, a cluster's API on the other.
+//! The tunnel of a control plane node: a real tunnel server over TLS on one side, a cluster's API on the other.
 
 #![allow(unreachable_pub, clippy::unwrap_used, clippy::expect_used)] // helpers outside #[test] functions
 
@@ -34,7 +34,7 @@ const VAR: &str = "/var/lib/rancher/agent";
 const OLD: &str = "2026-01-01T00:00:00Z";
 const NEW: &str = "2026-01-02T00:00:00Z";
 
-/// A node with the agent's tunnel running on it, its cluster, and its management plane.
+/// A node on which the agent's tunnel runs, with its cluster and its management plane.
 struct Node {
     manager: Manager,
     cluster: Downstream,
@@ -44,7 +44,7 @@ struct Node {
 }
 
 impl Node {
-    /// Trusts the manager's authority; nothing is in the cluster, and no kubeconfig on the node.
+    /// Trusts the manager's CA; the cluster is empty, and the node has no kubeconfig.
     async fn new() -> Self {
         let manager = Manager::start().await;
         let authority = manager.authority.clone();
@@ -97,13 +97,17 @@ impl Node {
     }
 
     async fn shows(&self, text: &str) {
-        self.until(&format!("the status says {text:?}"), |node| node.status().contains(text)).await;
+        self.until(&format!("the status contains {text:?}"), |node| node.status().contains(text)).await;
     }
 
     async fn until(&self, what: &str, condition: impl Fn(&Self) -> bool) {
         let deadline = Instant::now() + Duration::from_secs(60);
         while !condition(self) {
-            assert!(Instant::now() < deadline, "waited in vain: {what}; the status is {:?}", self.status());
+            assert!(
+                Instant::now() < deadline,
+                "timed out waiting for: {what}; the status is {:?}",
+                self.status()
+            );
             assert!(!self.agent.is_finished(), "the agent must not end");
             sleep(Duration::from_millis(10)).await;
         }
@@ -119,9 +123,9 @@ impl Drop for Node {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_manager_reaches_the_api_through_the_tunnel() {
     let node = Node::new().await;
-    node.shows("waits for /etc/rancher/k3s/k3s.yaml or /etc/rancher/rke2/rke2.yaml").await;
+    node.shows("waiting for /etc/rancher/k3s/k3s.yaml or /etc/rancher/rke2/rke2.yaml").await;
     node.become_server();
-    node.shows("waits for a Secret cattle-system/cattle-credentials-*").await;
+    node.shows("waiting for a Secret cattle-system/cattle-credentials-*").await;
     node.cluster.put_credentials("cattle-credentials-1", OLD, &node.manager.url(), "registration-1");
     node.shows("waiting for ServiceAccount cattle-system/cattle").await;
     node.cluster.make_account();
@@ -138,7 +142,7 @@ async fn the_manager_reaches_the_api_through_the_tunnel() {
     assert_eq!(params["address"], node.cluster.address.to_string());
     assert_eq!(node.manager.whoami().await.unwrap(), "token-of-cattle-1");
 
-    // What is not allowed or not there fails alone (access#9); the tunnel stays.
+    // An invalid or failing dial fails alone (access#9); the tunnel stays open.
     let refused = node.manager.refused_dial("unix", "/var/run/docker.sock").await;
     assert!(refused.contains("connect not allowed"), "{refused}");
     let refused = node.manager.refused_dial("tcp", "nonsense").await;
@@ -150,7 +154,7 @@ async fn the_manager_reaches_the_api_through_the_tunnel() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn access_check_14_registering_again_says_the_same_and_writes_nothing() {
+async fn access_check_14_registering_again_sends_the_same_and_writes_nothing() {
     let node = Node::new().await;
     node.be_managed();
     node.become_server();
@@ -163,13 +167,13 @@ async fn access_check_14_registering_again_says_the_same_and_writes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn new_credentials_and_tokens_are_taken_up() {
+async fn new_credentials_and_tokens_are_used() {
     let node = Node::new().await;
     node.be_managed();
     node.become_server();
     node.connected().await;
 
-    // The registration token: the new Secret comes before the old one goes.
+    // The registration token: the new Secret is created before the old one is deleted.
     node.cluster.put_credentials("cattle-credentials-0", NEW, &node.manager.url(), "registration-2");
     node.until("the new token", |node| node.manager.registrations().len() == 2).await;
     assert_eq!(node.manager.registrations()[1].0, "registration-2");
@@ -183,9 +187,9 @@ async fn new_credentials_and_tokens_are_taken_up() {
     assert_eq!(node.manager.registrations()[2].0, "registration-2");
     assert_eq!(node.cluster.writes(), ["cattle-token", "cattle-token"]);
 
-    // Nobody manages it any more.
+    // The cluster is no longer managed.
     node.cluster.delete("cattle-credentials-0");
-    node.shows("waits for a Secret cattle-system/cattle-credentials-*").await;
+    node.shows("waiting for a Secret cattle-system/cattle-credentials-*").await;
     node.until("closed", |node| !node.manager.is_connected()).await;
 }
 
@@ -205,31 +209,31 @@ async fn access_check_33_a_restarted_manager_gets_its_tunnel_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_refused_tunnel_is_tried_again_ever_more_slowly() {
+async fn a_rejected_tunnel_is_retried_with_growing_pauses() {
     let node = Node::new().await;
     node.manager.refuse(Some((401, "failed authentication")));
     node.be_managed();
     let start = Instant::now();
     node.become_server();
     node.shows("401: failed authentication").await;
-    // A server that repeats what it was told must not bring a token into the log.
+    // A server that repeats a token in its message must not get it into the log.
     node.manager.refuse(Some((400, "cluster not found: registration-1")));
     node.shows("400: cluster not found: [redacted]").await;
     node.until("a few attempts", |node| node.manager.attempts() >= 4).await;
-    // Three pauses of at least half of 250, 500 and 1,000 milliseconds lie between four attempts.
+    // Between four attempts there are three pauses of at least half of 250, 500 and 1,000 milliseconds.
     assert!(start.elapsed() >= Duration::from_millis(875), "{:?}", start.elapsed());
     node.manager.refuse(None);
     node.connected().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_is_no_server_any_more_closes_its_tunnel() {
+async fn a_node_that_is_no_longer_a_server_closes_its_tunnel() {
     let node = Node::new().await;
     node.be_managed();
     node.become_server();
     node.connected().await;
     node.host.remove_file(Path::new(ADMIN_KUBECONFIGS[0])).unwrap();
-    node.shows("waits for /etc/rancher/k3s/k3s.yaml").await;
+    node.shows("waiting for /etc/rancher/k3s/k3s.yaml").await;
     node.until("closed", |node| !node.manager.is_connected()).await;
     node.become_server();
     node.connected().await;
@@ -237,7 +241,7 @@ async fn a_node_that_is_no_server_any_more_closes_its_tunnel() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_kubeconfig_of_another_authority_is_taken_up() {
+async fn a_new_kubeconfig_with_another_ca_is_used() {
     let mut node = Node::new().await;
     node.be_managed();
     node.become_server();
@@ -245,15 +249,15 @@ async fn another_kubeconfig_of_another_authority_is_taken_up() {
     node.cluster = Downstream::start().await;
     node.be_managed();
     node.become_server();
-    node.until("registered anew", |node| node.manager.registrations().len() == 2).await;
+    node.until("registered again", |node| node.manager.registrations().len() == 2).await;
     node.connected().await;
     assert_eq!(node.manager.registrations()[1].1["address"], node.cluster.address.to_string());
     assert_eq!(node.manager.whoami().await.unwrap(), "token-of-cattle-1");
 }
 
-/// A manager that is not who it was pinned to be sees no token and gets no tunnel (access#20).
+/// A manager without the pinned CA gets neither a token nor a tunnel (access#20).
 #[tokio::test(flavor = "multi_thread")]
-async fn a_manager_of_another_authority_gets_no_token() {
+async fn a_manager_with_another_ca_gets_no_token() {
     let manager = Manager::start().await;
     let node = Node::with_authority(manager, &Authority::new(), true).await;
     node.be_managed();
@@ -263,7 +267,7 @@ async fn a_manager_of_another_authority_gets_no_token() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_that_ends_closes_its_tunnel_and_what_is_in_it() {
+async fn an_agent_that_ends_closes_its_tunnel_and_its_connections() {
     let node = Node::new().await;
     node.be_managed();
     node.become_server();
@@ -283,20 +287,20 @@ async fn an_agent_that_ends_closes_its_tunnel_and_what_is_in_it() {
     }
 }
 
-/// A Secret of the downstream cluster names another server: the machine's credential is not for that one.
+/// A Secret of the downstream cluster names another server, which must not get the machine's credential.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_machines_credential_goes_to_its_own_management_plane_only() {
+async fn the_machines_credential_is_sent_only_to_its_own_management_plane() {
     let node = Node::new().await;
     let other = Manager::start_with(node.manager.authority.clone()).await;
     node.cluster.make_account();
     node.cluster.put_credentials("cattle-credentials-1", OLD, &other.url(), "registration-1");
     node.become_server();
-    // Its own management plane may be known by another address by now: it is asked first.
+    // Its own management plane can have another address by now, and is tried first.
     node.connected().await;
     node.shows(&format!("connected to {}", node.manager.address)).await;
     assert_eq!(node.manager.bearers(), [Some("Bearer machine-credential".to_owned())]);
     assert_eq!(other.attempts(), 0);
-    // The other one is asked when its own does not take the tunnel, and sees no credential of the machine.
+    // The other one is tried when its own rejects the tunnel, and gets no credential of the machine.
     node.manager.refuse(Some((403, "not with machine-credential")));
     node.manager.disconnect();
     node.until("connected to the other", |_| other.is_connected()).await;
@@ -308,7 +312,7 @@ async fn the_machines_credential_goes_to_its_own_management_plane_only() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_binary_keeps_a_tunnel_and_shows_it() {
+async fn the_binary_keeps_a_tunnel_and_shows_its_status() {
     let (manager, cluster, api) = (Manager::start().await, Downstream::start().await, Api::new());
     api.create(&[("plan", "{}"), ("plan-state", "pending")]);
     let server = format!("https://{}", api.listen_tls(manager.authority.acceptor().config().clone()).await);
@@ -325,7 +329,7 @@ async fn the_binary_keeps_a_tunnel_and_shows_it() {
         sleep(Duration::from_millis(10)).await;
     }
     assert_eq!(manager.whoami().await.unwrap(), "token-of-cattle-1");
-    // The authority that it registers is also in its plan secret, and nothing else there changed.
+    // The registered CA is also in its plan secret, where nothing else changed.
     api.until_text("cluster-ca", &cluster.authority.pem).await;
     api.until_text("plan-state", "succeeded").await;
     let status = String::from_utf8(machine.command(&["status"]).output().unwrap().stdout).unwrap();

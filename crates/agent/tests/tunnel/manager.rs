@@ -19,7 +19,7 @@ use tokio::io::AsyncReadExt as _;
 
 use super::tls::Authority;
 
-/// What every session is registered as.
+/// The client key of every session.
 const CLIENT: &str = "c-m-1";
 
 #[derive(Clone)]
@@ -32,9 +32,9 @@ pub struct Manager {
 
 #[derive(Default)]
 struct State {
-    /// Every registration token and its parameters, in order.
+    /// The registration tokens with their parameters, in order.
     registrations: Vec<(String, Value)>,
-    /// The `Authorization` of every attempt, in order.
+    /// The `Authorization` headers of all attempts, in order.
     bearers: Vec<Option<String>>,
     attempts: usize,
     down: bool,
@@ -46,7 +46,7 @@ impl Manager {
         Self::start_with(Arc::new(Authority::new())).await
     }
 
-    /// Another one of the same authority.
+    /// Another one with the same CA.
     pub async fn start_with(authority: Arc<Authority>) -> Self {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let manager = Self {
@@ -79,11 +79,11 @@ impl Manager {
     }
 
     pub fn url(&self) -> String {
-        // The path is to be ignored.
+        // The path must be ignored.
         format!("https://{}/some/path", self.address)
     }
 
-    /// Cuts every tunnel and takes no new one, until it is up again.
+    /// Closes every tunnel and accepts no new one, until it is up again.
     pub fn set_down(&self, down: bool) {
         self.state.lock().unwrap().down = down;
         if down {
@@ -138,10 +138,10 @@ impl Manager {
         response.map(|()| Full::default())
     }
 
-    /// Asks the cluster's API who it takes the registered token for: by TLS with the registered authority, through the
-    /// tunnel, at the registered address.
+    /// Asks the cluster's API for the user of the registered token: with TLS and the registered CA, through the tunnel,
+    /// at the registered address.
     pub async fn whoami(&self) -> Result<String, Box<dyn std::error::Error + Send + Sync>> {
-        let (_, params) = self.registrations().pop().ok_or("nobody registered")?;
+        let (_, params) = self.registrations().pop().ok_or("there is no registration")?;
         let text = |field: &str| params[field].as_str().unwrap().to_owned();
         let stream = self.registry.dial(CLIENT, "tcp", &text("address")).await?;
         let pem = STANDARD.decode(text("caCert"))?;
@@ -158,7 +158,7 @@ impl Manager {
         Ok(serde_json::from_slice(&body)?)
     }
 
-    /// The text with which a dial ends.
+    /// The text with which a dial fails.
     pub async fn refused_dial(&self, proto: &str, address: &str) -> String {
         let mut stream = self.registry.dial(CLIENT, proto, address).await.unwrap();
         stream.read_u8().await.unwrap_err().to_string()

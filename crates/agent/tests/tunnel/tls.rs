@@ -1,4 +1,4 @@
-//! An authority and servers that it vouches for.
+//! A CA and its servers.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ impl Authority {
         Self { pem: certificate.pem(), key, certificate }
     }
 
-    /// Of a server on 127.0.0.1.
+    /// For a server on 127.0.0.1.
     pub fn acceptor(&self) -> tokio_rustls::TlsAcceptor {
         let key = rcgen::KeyPair::generate().unwrap();
         let issuer = rcgen::Issuer::from_ca_cert_der(self.certificate.der(), &self.key).unwrap();

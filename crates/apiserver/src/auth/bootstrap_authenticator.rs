@@ -1,4 +1,4 @@
-//! Bearer tokens of nodes that are about to join.
+//! Authenticates nodes that are joining, by bootstrap token.
 
 use super::bootstrap_token::{self, NAMESPACE, TokenSecret};
 use super::chain::bearer_token;
@@ -16,7 +16,7 @@ pub struct BootstrapTokens {
 }
 
 impl BootstrapTokens {
-    /// Tokens in this store.
+    /// Accepts the tokens in this store.
     pub fn new(storage: Arc<dyn Storage>, clock: Arc<dyn Clock>) -> Self {
         Self { storage, clock }
     }
@@ -24,7 +24,7 @@ impl BootstrapTokens {
     fn user(&self, token: &str) -> Result<Option<UserInfo>, Status> {
         let Some((id, secret)) = bootstrap_token::parse(token) else { return Ok(None) };
         let key = Key::new("", "secrets", NAMESPACE, &bootstrap_token::secret_name(id));
-        // Unknown here: other authenticators may use tokens of the same form.
+        // Unknown here; another authenticator may accept tokens of this form.
         let Some(stored) = self.storage.index().get(&key) else { return Ok(None) };
         let stored: TokenSecret = serde_json::from_slice(stored.bytes()).unwrap_or_default();
         let user = bootstrap_token::user(id, secret, &stored, self.clock.now());

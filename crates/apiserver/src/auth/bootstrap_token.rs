@@ -1,4 +1,4 @@
-//! Bootstrap tokens: `<id>.<secret>`, kept in the Secret `kube-system/bootstrap-token-<id>`.
+//! Bootstrap tokens: `<id>.<secret>`, stored in the Secret `kube-system/bootstrap-token-<id>`.
 
 use crate::identity::UserInfo;
 use base64::Engine;
@@ -7,12 +7,12 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// Where the Secrets are.
+/// The namespace of the Secrets.
 pub(crate) const NAMESPACE: &str = "kube-system";
 const SECRET_TYPE: &str = "bootstrap.kubernetes.io/token";
 const GROUP: &str = "system:bootstrappers";
 
-/// What of the Secret counts.
+/// The relevant fields of a Secret.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct TokenSecret {
@@ -29,7 +29,7 @@ struct Metadata {
     deletion_timestamp: Option<String>,
 }
 
-/// Takes a token apart; `None` when it has another form.
+/// Splits a token; `None` if it has another form.
 pub(crate) fn parse(token: &str) -> Option<(&str, &str)> {
     let (id, secret) = token.split_once('.')?;
     let plain =
@@ -42,7 +42,7 @@ pub(crate) fn secret_name(id: &str) -> String {
     format!("bootstrap-token-{id}")
 }
 
-/// The user of the token, if the Secret says so.
+/// The user of the token, if the Secret allows it.
 pub(crate) fn user(id: &str, secret: &str, stored: &TokenSecret, now: Timestamp) -> Option<UserInfo> {
     let get = |key: &str| {
         let bytes = STANDARD.decode(stored.data.get(key)?).ok()?;
@@ -63,7 +63,7 @@ pub(crate) fn user(id: &str, secret: &str, stored: &TokenSecret, now: Timestamp)
     for group in
         get("auth-extra-groups").unwrap_or_default().split(',').map(str::trim).filter(|g| !g.is_empty())
     {
-        // A group outside the prefix would let whoever writes such a Secret become anyone.
+        // Without the required prefix, anyone who can write such a Secret could gain any group.
         if !group.starts_with("system:bootstrappers:") {
             return None;
         }
@@ -72,7 +72,7 @@ pub(crate) fn user(id: &str, secret: &str, stored: &TokenSecret, now: Timestamp)
     Some(UserInfo { name: format!("system:bootstrap:{id}"), groups, ..UserInfo::default() })
 }
 
-/// Compares without telling by time where the difference is.
+/// Compares in constant time, so that the time does not reveal the position of a difference.
 pub(crate) fn same(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |acc, (x, y)| acc | (x ^ y)) == 0
 }
@@ -98,12 +98,12 @@ mod tests {
         .unwrap()
     }
 
-    fn judge(stored: &TokenSecret) -> Option<UserInfo> {
+    fn authenticate(stored: &TokenSecret) -> Option<UserInfo> {
         user("abcdef", "0123456789abcdef", stored, "2029-01-01T00:00:00Z".parse().unwrap())
     }
 
     #[test]
-    fn tokens_have_one_form() {
+    fn tokens_must_have_the_right_form() {
         assert_eq!(parse("abcdef.0123456789abcdef"), Some(("abcdef", "0123456789abcdef")));
         for bad in
             ["", "abcdef", "ABCDEF.0123456789abcdef", "abcdef.0123456789abcde", "abcdef.0123456789abcdef0"]
@@ -113,8 +113,8 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_good_only_as_its_secret_says() {
-        let user = judge(&secret(&[])).unwrap();
+    fn a_token_is_valid_only_as_its_secret_says() {
+        let user = authenticate(&secret(&[])).unwrap();
         assert_eq!(user.name, "system:bootstrap:abcdef");
         assert_eq!(user.groups, ["system:bootstrappers", "system:bootstrappers:workers"]);
         for bad in [
@@ -125,8 +125,8 @@ mod tests {
             ("usage-bootstrap-authentication", "false"),
             ("auth-extra-groups", "system:masters"),
         ] {
-            assert!(judge(&secret(&[bad])).is_none(), "{bad:?}");
+            assert!(authenticate(&secret(&[bad])).is_none(), "{bad:?}");
         }
-        assert!(judge(&TokenSecret { kind: "Opaque".into(), ..secret(&[]) }).is_none());
+        assert!(authenticate(&TokenSecret { kind: "Opaque".into(), ..secret(&[]) }).is_none());
     }
 }

@@ -1,4 +1,4 @@
-//! The order in which credentials are tried, and what follows when none fits.
+//! The order in which credentials are tried, and the result if none is accepted.
 
 use crate::identity::{Authenticator, UserInfo};
 use crate::status::Status;
@@ -8,15 +8,15 @@ use std::sync::Arc;
 const AUTHENTICATED: &str = "system:authenticated";
 const UNAUTHENTICATED: &str = "system:unauthenticated";
 
-/// Tries authenticators in order; the first user wins. A credential that nobody accepts is a 401 and
-/// never turns into anonymous.
+/// Tries authenticators in order; the first user is used. A credential that no authenticator accepts is a 401, and
+/// never becomes anonymous.
 pub struct Chain {
     authenticators: Vec<Arc<dyn Authenticator>>,
     anonymous: bool,
 }
 
 impl Chain {
-    /// A chain; `anonymous` lets requests without credentials in as `system:anonymous`.
+    /// `anonymous` accepts requests without credentials as `system:anonymous`.
     pub fn new(authenticators: Vec<Arc<dyn Authenticator>>, anonymous: bool) -> Self {
         Self { authenticators, anonymous }
     }
@@ -33,7 +33,7 @@ impl Authenticator for Chain {
                 match authenticator.authenticate(request).await {
                     Ok(Some(user)) => return Ok(Some(authenticated(user))),
                     Ok(None) => {}
-                    // Another credential of the same request may still be good.
+                    // Another credential of the same request may be valid.
                     Err(status) => refused = Some(status),
                 }
             }
@@ -48,7 +48,7 @@ impl Authenticator for Chain {
     }
 }
 
-/// The token of `Authorization: Bearer`, if there is one.
+/// The token of `Authorization: Bearer`, if present.
 pub fn bearer_token(request: &http::request::Parts) -> Option<&str> {
     let value = request.headers.get(http::header::AUTHORIZATION)?.to_str().ok()?.trim();
     let (scheme, token) = value.split_once(' ')?;
@@ -56,7 +56,7 @@ pub fn bearer_token(request: &http::request::Parts) -> Option<&str> {
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
 }
 
-/// Everyone who proved who they are is in one group.
+/// All authenticated users are members of one group.
 pub fn authenticated(mut user: UserInfo) -> UserInfo {
     let known =
         user.name == "system:anonymous" || user.in_group(AUTHENTICATED) || user.in_group(UNAUTHENTICATED);
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_first_that_knows_the_token_wins_and_bad_tokens_are_not_anonymous() {
+    async fn the_first_match_wins_and_invalid_tokens_are_not_anonymous() {
         let chain = Chain::new(vec![Arc::new(Fixed("a")), Arc::new(Fixed("b"))], true);
         let user = chain.authenticate(&parts(Some("Bearer b"))).await.unwrap().unwrap();
         assert_eq!((user.name.as_str(), user.groups), ("b", vec![AUTHENTICATED.to_owned()]));

@@ -1,9 +1,9 @@
-//! Setting fields of objects that came from anyone and may have any shape.
+//! Sets fields of objects from clients, which may have any shape.
 
 use crate::object::object_mut;
 use serde_json::Value;
 
-/// Sets the field at a path; whatever is no object on the way is replaced by one.
+/// Sets the field at a path; replaces values that are not objects on the way.
 pub(crate) fn put(object: &mut Value, path: &[&str], to: impl Into<Value>) {
     let slot = path
         .iter()

@@ -1,4 +1,4 @@
-//! `Impersonate-User` and its kin: acting as someone else, if the caller may.
+//! Impersonation by `Impersonate-User` and related headers, if the caller has the permission.
 
 use super::rbac::policy::service_account_of;
 use super::serviceaccount::claims;
@@ -43,7 +43,7 @@ impl Impersonation for HeaderImpersonation {
     }
 }
 
-/// Whom the headers name.
+/// The user to impersonate, from the headers.
 #[derive(Debug, PartialEq)]
 struct Wanted {
     name: String,
@@ -78,7 +78,7 @@ impl Wanted {
         ))
     }
 
-    /// One question to the authorizer per thing that is impersonated.
+    /// One authorizer request per impersonated attribute.
     fn questions(&self, caller: &UserInfo) -> Vec<Attributes> {
         let ask = |group: &str, namespace: &str, resource: &str, subresource: &str, name: &str| Attributes {
             user: caller.clone(),
@@ -121,7 +121,7 @@ impl Wanted {
     }
 }
 
-/// Header names hold keys percent-encoded; what cannot be decoded stays as it is.
+/// Keys in header names are percent-encoded; invalid encodings are kept unchanged.
 fn percent_decoded(key: &str) -> String {
     let mut bytes = Vec::with_capacity(key.len());
     let mut rest = key.as_bytes();
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn each_part_is_asked_for_on_its_own() {
+    fn each_attribute_is_authorized_separately() {
         let wanted = read(&[
             (USER, "jane"),
             (GROUP, "a"),
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn service_accounts_bring_their_groups_and_anonymous_stays_unauthenticated() {
+    fn service_accounts_get_their_groups_and_anonymous_stays_unauthenticated() {
         let sa = read(&[(USER, "system:serviceaccount:n:s")]).unwrap().unwrap();
         assert_eq!(sa.questions(&UserInfo::default())[0].resource, "serviceaccounts");
         assert_eq!(

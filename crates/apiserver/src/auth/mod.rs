@@ -1,9 +1,9 @@
-//! Who asks, and whether they may.
+//! Authentication and authorization.
 //!
-//! [`Auth`] puts the parts together: certificates (`pki`, `x509`), tokens of service accounts
-//! (`serviceaccount`), bootstrap tokens, authenticators of the embedding program, anonymous callers,
-//! impersonation, and RBAC (`rbac`). Read `chain.rs` for the order of credentials and `rbac/policy.rs` for the
-//! decision. Nothing here knows which objects the embedding program keeps.
+//! [`Auth`] combines the parts: certificates (`pki`, `x509`), tokens of service accounts (`serviceaccount`), bootstrap
+//! tokens, authenticators of the embedding program, anonymous callers, impersonation, and RBAC (`rbac`). Read
+//! `chain.rs` for the order of credentials and `rbac/policy.rs` for the decision. This module does not depend on the
+//! objects of the embedding program.
 
 mod bootstrap_authenticator;
 pub(crate) mod bootstrap_token;
@@ -26,7 +26,7 @@ use crate::admission::Admission;
 use crate::clock::Clock;
 use crate::identity::{Authenticator, Authorizer};
 use crate::objects::Objects;
-use crate::registry::{Registry, Resource, Serve, SubresourceDef};
+use crate::resources::{Resource, ResourceTable, Serve, SubresourceDef};
 use crate::server::Options;
 use crate::storage::Storage;
 use pki::{Pki, PkiError};
@@ -36,22 +36,22 @@ use serviceaccount::jwt::JwtError;
 use serviceaccount::{Issuer, IssuerOptions, ServiceAccountTokens, TokenRequest, TokenSecrets};
 use std::sync::Arc;
 
-/// How callers are told apart.
+/// Options of authentication.
 pub struct AuthOptions {
     /// Authority for client certificates and the key for service-account tokens.
     pub pki: Arc<Pki>,
     /// Issuer and audiences of service-account tokens.
     pub issuer: IssuerOptions,
-    /// Where clients reach the server, for OpenID discovery.
+    /// The URL at which clients reach the server, for OpenID discovery.
     pub server_url: String,
-    /// Asked after the built-in ones, in order.
+    /// Further authenticators, tried after the built-in ones, in order.
     pub authenticators: Vec<Arc<dyn Authenticator>>,
-    /// Let requests without credentials in as `system:anonymous`.
+    /// Accept requests without credentials as `system:anonymous`.
     pub anonymous: bool,
 }
 
 impl AuthOptions {
-    /// The usual.
+    /// The default options.
     pub fn new(pki: Arc<Pki>) -> Self {
         Self {
             pki,
@@ -66,19 +66,19 @@ impl AuthOptions {
 /// Why authentication cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum AuthError {
-    /// The authority is unusable.
-    #[error("client certificates cannot be verified")]
+    /// The certificate authority is invalid.
+    #[error("failed to set up the verification of client certificates")]
     Pki(#[from] PkiError),
-    /// The key for tokens is unusable.
-    #[error("service-account tokens cannot be signed")]
+    /// The key for tokens is invalid.
+    #[error("failed to load the key that signs service-account tokens")]
     Key(#[from] JwtError),
 }
 
 /// Authentication and authorization of one server.
 pub struct Auth {
-    /// Finds the caller.
+    /// Authenticates callers.
     pub authenticator: Arc<Chain>,
-    /// Judges the caller.
+    /// Authorizes callers.
     pub rbac: Arc<Rbac>,
     /// Signs service-account tokens.
     pub issuer: Arc<Issuer>,
@@ -90,7 +90,7 @@ pub struct Auth {
 }
 
 impl Auth {
-    /// Everything over one store.
+    /// Creates all parts for one store.
     pub fn new(
         options: AuthOptions,
         storage: Arc<dyn Storage>,
@@ -117,8 +117,8 @@ impl Auth {
         Ok(Self { authenticator, rbac, issuer, reviewer, storage, ca_pem, server_url, anonymous })
     }
 
-    /// Puts authentication, RBAC, impersonation, OpenID discovery and the admission hooks into the options of
-    /// a server that is about to start.
+    /// Adds authentication, RBAC, impersonation, OpenID discovery and the admission hooks to the options of a server
+    /// before it starts.
     pub fn install(&self, options: &mut Options) {
         let plugins = &mut options.plugins;
         plugins.authenticator = self.authenticator.clone();
@@ -129,7 +129,7 @@ impl Auth {
         options.admission.extend(self.admission());
     }
 
-    /// The admission hooks, for a server that is set up by hand.
+    /// The admission hooks, for a server that is assembled manually.
     pub fn admission(&self) -> Vec<Arc<dyn Admission>> {
         let authorizer: Arc<dyn Authorizer> = self.rbac.clone();
         vec![
@@ -138,10 +138,10 @@ impl Auth {
         ]
     }
 
-    /// Serves the reviews and `serviceaccounts/token` on a started server.
+    /// Serves the reviews and `serviceaccounts/token` on a running server.
     pub fn register(&self, objects: &Objects) {
-        let registry = objects.registry();
-        registry
+        let resources = objects.resources();
+        resources
             .change(|editor| reviews::resources(&self.reviewer).into_iter().for_each(|r| editor.insert(r)));
         let token = SubresourceDef {
             name: "token".into(),
@@ -151,15 +151,19 @@ impl Auth {
             verbs: vec!["create"],
             serve: Serve::Connect(Arc::new(TokenRequest::new(self.issuer.clone()))),
         };
-        add_subresource(registry, ("", "v1", "serviceaccounts"), token);
+        add_subresource(resources, ("", "v1", "serviceaccounts"), token);
     }
 }
 
-/// Serves a subresource of a resource that is already served.
-fn add_subresource(registry: &Registry, (group, version, plural): (&str, &str, &str), sub: SubresourceDef) {
-    let Some(parent) = registry.resource(group, version, plural) else { return };
+/// Adds a subresource to a served resource.
+fn add_subresource(
+    resources: &ResourceTable,
+    (group, version, plural): (&str, &str, &str),
+    sub: SubresourceDef,
+) {
+    let Some(parent) = resources.resource(group, version, plural) else { return };
     let mut def = parent.def.clone();
     def.subresources.retain(|s| s.name != sub.name);
     def.subresources.push(sub);
-    registry.change(|editor| editor.insert(Resource::new(def, parent.strategy.clone())));
+    resources.change(|editor| editor.insert(Resource::new(def, parent.strategy.clone())));
 }

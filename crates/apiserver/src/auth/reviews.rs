@@ -1,11 +1,11 @@
-//! Questions about identity and rights: created, answered, never stored.
+//! Reviews of identities and permissions: created and answered, never stored.
 
 use super::chain::authenticated;
 use super::rbac::{Rbac, Rule};
 use super::serviceaccount::Issuer;
 use crate::identity::{Attributes, Authenticator, Authorizer, UserInfo};
-use crate::objects::{Context, Objects};
-use crate::registry::{Resource, ResourceDef, Virtual};
+use crate::objects::{Objects, WriteContext};
+use crate::resources::{Resource, ResourceDef, Virtual};
 use crate::status::{FieldError, GroupName, Status};
 use crate::strategy::Plain;
 use futures::future::BoxFuture;
@@ -17,15 +17,15 @@ use std::sync::Arc;
 const AUTHENTICATION: &str = "authentication.k8s.io";
 const AUTHORIZATION: &str = "authorization.k8s.io";
 
-/// What the reviews ask.
+/// Answers the reviews.
 pub struct Reviewer {
-    /// Judges tokens.
+    /// Authenticates tokens.
     pub authenticator: Arc<dyn Authenticator>,
-    /// Judges rights.
+    /// Checks permissions.
     pub authorizer: Arc<dyn Authorizer>,
-    /// Lists rights.
+    /// Lists permissions.
     pub rbac: Arc<Rbac>,
-    /// Judges tokens for other audiences.
+    /// Authenticates tokens for other audiences.
     pub issuer: Option<Arc<Issuer>>,
 }
 
@@ -74,7 +74,7 @@ pub fn resources(reviewer: &Arc<Reviewer>) -> Vec<Resource> {
 impl Virtual for Review {
     fn create<'a>(
         &'a self,
-        context: &'a Context,
+        context: &'a WriteContext,
         _objects: &'a Objects,
         namespace: &'a str,
         mut object: Value,

@@ -1,4 +1,4 @@
-//! OpenID discovery as paths of the server.
+//! The paths of OpenID discovery.
 
 use super::serviceaccount::{Issuer, discovery};
 use crate::http::ApiBody;

@@ -1,4 +1,4 @@
-//! Client certificates: CN is the user, each O a group.
+//! Authenticates client certificates: CN is the user, each O a group.
 
 use crate::clock::Clock;
 use crate::identity::{Authenticator, PeerCertificates, UserInfo};
@@ -18,7 +18,7 @@ pub struct X509 {
 }
 
 impl X509 {
-    /// Trusts certificates signed by `ca` for client authentication.
+    /// Trusts certificates for client authentication that `ca` signed.
     pub fn new(ca: &CertificateDer<'static>, clock: Arc<dyn Clock>) -> Result<Self, super::pki::PkiError> {
         let mut roots = RootCertStore::empty();
         roots.add(ca.clone())?;
@@ -33,7 +33,7 @@ impl X509 {
         let Some((leaf, rest)) = chain.split_first() else { return Ok(None) };
         let now = Duration::from_secs(u64::try_from(self.clock.now().as_second()).unwrap_or_default());
         if let Err(why) = self.verifier.verify_client_cert(leaf, rest, UnixTime::since_unix_epoch(now)) {
-            tracing::debug!(%why, "client certificate refused");
+            tracing::debug!(%why, "rejected a client certificate");
             return Err(Status::unauthorized());
         }
         let user = user_of(leaf).ok_or_else(Status::unauthorized)?;
@@ -54,7 +54,7 @@ impl Authenticator for X509 {
     }
 }
 
-/// The user that a certificate names. Upstream also tells which certificate it was.
+/// The user of a certificate. Upstream also reports which certificate it was.
 fn user_of(leaf: &CertificateDer<'_>) -> Option<UserInfo> {
     use sha2::{Digest, Sha256};
     let (_, cert) = x509_parser::parse_x509_certificate(leaf).ok()?;
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn the_subject_is_the_user_and_foreign_or_expired_certificates_are_refused() {
+    fn the_subject_is_the_user_and_foreign_or_expired_certificates_are_rejected() {
         let now = Timestamp::now();
         let (pki, other) = (Pki::in_memory(now).unwrap(), Pki::in_memory(now).unwrap());
         let x509 = X509::new(pki.ca_der(), Arc::new(SystemClock)).unwrap();
@@ -90,6 +90,10 @@ mod tests {
         let long_ago = now - SignedDuration::from_hours(24 * 400);
         assert_eq!(x509.user(&chain_of(&pki, long_ago)).unwrap_err().code, 401);
         let serving = pki.serving(&["localhost".to_owned()], now).unwrap().chain();
-        assert_eq!(x509.user(&serving).unwrap_err().code, 401, "a serving certificate is no client's");
+        assert_eq!(
+            x509.user(&serving).unwrap_err().code,
+            401,
+            "a serving certificate is not a client certificate"
+        );
     }
 }

@@ -8,20 +8,20 @@ use serde_json::{Value, json};
 
 use crate::clock::rfc3339_seconds;
 use crate::object::ObjectExt;
-use crate::objects::{Context, DeleteOptions, ListOptions, Objects, UpdateOptions};
-use crate::registry::{Resource, Snapshot, group_priority};
+use crate::objects::{DeleteOptions, ListOptions, Objects, UpdateOptions, WriteContext};
+use crate::resources::{Resource, Snapshot, group_priority};
 use crate::status::Status;
 
-const RETRY: Duration = Duration::from_secs(1);
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// Keeps the objects in line with the registry for as long as it is polled. Writes only differences.
+/// Keeps the objects in sync with the served resources while it is polled. Writes only differences.
 pub(crate) async fn run(objects: Objects) {
-    let mut changes = objects.registry().subscribe();
+    let mut changes = objects.resources().subscribe();
     loop {
         changes.mark_unchanged();
         if let Err(error) = sync(&objects).await {
-            tracing::warn!(%error, "APIServices could not be written, will try again");
-            tokio::time::sleep(RETRY).await;
+            tracing::warn!(%error, "failed to write APIServices; will retry");
+            tokio::time::sleep(RETRY_DELAY).await;
             continue;
         }
         if changes.changed().await.is_err() {
@@ -31,12 +31,12 @@ pub(crate) async fn run(objects: Objects) {
 }
 
 async fn sync(objects: &Objects) -> Result<(), Status> {
-    let snapshot = objects.registry().snapshot();
+    let snapshot = objects.resources().snapshot();
     let Some(resource) = snapshot.resource("apiregistration.k8s.io", "v1", "apiservices") else {
         return Ok(());
     };
     let wanted = wanted(&snapshot, &rfc3339_seconds(objects.clock().now()));
-    let context = Context::internal("apiservices");
+    let context = WriteContext::internal("apiservices");
     let stored = objects.list(resource, None, &ListOptions::default()).await?;
     for version in &stored.items {
         let name = version.key().name();
@@ -56,7 +56,7 @@ async fn sync(objects: &Objects) -> Result<(), Status> {
 
 async fn put(
     objects: &Objects,
-    context: &Context,
+    context: &WriteContext,
     resource: &Arc<Resource>,
     name: &str,
     object: Value,

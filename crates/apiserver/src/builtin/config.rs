@@ -11,8 +11,8 @@ use crate::validation::config_map_key;
 
 const MAX_DATA: usize = 1 << 20;
 
-/// `type: Opaque`, `stringData` moves into `data`, and `null` there is an empty value, as it is after a kube-apiserver
-/// has stored it.
+/// Sets `type: Opaque`, moves `stringData` to `data`, and replaces `null` there by an empty value, as kube-apiserver
+/// does.
 pub(super) fn default_secret(secret: &mut Value) {
     if secret.top_str("type").is_empty() {
         object_mut(secret).insert("type".into(), "Opaque".into());
@@ -66,7 +66,7 @@ pub(super) fn validate_secret(secret: &Value, old: Option<&Value>) -> Vec<FieldE
         }
     }
     immutable(secret, old, &["type"], &mut errors);
-    frozen(secret, old, &["data"], &mut errors);
+    validate_immutable(secret, old, &["data"], &mut errors);
     errors
 }
 
@@ -102,7 +102,7 @@ pub(super) fn validate_config_map(map: &Value, old: Option<&Value>) -> Vec<Field
     if total > MAX_DATA {
         errors.push(FieldError::too_long("", MAX_DATA));
     }
-    frozen(map, old, &["data", "binaryData"], &mut errors);
+    validate_immutable(map, old, &["data", "binaryData"], &mut errors);
     errors
 }
 
@@ -112,8 +112,8 @@ fn check_key(field: &str, key: &str, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// `immutable: true` stays, and nothing below changes any more.
-fn frozen(object: &Value, old: Option<&Value>, fields: &[&str], errors: &mut Vec<FieldError>) {
+/// `immutable: true` cannot be removed, and the data cannot be changed.
+fn validate_immutable(object: &Value, old: Option<&Value>, fields: &[&str], errors: &mut Vec<FieldError>) {
     let Some(old) = old.filter(|old| old.get("immutable") == Some(&Value::Bool(true))) else { return };
     if object.get("immutable") != Some(&Value::Bool(true)) {
         errors.push(FieldError::forbidden("immutable", "field is immutable when `immutable` is set"));
@@ -125,7 +125,7 @@ fn frozen(object: &Value, old: Option<&Value>, fields: &[&str], errors: &mut Vec
     }
 }
 
-/// Durations and counts of a Lease are not negative.
+/// Durations and counts of a Lease must not be negative.
 pub(super) fn validate_lease(lease: &Value, _old: Option<&Value>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let spec = lease.get("spec").unwrap_or(&Value::Null);
@@ -148,7 +148,7 @@ pub(super) fn validate_lease(lease: &Value, _old: Option<&Value>) -> Vec<FieldEr
     errors
 }
 
-/// `addressType` is chosen once.
+/// `addressType` is immutable.
 pub(super) fn validate_endpoint_slice(slice: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if slice.top_str("addressType").is_empty() {

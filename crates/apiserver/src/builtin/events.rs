@@ -1,4 +1,4 @@
-//! `events.k8s.io/v1` over the storage of core events: the same object with other field names.
+//! `events.k8s.io/v1` uses the storage of core events: the same objects with other field names.
 
 use futures::future::BoxFuture;
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! `POST pods/{name}/eviction`: a delete that asks the pod's disruption budget first.
+//! `POST pods/{name}/eviction`: a delete that respects the pod's disruption budget.
 
 use std::sync::Arc;
 
@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 
 use crate::object::ObjectExt;
 use crate::objects::{DeleteOptions, ListOptions, UpdateOptions};
-use crate::registry::{Connect, ConnectRequest, Resource, Serve, SubresourceDef};
+use crate::resources::{Connect, ConnectRequest, Resource, Serve, SubresourceDef};
 use crate::selector::LabelSelector;
 use crate::status::Status;
 
-/// What a client waits before it asks a budget again.
+/// How long a client should wait before it retries.
 const RETRY_SECONDS: u32 = 10;
 
 pub(super) fn eviction() -> SubresourceDef {
@@ -39,8 +39,8 @@ impl Connect for Eviction {
                 return Err(Status::bad_request("name in URL does not match name in Eviction object"));
             }
             let pod = request.objects.get_value(request.resource, request.namespace, request.name).await?;
-            if !leaves_anyway(&pod) {
-                ask_budget(&request, &pod).await?;
+            if !is_not_serving(&pod) {
+                check_budget(&request, &pod).await?;
             }
             let options = delete_options(&body["deleteOptions"]);
             let (context, name) = (request.context, request.name);
@@ -53,8 +53,8 @@ impl Connect for Eviction {
     }
 }
 
-/// A pod that serves nobody disrupts nothing.
-fn leaves_anyway(pod: &Value) -> bool {
+/// A pod that does not serve requests does not count as a disruption.
+fn is_not_serving(pod: &Value) -> bool {
     pod.is_deleting() || matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed" | "Pending"))
 }
 
@@ -68,9 +68,9 @@ fn delete_options(body: &Value) -> DeleteOptions {
     }
 }
 
-/// Takes one disruption from the budget that covers the pod, if there is one.
-async fn ask_budget(request: &ConnectRequest<'_>, pod: &Value) -> Result<(), Status> {
-    let Some(budgets) = request.objects.registry().resource("policy", "v1", "poddisruptionbudgets") else {
+/// Takes one disruption from the budget of the pod, if it has one.
+async fn check_budget(request: &ConnectRequest<'_>, pod: &Value) -> Result<(), Status> {
+    let Some(budgets) = request.objects.resources().resource("policy", "v1", "poddisruptionbudgets") else {
         return Ok(());
     };
     let page = request.objects.list(&budgets, Some(request.namespace), &ListOptions::default()).await?;
@@ -97,7 +97,7 @@ async fn take_disruption(
     pod: &Value,
 ) -> Result<(), Status> {
     let budget = request.objects.get_value(budgets, request.namespace, name).await?;
-    if is_free(&budget, pod) {
+    if needs_no_disruption(&budget, pod) {
         return Ok(());
     }
     let now = crate::clock::rfc3339_seconds(request.objects.clock().now());
@@ -112,8 +112,8 @@ async fn take_disruption(
     request.objects.update(request.context, budgets, request.namespace, name, options, change).await.map(drop)
 }
 
-/// A pod that is not Ready may go without counting, by the budget's own word or while enough others are healthy.
-fn is_free(budget: &Value, pod: &Value) -> bool {
+/// An unready pod may be evicted without a disruption, if the budget says so or enough others are healthy.
+fn needs_no_disruption(budget: &Value, pod: &Value) -> bool {
     let conditions = pod["status"]["conditions"].as_array();
     let ready =
         conditions.is_some_and(|list| list.iter().any(|c| c["type"] == "Ready" && c["status"] == "True"));
@@ -146,7 +146,7 @@ fn disruptions_left(budget: &Value) -> Result<i64, Status> {
     }
 }
 
-/// A budget without selector covers nothing, one with an empty selector covers everything.
+/// A budget without selector matches no pods, one with an empty selector matches all.
 fn covers(budget: &Value, pod: &Value) -> bool {
     let Some(selector) = budget["spec"]["selector"].as_object() else { return false };
     let labels = &pod["metadata"]["labels"];
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_covers_what_its_selector_says() {
+    fn a_budget_covers_the_pods_of_its_selector() {
         let pod = json!({"metadata": {"labels": {"app": "web"}}});
         let selects = |selector: Value| covers(&budget(selector, json!({})), &pod);
         assert!(selects(json!({"matchLabels": {"app": "web"}})) && selects(json!({})));
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spent_or_unjudged_budget_refuses_for_a_while() {
+    fn a_spent_or_unobserved_budget_rejects_temporarily() {
         let fresh = disruptions_left(&budget(json!({}), json!({}))).unwrap_err();
         assert_eq!(fresh.code, 429);
         let spent = json!({"observedGeneration": 1, "disruptionsAllowed": 0, "desiredHealthy": 2, "currentHealthy": 2});
@@ -188,15 +188,15 @@ mod tests {
     }
 
     #[test]
-    fn pods_that_serve_nobody_are_free() {
+    fn pods_that_do_not_serve_need_no_disruption() {
         let healthy = budget(json!({}), json!({"desiredHealthy": 2, "currentHealthy": 2}));
-        assert!(is_free(&healthy, &json!({})));
-        assert!(!is_free(
+        assert!(needs_no_disruption(&healthy, &json!({})));
+        assert!(!needs_no_disruption(
             &healthy,
             &json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}})
         ));
-        assert!(!is_free(&budget(json!({}), json!({})), &json!({})));
-        assert!(leaves_anyway(&json!({"status": {"phase": "Pending"}})));
-        assert!(!leaves_anyway(&json!({"status": {"phase": "Running"}})));
+        assert!(!needs_no_disruption(&budget(json!({}), json!({})), &json!({})));
+        assert!(is_not_serving(&json!({"status": {"phase": "Pending"}})));
+        assert!(!is_not_serving(&json!({"status": {"phase": "Running"}})));
     }
 }

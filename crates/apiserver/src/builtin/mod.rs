@@ -1,7 +1,7 @@
-//! The built-in kinds: their table and what each does on a write.
+//! The built-in kinds: their table and their behaviour on writes.
 //!
-//! `table.rs` lists them; the other files hold the behaviour of a family of kinds each, as plain functions over
-//! JSON that a [`Builtin`] strategy calls.
+//! `table.rs` lists them; each other file has the behaviour of a family of kinds, as plain functions over JSON that a
+//! [`Builtin`] strategy calls.
 
 pub(crate) mod api_services;
 mod config;
@@ -26,7 +26,7 @@ pub use table::resources;
 
 type Validate = fn(&Value, Option<&Value>) -> Vec<FieldError>;
 
-/// The behaviour of a kind as a few functions; what is `None` does nothing.
+/// The behaviour of a kind as functions; `None` does nothing.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Builtin {
     pub(crate) default: Option<fn(&mut Value)>,
@@ -98,14 +98,14 @@ fn set_default(object: &mut Value, field: &str, value: impl Into<Value>) {
     }
 }
 
-/// The sub-object of a field, created when absent.
+/// The object in a field, created when absent.
 fn child<'a>(object: &'a mut Value, field: &str) -> &'a mut Value {
     let slot = object_mut(object).entry(field).or_insert(Value::Null);
     object_mut(slot);
     slot
 }
 
-/// The items of a list, for changes.
+/// The mutable items of a list.
 fn items_mut<'a>(object: &'a mut Value, field: &str) -> impl Iterator<Item = &'a mut Value> {
     object.get_mut(field).and_then(Value::as_array_mut).into_iter().flatten()
 }
@@ -115,7 +115,7 @@ fn items<'a>(object: &'a Value, field: &str) -> impl Iterator<Item = &'a Value> 
     object.get(field).and_then(Value::as_array).into_iter().flatten()
 }
 
-/// Keeps a top-level field as it was stored.
+/// Restores the stored value of a top-level field.
 fn keep_field(object: &mut Value, old: &Value, field: &str) {
     match old.get(field) {
         Some(value) => drop(object_mut(object).insert(field.to_owned(), value.clone())),
@@ -123,7 +123,7 @@ fn keep_field(object: &mut Value, old: &Value, field: &str) {
     }
 }
 
-/// Complains when a field differs from the stored one.
+/// Reports an error if a field differs from the stored one.
 fn immutable(object: &Value, old: Option<&Value>, path: &[&str], errors: &mut Vec<FieldError>) {
     let Some(old) = old else { return };
     let null = Value::Null;

@@ -1,4 +1,4 @@
-//! Namespace: a second list of finalizers in its spec, and a phase.
+//! Namespace: has a second list of finalizers in its spec, and a phase.
 
 use std::sync::Arc;
 
@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 use super::{child, keep_field};
 use crate::object::{ObjectExt, object_mut};
 use crate::objects::UpdateOptions;
-use crate::registry::{Connect, ConnectRequest, Serve, SubresourceDef};
+use crate::resources::{Connect, ConnectRequest, Serve, SubresourceDef};
 use crate::status::Status;
 
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
-/// The label with its own name, always.
+/// Sets the label with the namespace's name.
 pub(super) fn default_namespace(namespace: &mut Value) {
     let name = namespace.name().to_owned();
     if name.is_empty() {
@@ -71,7 +71,7 @@ impl Connect for Finalize {
             let body = request.body.ok_or_else(|| Status::bad_request("a Namespace is required"))?;
             let options = UpdateOptions { subresource: "finalize", ..UpdateOptions::default() };
             let change = |old: Option<&Value>| {
-                // Nothing but the finalizers of the spec, guarded by the caller's uid and resourceVersion.
+                // Changes only the finalizers of the spec, with the caller's uid and resourceVersion as preconditions.
                 let mut namespace = old.cloned().unwrap_or_default();
                 namespace["spec"]["finalizers"] = body["spec"]["finalizers"].clone();
                 if namespace["spec"]["finalizers"].is_null() {

@@ -1,4 +1,4 @@
-//! Roles and bindings: defaults and the immutable roleRef. Escalation checks are admission.
+//! Roles and bindings: defaults and the immutable roleRef. An admission hook checks for escalation.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! Service: defaults, and unique cluster addresses and node ports.
+//! Service: defaults, and allocation of unique cluster addresses and node ports.
 
 use std::collections::HashSet;
 use std::net::Ipv4Addr;
@@ -12,7 +12,7 @@ use super::{child, items, items_mut, set_default};
 use crate::admission::{Admission, AdmissionRequest, Operation};
 use crate::object::{ObjectExt, object_mut};
 use crate::objects::Objects;
-use crate::registry::Resource;
+use crate::resources::Resource;
 use crate::status::{FieldError, Status};
 use crate::storage::{Range, Storage};
 
@@ -44,7 +44,7 @@ pub(super) fn create_service(service: &mut Value) {
     set_default(child(service, "status"), "loadBalancer", json!({}));
 }
 
-/// Addresses and node ports stay when the client leaves them out.
+/// Keeps addresses and node ports that the client omits.
 pub(super) fn update_service(service: &mut Value, old: &Value, _subresource: &str) {
     let kind = service["spec"].top_str("type").to_owned();
     if kind == "ExternalName" {
@@ -111,12 +111,12 @@ pub(super) fn validate_service(service: &Value, old: Option<&Value>) -> Vec<Fiel
     errors
 }
 
-/// Gives Services their cluster address and node ports.
+/// Allocates cluster addresses and node ports of Services.
 pub struct ServiceAddresses {
-    // Not `Objects`, which holds this hook: the two would keep each other, and the store, alive.
+    // Not `Objects`, which has this hook: a reference cycle would keep both and the store alive.
     storage: Arc<dyn Storage>,
     network: (Ipv4Addr, u8),
-    /// Handed out and perhaps not stored yet.
+    /// Allocated, but possibly not stored yet.
     recent: Mutex<Recent>,
 }
 
@@ -126,12 +126,12 @@ struct Recent {
     ports: HashSet<u16>,
 }
 
-/// Beyond this the oldest hand-outs are certainly stored or given up.
+/// Older allocations have certainly been stored or abandoned.
 const MAX_RECENT: usize = 4096;
 const NODE_PORTS: std::ops::RangeInclusive<u16> = 30_000..=32_767;
 
 impl ServiceAddresses {
-    /// From a network like `10.43.0.0/16`.
+    /// Uses a network such as `10.43.0.0/16`.
     pub fn new(objects: &Objects, network: (Ipv4Addr, u8)) -> Self {
         Self { storage: objects.storage().clone(), network, recent: Mutex::default() }
     }
@@ -169,7 +169,7 @@ impl ServiceAddresses {
         }
         if wants_address {
             let free = |ip: &Ipv4Addr| !addresses.contains(ip) && !recent.addresses.contains(ip);
-            let ip = self.candidates().find(free).ok_or("no cluster address is left")?;
+            let ip = self.candidates().find(free).ok_or("no cluster address is available")?;
             recent.addresses.insert(ip);
             object_mut(spec).insert("clusterIP".into(), ip.to_string().into());
         }
@@ -183,7 +183,7 @@ impl ServiceAddresses {
                 let start = rand::random_range(NODE_PORTS);
                 let mut all = (start..=*NODE_PORTS.end()).chain(*NODE_PORTS.start()..start);
                 let free = all.find(|port| !ports.contains(port) && !recent.ports.contains(port));
-                let number = free.ok_or("no node port is left")?;
+                let number = free.ok_or("no node port is available")?;
                 recent.ports.insert(number);
                 object_mut(port).insert("nodePort".into(), number.into());
             }
@@ -191,7 +191,7 @@ impl ServiceAddresses {
         Ok(())
     }
 
-    /// All addresses of the network, from a random one on; the first ten are for well-known services.
+    /// All addresses of the network, from a random one on; the first ten are reserved for well-known services.
     fn candidates(&self) -> impl Iterator<Item = Ipv4Addr> {
         let size = 1_u32 << (32 - u32::from(self.network.1.clamp(8, 30)));
         let base = u32::from(self.network.0);

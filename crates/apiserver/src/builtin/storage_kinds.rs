@@ -1,4 +1,4 @@
-//! Small defaults of volumes, classes, policies and autoscalers.
+//! Defaults of volumes, storage and priority classes, network policies and autoscalers.
 
 use serde_json::{Value, json};
 

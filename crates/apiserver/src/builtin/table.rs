@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Builtin, config, events, eviction, namespace, rbac, service, storage_kinds, workload};
-use crate::registry::{
+use crate::resources::{
     NameRule, Propagation, Resource, ResourceDef, Rules, ScalePaths, SelectableField, SubresourceDef,
 };
 use crate::strategy::Strategy;
@@ -51,7 +51,7 @@ impl Row {
         self
     }
 
-    /// In `kubectl get all`.
+    /// Included in `kubectl get all`.
     fn in_all(mut self) -> Self {
         self.def.categories = vec!["all".into()];
         self
@@ -92,7 +92,7 @@ impl Row {
         self
     }
 
-    fn does(mut self, strategy: impl Strategy) -> Self {
+    fn strategy(mut self, strategy: impl Strategy) -> Self {
         self.strategy = Arc::new(strategy);
         self
     }
@@ -122,7 +122,7 @@ fn core() -> Vec<Row> {
                 rules.status_labels = true;
             })
             .fields(paths(&["status.phase"]))
-            .does(Builtin {
+            .strategy(Builtin {
                 default: Some(namespace::default_namespace),
                 create: Some(namespace::create_namespace),
                 update: Some(namespace::update_namespace),
@@ -130,7 +130,7 @@ fn core() -> Vec<Row> {
                 delete: Some(namespace::terminate),
                 ..no_behaviour()
             }),
-        v1("secrets", "Secret").namespaced().fields(paths(&["type"])).does(Builtin {
+        v1("secrets", "Secret").namespaced().fields(paths(&["type"])).strategy(Builtin {
             default: Some(config::default_secret),
             validate: Some(config::validate_secret),
             ..no_behaviour()
@@ -138,7 +138,7 @@ fn core() -> Vec<Row> {
         v1("configmaps", "ConfigMap")
             .namespaced()
             .short(&["cm"])
-            .does(Builtin { validate: Some(config::validate_config_map), ..no_behaviour() }),
+            .strategy(Builtin { validate: Some(config::validate_config_map), ..no_behaviour() }),
         v1("serviceaccounts", "ServiceAccount").namespaced().short(&["sa"]),
         v1("services", "Service")
             .namespaced()
@@ -150,7 +150,7 @@ fn core() -> Vec<Row> {
                 rules.create_on_update = true;
             })
             .fields(paths(&["spec.clusterIP", "spec.type"]))
-            .does(Builtin {
+            .strategy(Builtin {
                 default: Some(service::default_service),
                 create: Some(service::create_service),
                 update: Some(service::update_service),
@@ -172,18 +172,18 @@ fn core() -> Vec<Row> {
             .subresource(eviction::eviction())
             .generation()
             .fields(pod_fields())
-            .does(Builtin {
+            .strategy(Builtin {
                 default: Some(workload::default_pod),
                 create: Some(workload::create_pod),
                 validate: Some(workload::validate_pod),
                 ..no_behaviour()
             }),
-        v1("persistentvolumes", "PersistentVolume").short(&["pv"]).status().does(Builtin {
+        v1("persistentvolumes", "PersistentVolume").short(&["pv"]).status().strategy(Builtin {
             default: Some(storage_kinds::default_volume),
             create: Some(storage_kinds::pending),
             ..no_behaviour()
         }),
-        v1("persistentvolumeclaims", "PersistentVolumeClaim").namespaced().short(&["pvc"]).status().does(
+        v1("persistentvolumeclaims", "PersistentVolumeClaim").namespaced().short(&["pvc"]).status().strategy(
             Builtin {
                 default: Some(storage_kinds::default_claim),
                 create: Some(storage_kinds::pending),
@@ -197,7 +197,7 @@ fn core() -> Vec<Row> {
         v1("resourcequotas", "ResourceQuota").namespaced().short(&["quota"]).status(),
         v1("podtemplates", "PodTemplate")
             .namespaced()
-            .does(Builtin { default: Some(workload::default_pod_template), ..no_behaviour() }),
+            .strategy(Builtin { default: Some(workload::default_pod_template), ..no_behaviour() }),
         v1("replicationcontrollers", "ReplicationController")
             .namespaced()
             .short(&["rc"])
@@ -207,7 +207,7 @@ fn core() -> Vec<Row> {
             .generation()
             .rules(|rules| rules.propagation = Propagation::Orphan)
             .fields(paths(&["status.replicas"]))
-            .does(Builtin { default: Some(workload::default_replication_controller), ..no_behaviour() }),
+            .strategy(Builtin { default: Some(workload::default_replication_controller), ..no_behaviour() }),
     ]
 }
 
@@ -218,10 +218,10 @@ fn event_row(group: &str) -> Row {
     })
 }
 
-/// Selectable fields of events; the object they are about is named differently in the two groups.
+/// Selectable fields of events; the two groups have different names for the object of an event.
 fn event_fields(about: &str) -> Vec<SelectableField> {
     let object = ["kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath"];
-    // Values are read from the stored form, which is core's.
+    // Values are read from the stored form, which is that of the core group.
     let mut fields: Vec<SelectableField> = object
         .iter()
         .map(|field| {
@@ -269,7 +269,7 @@ fn apps_and_batch() -> Vec<Row> {
             .status()
             .scale()
             .generation()
-            .does(workload(workload::default_deployment)),
+            .strategy(workload(workload::default_deployment)),
         apps("replicasets", "ReplicaSet")
             .short(&["rs"])
             .in_all()
@@ -277,20 +277,20 @@ fn apps_and_batch() -> Vec<Row> {
             .scale()
             .generation()
             .fields(paths(&["status.replicas"]))
-            .does(workload(workload::default_replica_set)),
+            .strategy(workload(workload::default_replica_set)),
         apps("statefulsets", "StatefulSet")
             .short(&["sts"])
             .in_all()
             .status()
             .scale()
             .generation()
-            .does(workload(workload::default_stateful_set)),
+            .strategy(workload(workload::default_stateful_set)),
         apps("daemonsets", "DaemonSet")
             .short(&["ds"])
             .in_all()
             .status()
             .generation()
-            .does(workload(workload::default_daemon_set)),
+            .strategy(workload(workload::default_daemon_set)),
         apps("controllerrevisions", "ControllerRevision"),
         batch("jobs", "Job")
             .in_all()
@@ -298,13 +298,13 @@ fn apps_and_batch() -> Vec<Row> {
             .generation()
             .rules(|rules| rules.propagation = Propagation::Orphan)
             .fields(vec![SelectableField::at("status.successful", &["status.succeeded"], "0")])
-            .does(Builtin {
+            .strategy(Builtin {
                 default: Some(workload::default_job),
                 create: Some(workload::create_job),
                 validate: Some(workload::validate_job),
                 ..no_behaviour()
             }),
-        batch("cronjobs", "CronJob").short(&["cj"]).in_all().status().generation().does(Builtin {
+        batch("cronjobs", "CronJob").short(&["cj"]).in_all().status().generation().strategy(Builtin {
             default: Some(workload::default_cron_job),
             validate: Some(workload::validate_cron_job),
             ..no_behaviour()
@@ -332,22 +332,23 @@ fn cluster_policy() -> Vec<Row> {
     };
     let storage = |plural: &str, kind: &str| row("storage.k8s.io", "v1", plural, kind);
     let networking = |plural: &str, kind: &str| row("networking.k8s.io", "v1", plural, kind);
-    let mut new_events = event_row("events.k8s.io").fields(event_fields("regarding")).does(events::NewEvents);
+    let mut new_events =
+        event_row("events.k8s.io").fields(event_fields("regarding")).strategy(events::NewEvents);
     new_events.def.storage_group = Some(String::new());
     new_events.def.storage_api_version = "v1".into();
     vec![
-        rbac("roles", "Role").namespaced().does(role),
-        rbac("clusterroles", "ClusterRole").does(role),
-        rbac("rolebindings", "RoleBinding").namespaced().does(binding),
-        rbac("clusterrolebindings", "ClusterRoleBinding").does(binding),
+        rbac("roles", "Role").namespaced().strategy(role),
+        rbac("clusterroles", "ClusterRole").strategy(role),
+        rbac("rolebindings", "RoleBinding").namespaced().strategy(binding),
+        rbac("clusterrolebindings", "ClusterRoleBinding").strategy(binding),
         row("coordination.k8s.io", "v1", "leases", "Lease")
             .namespaced()
             .rules(|rules| {
                 rules.unconditional_update = false;
                 rules.create_on_update = true;
             })
-            .does(Builtin { validate: Some(config::validate_lease), ..no_behaviour() }),
-        row("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice").namespaced().generation().does(
+            .strategy(Builtin { validate: Some(config::validate_lease), ..no_behaviour() }),
+        row("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice").namespaced().generation().strategy(
             Builtin {
                 default: Some(config::default_endpoint_slice),
                 validate: Some(config::validate_endpoint_slice),
@@ -356,22 +357,23 @@ fn cluster_policy() -> Vec<Row> {
         ),
         new_events,
         hooks("mutatingwebhookconfigurations", "MutatingWebhookConfiguration")
-            .does(Builtin { default: Some(storage_kinds::default_mutating_webhooks), ..no_behaviour() }),
+            .strategy(Builtin { default: Some(storage_kinds::default_mutating_webhooks), ..no_behaviour() }),
         hooks("validatingwebhookconfigurations", "ValidatingWebhookConfiguration")
-            .does(Builtin { default: Some(storage_kinds::default_webhooks), ..no_behaviour() }),
+            .strategy(Builtin { default: Some(storage_kinds::default_webhooks), ..no_behaviour() }),
         row("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
             .namespaced()
             .short(&["pdb"])
             .status()
             .generation(),
-        row("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass").short(&["pc"]).generation().does(
-            Builtin {
+        row("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass")
+            .short(&["pc"])
+            .generation()
+            .strategy(Builtin {
                 default: Some(storage_kinds::default_priority_class),
                 validate: Some(storage_kinds::validate_priority_class),
                 ..no_behaviour()
-            },
-        ),
-        storage("storageclasses", "StorageClass").short(&["sc"]).does(Builtin {
+            }),
+        storage("storageclasses", "StorageClass").short(&["sc"]).strategy(Builtin {
             default: Some(storage_kinds::default_storage_class),
             validate: Some(storage_kinds::validate_storage_class),
             ..no_behaviour()
@@ -384,25 +386,25 @@ fn cluster_policy() -> Vec<Row> {
             .namespaced()
             .short(&["netpol"])
             .generation()
-            .does(Builtin { default: Some(storage_kinds::default_network_policy), ..no_behaviour() }),
+            .strategy(Builtin { default: Some(storage_kinds::default_network_policy), ..no_behaviour() }),
         networking("ingressclasses", "IngressClass").generation(),
         row("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler")
             .namespaced()
             .short(&["hpa"])
             .in_all()
             .status()
-            .does(Builtin { default: Some(storage_kinds::default_autoscaler), ..no_behaviour() }),
+            .strategy(Builtin { default: Some(storage_kinds::default_autoscaler), ..no_behaviour() }),
         api_services(),
     ]
 }
 
-/// Kept by the server itself, one per served group and version.
+/// Maintained by the server itself, one per served group and version.
 fn api_services() -> Row {
     let mut row = row("apiregistration.k8s.io", "v1", "apiservices", "APIService").status();
     row.def.verbs = vec!["get", "list", "watch"];
     row.def.subresources.iter_mut().for_each(|sub| sub.verbs = vec!["get"]);
     row.def.rules.wipe_status = false;
-    // `v1.` of the core group is no subdomain.
+    // `v1.` of the core group is not a subdomain.
     row.def.rules.names = NameRule::PathSegment;
     row
 }

@@ -1,4 +1,4 @@
-//! Pods and what is made of pod templates: defaults, selectors, immutable fields.
+//! Pods and kinds with pod templates: defaults, selectors, immutable fields.
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ pub(super) fn default_pod_spec(spec: &mut Value) {
     set_default(spec, "dnsPolicy", "ClusterFirst");
     set_default(spec, "securityContext", json!({}));
     set_default(spec, "schedulerName", "default-scheduler");
-    // The deprecated name follows the new one.
+    // The deprecated field has the value of the new one.
     let account = spec.top_str("serviceAccountName").to_owned();
     if !account.is_empty() {
         set_default(spec, "serviceAccount", account);
@@ -144,7 +144,7 @@ pub(super) fn default_replica_set(set: &mut Value) {
     }
 }
 
-/// As a ReplicaSet, but its selector is a plain map that follows the template's labels.
+/// Like a ReplicaSet, but its selector is a plain map that defaults to the template's labels.
 pub(super) fn default_replication_controller(controller: &mut Value) {
     default_replica_set(controller);
     let labels = controller["spec"]["template"]["metadata"]["labels"].clone();
@@ -181,7 +181,7 @@ pub(super) fn default_daemon_set(set: &mut Value) {
     default_template(spec);
 }
 
-/// A selector, a template that it matches, and both for good.
+/// Checks that the selector matches the template, and that both are immutable.
 pub(super) fn validate_workload(object: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let spec = &object["spec"];
@@ -227,7 +227,7 @@ fn default_job_spec(spec: &mut Value) {
     default_template(spec);
 }
 
-/// Labels and selector by the Job's own uid, so that its pods are never mistaken for another's.
+/// Sets labels and a selector with the Job's own uid, so that its pods cannot be confused with those of others.
 pub(super) fn create_job(job: &mut Value) {
     let (name, uid) = (job.name().to_owned(), job.uid().to_owned());
     let spec = child(job, "spec");
@@ -253,7 +253,7 @@ pub(super) fn validate_job(job: &Value, old: Option<&Value>) -> Vec<FieldError> 
     validate_job_template(&job["spec"]["template"]["spec"], "spec.template.spec", &mut errors);
     immutable(job, old, &["spec", "selector"], &mut errors);
     immutable(job, old, &["spec", "completionMode"], &mut errors);
-    // A suspended Job that has not started may still change its template.
+    // The template of a suspended Job that has not started can still be changed.
     let started = old.is_some_and(|old| {
         old["spec"]["suspend"] != true || old["status"].get("startTime").is_some_and(|time| !time.is_null())
     });
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn selectors_must_match_and_stay() {
+    fn selectors_must_match_and_are_immutable() {
         let mut good = json!({"spec": {"selector": {"matchLabels": {"a": "b"}}, "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "a", "image": "b"}]}}}});
         default_deployment(&mut good);
         assert!(validate_workload(&good, None).is_empty());

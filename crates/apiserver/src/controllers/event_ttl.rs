@@ -1,7 +1,7 @@
-//! Events live for an hour after their last write.
+//! Deletes events an hour after their last write.
 
 use super::follow::{Change, Follower, Topics};
-use crate::objects::{Context, DeleteOptions, Objects};
+use crate::objects::{DeleteOptions, Objects, WriteContext};
 use crate::storage::{Key, Version};
 use futures::StreamExt;
 use jiff::{SignedDuration, Timestamp};
@@ -9,16 +9,16 @@ use serde::Deserialize;
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-/// Expiry is rounded up to this, so that a burst of events goes in one batch.
-const GRAIN: i64 = 10;
+/// Expiry times are rounded up to this many seconds, so that a burst of events is deleted in one batch.
+const ROUNDING_SECONDS: i64 = 10;
 const PARALLEL: usize = 64;
 
 /// Deletes events `ttl` after their last write until the task is dropped.
 pub(super) async fn run(objects: Objects, ttl: SignedDuration) {
-    let context = Context::internal("event-ttl");
+    let context = WriteContext::internal("event-ttl");
     let mut follower = Follower::new(objects.storage().clone(), Topics::Some(&[("", "events")]));
     let mut queue = Queue::default();
-    // Versions that exist when we start were written before; later ones are written now.
+    // Versions that exist at the start were written earlier; later ones are written now.
     let mut restored = true;
     loop {
         let now = objects.clock().now();
@@ -26,7 +26,7 @@ pub(super) async fn run(objects: Objects, ttl: SignedDuration) {
             queue.first().map(|at| Duration::from_secs(u64::try_from(at - now.as_second()).unwrap_or(0)));
         tokio::select! {
             changes = follower.next() => {
-                // Not the time at which the wait began.
+                // The current time, not that at which the wait began.
                 let now = objects.clock().now();
                 for change in changes {
                     match change {
@@ -56,8 +56,8 @@ async fn sleep(wait: Option<Duration>) {
     }
 }
 
-async fn delete(objects: &Objects, context: &Context, due: Vec<(Key, u64)>) {
-    let Some(events) = objects.registry().resource("", "v1", "events") else { return };
+async fn delete(objects: &Objects, context: &WriteContext, due: Vec<(Key, u64)>) {
+    let Some(events) = objects.resources().resource("", "v1", "events") else { return };
     let deletes = due.into_iter().map(|(key, revision)| {
         let events = events.clone();
         async move {
@@ -68,15 +68,15 @@ async fn delete(objects: &Objects, context: &Context, due: Vec<(Key, u64)>) {
                 && !error.is_not_found()
                 && !error.is_conflict()
             {
-                // It stays until it is written again or the server restarts; nothing depends on it.
-                tracing::warn!(%key, %error, "expired event was not deleted");
+                // The event is kept until it is written again or the server restarts, which is harmless.
+                tracing::warn!(%key, %error, "failed to delete an expired event");
             }
         }
     });
     futures::stream::iter(deletes).buffer_unordered(PARALLEL).collect::<Vec<()>>().await;
 }
 
-/// When an event from before the start was last written, as far as it says so itself.
+/// The time of the last write of an event from before the start, as recorded in the event.
 fn last_seen(version: &Version) -> Option<Timestamp> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -96,13 +96,13 @@ fn last_seen(version: &Version) -> Option<Timestamp> {
     }
     let created = version.meta().creation_timestamp.as_deref().and_then(|t| t.parse().ok());
     let event: Option<Event> = serde_json::from_slice(version.bytes()).ok();
-    let said = event.into_iter().flat_map(|e| {
+    let recorded = event.into_iter().flat_map(|e| {
         [e.last_timestamp, e.event_time, e.series.and_then(|s| s.last_observed_time)].into_iter().flatten()
     });
-    said.chain(created).max()
+    recorded.chain(created).max()
 }
 
-/// Events by expiry.
+/// Events ordered by expiry.
 #[derive(Debug, Default)]
 struct Queue {
     due: BTreeMap<i64, HashMap<Key, u64>>,
@@ -112,7 +112,7 @@ struct Queue {
 impl Queue {
     fn put(&mut self, key: Key, revision: u64, expiry: i64) {
         self.remove(&key);
-        let at = (expiry + GRAIN - 1).div_euclid(GRAIN) * GRAIN;
+        let at = (expiry + ROUNDING_SECONDS - 1).div_euclid(ROUNDING_SECONDS) * ROUNDING_SECONDS;
         self.due.entry(at).or_default().insert(key.clone(), revision);
         self.at.insert(key, at);
     }
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_new_write_moves_the_expiry_and_bursts_share_one() {
+    fn a_write_extends_the_expiry_and_bursts_share_one() {
         let key = |n: &str| Key::new("", "events", "ns", n);
         let mut q = Queue::default();
         q.put(key("a"), 1, 101);

@@ -1,23 +1,23 @@
-//! Following the store: first everything there is, then every change, never missing one.
+//! Follows the store: first all existing objects, then every change, without gaps.
 
 use crate::storage::{EventKind, Range, Storage, StorageError, Tail, Version};
 use std::sync::Arc;
 
-/// Events taken from a log at once.
+/// Events read from a log at once.
 const BATCH: usize = 2_000;
 
-/// A change that a controller gets to see.
+/// A change for a controller.
 #[derive(Debug)]
 pub(crate) enum Change {
-    /// What was known before no longer counts; everything that exists follows.
+    /// Earlier changes are void; all existing objects follow.
     Reset,
     /// The object exists in this version.
     Present(Arc<Version>),
-    /// The object is gone; this was its last state.
+    /// The object was deleted; this was its last state.
     Gone(Arc<Version>),
 }
 
-/// Which resources to follow.
+/// The resources to follow.
 #[derive(Clone, Debug)]
 pub(crate) enum Topics {
     /// These (group, resource).
@@ -38,8 +38,8 @@ impl Follower {
         Self { storage, topics, tails: Vec::new() }
     }
 
-    /// The next changes, in order per object; waits until there are some. Cancel-safe: what it returns
-    /// is what it takes.
+    /// The next changes, in order per object; waits until there are some. Cancel-safe: it only consumes the changes
+    /// that it returns.
     pub(crate) async fn next(&mut self) -> Vec<Change> {
         loop {
             let changes = self.ready();
@@ -51,7 +51,7 @@ impl Follower {
         }
     }
 
-    /// What there is already, without waiting.
+    /// The available changes, without waiting.
     pub(crate) fn ready(&mut self) -> Vec<Change> {
         if self.tails.is_empty() {
             return self.reload();
@@ -63,7 +63,7 @@ impl Follower {
                     EventKind::Deleted => Change::Gone(event.version.clone()),
                     _ => Change::Present(event.version.clone()),
                 })),
-                // The log has moved past us.
+                // The log no longer has the next event.
                 Err(_) => return self.reload(),
             }
         }
@@ -73,7 +73,7 @@ impl Follower {
     fn reload(&mut self) -> Vec<Change> {
         let index = self.storage.index();
         loop {
-            // Follow from before the lists: a change in between is seen twice rather than not at all.
+            // Follow from before the lists: a change in between is reported twice rather than never.
             let after = index.revision();
             let mut changes = vec![Change::Reset];
             let tails: Result<Vec<Tail>, StorageError> = match &self.topics {

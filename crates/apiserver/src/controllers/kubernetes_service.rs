@@ -1,23 +1,23 @@
-//! `default/kubernetes`: the Service and EndpointSlice through which clients inside find this server.
+//! `default/kubernetes`: the Service and EndpointSlice with which clients inside the cluster find this server.
 
 use super::follow::{Change, Follower, Topics};
 use super::retry::Retries;
 use crate::auth::fields::put;
-use crate::objects::{Context, Objects, UpdateOptions};
+use crate::objects::{Objects, UpdateOptions, WriteContext};
 use crate::status::Status;
 use serde_json::{Value, json};
 use std::net::{IpAddr, SocketAddr};
 
-/// Where the server can be reached.
+/// The addresses of the server.
 #[derive(Clone, Debug)]
 pub struct KubernetesService {
-    /// The address that clients reach.
+    /// The address at which clients reach the server.
     pub advertise: SocketAddr,
     /// `spec.clusterIP`.
     pub cluster_ip: IpAddr,
 }
 
-/// Makes or corrects both objects; writes nothing when they are right.
+/// Creates or corrects both objects; writes nothing if they are correct.
 pub async fn ensure_service(objects: &Objects, service: &KubernetesService) -> Result<(), Status> {
     let labels = json!({"component": "apiserver", "provider": "kubernetes"});
     let port = service.advertise.port();
@@ -42,23 +42,23 @@ pub async fn ensure_service(objects: &Objects, service: &KubernetesService) -> R
     ensure(objects, ("discovery.k8s.io", "endpointslices"), slice, &["endpoints", "ports"]).await
 }
 
-/// Puts both right again when someone changes or deletes them, until the task is dropped.
+/// Restores both objects when they are changed or deleted, until the task is dropped.
 pub(super) async fn run(objects: Objects, service: KubernetesService) {
     let topics = Topics::Some(&[("", "services"), ("discovery.k8s.io", "endpointslices")]);
     let mut follower = Follower::new(objects.storage().clone(), topics);
     let mut retries: Retries<()> = Retries::default();
     loop {
-        let concerned = tokio::select! {
+        let is_affected = tokio::select! {
             changes = follower.next() => changes.iter().any(is_ours),
             () = retries.due() => !retries.take_due().is_empty(),
         };
-        if !concerned {
+        if !is_affected {
             continue;
         }
         match ensure_service(&objects, &service).await {
             Ok(()) => retries.succeeded(&()),
             Err(error) => {
-                tracing::warn!(%error, "the kubernetes service will be tried again");
+                tracing::warn!(%error, "failed to update the kubernetes service; will retry");
                 retries.failed(());
             }
         }
@@ -84,8 +84,8 @@ async fn ensure(
     wanted: Value,
     fields: &[&str],
 ) -> Result<(), Status> {
-    let Some(resource) = objects.registry().resource(group, "v1", plural) else { return Ok(()) };
-    let context = Context::internal("kube-apiserver");
+    let Some(resource) = objects.resources().resource(group, "v1", plural) else { return Ok(()) };
+    let context = WriteContext::internal("kube-apiserver");
     if objects.get(&resource, "default", "kubernetes").is_err() {
         return match objects.create(&context, &resource, "default", wanted).await {
             Err(status) if !status.is_already_exists() => Err(status),

@@ -1,9 +1,9 @@
-//! The controllers that make a store of objects behave as a cluster: garbage collection, namespaces,
-//! service accounts, roles, expiry of events.
+//! The controllers that give a store of objects the behaviour of a cluster: garbage collection, namespaces, service
+//! accounts, roles, expiry of events.
 //!
-//! Each is a task that follows the commit log ([`follow`]), works on committed state only, writes through
-//! [`Objects`] like everyone else, and writes nothing while nothing changes. Each can be left out. They keep no
-//! state of their own, so a restart at any point resumes by itself.
+//! Each is a task that follows the commit log ([`follow`]), reads only committed state, writes through [`Objects`], and
+//! writes nothing unless something changes. Each is optional. They have no state of their own, so they resume after a
+//! restart at any point.
 
 mod event_ttl;
 mod follow;
@@ -17,8 +17,8 @@ mod token_secrets;
 
 pub use kubernetes_service::{KubernetesService, ensure_service};
 
-use crate::lasting::lasting;
 use crate::objects::Objects;
+use crate::restart::restart_after_panic;
 use crate::status::Status;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -30,17 +30,17 @@ use tokio::task::JoinSet;
 /// Which controllers run.
 #[derive(Clone, Debug)]
 pub struct ControllerOptions {
-    /// Owner references.
+    /// Garbage collection by owner references.
     pub garbage_collection: bool,
-    /// System namespaces, admission by namespace, orderly deletion.
+    /// System namespaces, admission by namespace, deletion of namespaces.
     pub namespaces: bool,
-    /// ServiceAccount `default` in each namespace, and token Secrets go with their account.
+    /// ServiceAccount `default` in each namespace, and deletion of token Secrets with their account.
     pub service_accounts: bool,
     /// Content of `kube-root-ca.crt` in each namespace (only with `service_accounts`).
     pub root_ca: Option<String>,
     /// Bootstrap roles and aggregation.
     pub roles: bool,
-    /// Life of events; `None` keeps them.
+    /// How long events are kept; `None` keeps them forever.
     pub event_ttl: Option<SignedDuration>,
     /// `default/kubernetes`.
     pub kubernetes_service: Option<KubernetesService>,
@@ -60,19 +60,19 @@ impl Default for ControllerOptions {
     }
 }
 
-/// The running controllers; they end when this is dropped.
+/// The running controllers; they stop when this is dropped.
 #[derive(Debug)]
 pub struct Controllers {
     tasks: JoinSet<()>,
 }
 
 impl Controllers {
-    /// Makes sure of what must exist before the first request, then starts the controllers.
+    /// Creates the objects that must exist before the first request, then starts the controllers.
     pub async fn start(objects: &Objects, options: ControllerOptions) -> Result<Self, Status> {
         let mut tasks = JoinSet::new();
         let mut keep = |name, begin: Box<dyn Fn(Objects) -> BoxFuture<'static, ()> + Send>| {
             let objects = objects.clone();
-            tasks.spawn(lasting(name, move || begin(objects.clone())));
+            tasks.spawn(restart_after_panic(name, move || begin(objects.clone())));
         };
         if options.namespaces {
             objects.add_admission(Arc::new(NamespaceLifecycle::new(objects.storage().clone())));
@@ -108,8 +108,8 @@ impl Controllers {
         Ok(Self { tasks })
     }
 
-    /// Ends the controllers and waits until they have ended. A step in flight is cancelled between two
-    /// writes; the next start resumes.
+    /// Stops the controllers and waits until they have stopped. A step in progress is cancelled between two writes; the
+    /// next start resumes it.
     pub async fn stop(mut self) {
         self.tasks.shutdown().await;
     }

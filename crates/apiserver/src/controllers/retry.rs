@@ -1,14 +1,14 @@
-//! Work that failed and is tried again later, each item with its own growing delay.
+//! Retries failed items, each with its own growing delay.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 use std::time::Duration;
 use tokio::time::Instant;
 
-const FIRST: Duration = Duration::from_millis(20);
-const LAST: Duration = Duration::from_secs(60);
+const FIRST_DELAY: Duration = Duration::from_millis(20);
+const MAX_DELAY: Duration = Duration::from_secs(60);
 
-/// Items waiting for another try.
+/// Items that wait for a retry.
 #[derive(Debug)]
 pub(crate) struct Retries<T> {
     due: BTreeMap<(Instant, u64), T>,
@@ -23,27 +23,27 @@ impl<T> Default for Retries<T> {
 }
 
 impl<T: Clone + Eq + Hash> Retries<T> {
-    /// It failed: try again later.
+    /// Schedules a retry.
     pub(crate) fn failed(&mut self, item: T) {
         let failures = self.failures.entry(item.clone()).or_insert(0);
-        let delay = FIRST.saturating_mul(1 << (*failures).min(16)).min(LAST);
+        let delay = FIRST_DELAY.saturating_mul(1 << (*failures).min(16)).min(MAX_DELAY);
         *failures += 1;
         self.sequence += 1;
         self.due.insert((Instant::now() + delay, self.sequence), item);
     }
 
-    /// It succeeded.
+    /// Forgets the item after a success.
     pub(crate) fn succeeded(&mut self, item: &T) {
         self.failures.remove(item);
     }
 
-    /// Takes what is due.
+    /// Removes and returns the items that are due.
     pub(crate) fn take_due(&mut self) -> Vec<T> {
         let later = self.due.split_off(&(Instant::now(), u64::MAX));
         std::mem::replace(&mut self.due, later).into_values().collect()
     }
 
-    /// Waits until something is due; forever when nothing waits.
+    /// Waits until an item is due; forever if there are none.
     pub(crate) async fn due(&self) {
         match self.due.first_key_value() {
             Some(((at, _), _)) => tokio::time::sleep_until(*at).await,
@@ -75,6 +75,6 @@ mod tests {
         let before = Instant::now();
         retries.due().await;
         assert!(before.elapsed() <= waits[0] + Duration::from_millis(1));
-        assert!(tokio::time::timeout(LAST * 2, Retries::<&str>::default().due()).await.is_err());
+        assert!(tokio::time::timeout(MAX_DELAY * 2, Retries::<&str>::default().due()).await.is_err());
     }
 }

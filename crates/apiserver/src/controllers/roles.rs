@@ -1,4 +1,4 @@
-//! The roles that always exist, and ClusterRoles that are the sum of others.
+//! The bootstrap roles, and the aggregation of ClusterRoles.
 
 use super::follow::{Change, Follower, Topics};
 use super::retry::Retries;
@@ -6,27 +6,27 @@ use crate::auth::fields::put;
 use crate::auth::rbac::aggregation::{self, Role};
 use crate::auth::rbac::bootstrap::{self, Bootstrap, Step};
 use crate::auth::rbac::policy::GROUP;
-use crate::objects::{Context, DeleteOptions, Objects, UpdateOptions};
+use crate::objects::{DeleteOptions, Objects, UpdateOptions, WriteContext};
 use crate::status::Status;
 use futures::{FutureExt, StreamExt};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// The store commits writes that are in flight together.
+/// The store commits concurrent writes together.
 const PARALLEL: usize = 32;
 
-/// Brings the bootstrap roles and bindings up to date.
+/// Updates the bootstrap roles and bindings.
 pub async fn ensure_bootstrap(objects: &Objects) -> Result<(), Status> {
-    let context = Context::internal("rbac-bootstrap");
+    let context = WriteContext::internal("rbac-bootstrap");
     let all = bootstrap::objects();
-    // Boxed and collected, or the compiler cannot see that this future may be sent between threads.
+    // Boxed and collected; otherwise the compiler cannot prove that this future is `Send`.
     let steps: Vec<_> = all.iter().map(|wanted| ensure(objects, &context, wanted).boxed()).collect();
     let results: Vec<_> = futures::stream::iter(steps).buffer_unordered(PARALLEL).collect().await;
     results.into_iter().collect()
 }
 
-async fn ensure(objects: &Objects, context: &Context, wanted: &Bootstrap) -> Result<(), Status> {
-    let Some(resource) = objects.registry().resource(GROUP, "v1", wanted.kind.resource()) else {
+async fn ensure(objects: &Objects, context: &WriteContext, wanted: &Bootstrap) -> Result<(), Status> {
+    let Some(resource) = objects.resources().resource(GROUP, "v1", wanted.kind.resource()) else {
         return Ok(());
     };
     let (namespace, name) = (wanted.namespace, wanted.name.as_str());
@@ -49,9 +49,9 @@ async fn ensure(objects: &Objects, context: &Context, wanted: &Bootstrap) -> Res
     }
 }
 
-/// Keeps aggregated ClusterRoles the sum of what they select until the task is dropped.
+/// Keeps the rules of aggregated ClusterRoles up to date until the task is dropped.
 pub(super) async fn run(objects: Objects) {
-    let context = Context::internal("clusterrole-aggregation-controller");
+    let context = WriteContext::internal("clusterrole-aggregation-controller");
     let mut follower = Follower::new(objects.storage().clone(), Topics::Some(&[(GROUP, "clusterroles")]));
     let mut roles: BTreeMap<String, Role> = BTreeMap::new();
     let mut retries: Retries<String> = Retries::default();
@@ -80,7 +80,7 @@ pub(super) async fn run(objects: Objects) {
         for (name, rules) in outdated {
             match write(&objects, &context, &name, &rules).await {
                 Err(error) if !error.is_not_found() => {
-                    tracing::warn!(name, %error, "aggregation will be tried again");
+                    tracing::warn!(name, %error, "aggregation failed; will retry");
                     retries.failed(name);
                 }
                 _ => retries.succeeded(&name),
@@ -91,11 +91,11 @@ pub(super) async fn run(objects: Objects) {
 
 async fn write(
     objects: &Objects,
-    context: &Context,
+    context: &WriteContext,
     name: &str,
     rules: &[crate::auth::rbac::Rule],
 ) -> Result<(), Status> {
-    let Some(resource) = objects.registry().resource(GROUP, "v1", "clusterroles") else { return Ok(()) };
+    let Some(resource) = objects.resources().resource(GROUP, "v1", "clusterroles") else { return Ok(()) };
     let options = UpdateOptions { unconditional: true, ..UpdateOptions::default() };
     let change = |old: Option<&Value>| {
         let mut object = old.cloned().unwrap_or_default();

@@ -1,9 +1,9 @@
-//! What every namespace has: ServiceAccount `default` and ConfigMap `kube-root-ca.crt`.
+//! The default objects of every namespace: ServiceAccount `default` and ConfigMap `kube-root-ca.crt`.
 
 use super::follow::{Change, Follower, Topics};
 use super::retry::Retries;
 use crate::auth::fields::put;
-use crate::objects::{Context, Objects, UpdateOptions};
+use crate::objects::{Objects, UpdateOptions, WriteContext};
 use crate::status::Status;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -12,24 +12,24 @@ const TOPICS: &[(&str, &str)] = &[("", "namespaces"), ("", "serviceaccounts"), (
 const ACCOUNT: &str = "default";
 const ROOT_CA: &str = "kube-root-ca.crt";
 
-/// Keeps both in every namespace until the task is dropped. Without a CA only the account.
+/// Maintains both in every namespace until the task is dropped; without a CA only the ServiceAccount.
 pub(super) async fn run(objects: Objects, ca_pem: Option<String>) {
-    let context = Context::internal("serviceaccount-controller");
+    let context = WriteContext::internal("serviceaccount-controller");
     let mut follower = Follower::new(objects.storage().clone(), Topics::Some(TOPICS));
     let mut retries: Retries<String> = Retries::default();
     loop {
         let mut work: BTreeSet<String> = BTreeSet::new();
         tokio::select! {
-            changes = follower.next() => work.extend(changes.iter().filter_map(concerned)),
+            changes = follower.next() => work.extend(changes.iter().filter_map(affected_namespace)),
             () = retries.due() => work.extend(retries.take_due()),
         }
         for namespace in work {
             match ensure(&objects, &context, &namespace, ca_pem.as_deref()).await {
                 Ok(()) => retries.succeeded(&namespace),
-                // It went in between, or is going.
+                // The namespace was deleted, or is being deleted.
                 Err(status) if status.is_not_found() || status.code == 403 => retries.succeeded(&namespace),
                 Err(error) => {
-                    tracing::warn!(namespace, %error, "defaults of the namespace will be tried again");
+                    tracing::warn!(namespace, %error, "failed to create the default objects of the namespace; will retry");
                     retries.failed(namespace);
                 }
             }
@@ -37,8 +37,8 @@ pub(super) async fn run(objects: Objects, ca_pem: Option<String>) {
     }
 }
 
-/// The namespace that a change makes worth looking at.
-fn concerned(change: &Change) -> Option<String> {
+/// The namespace to check after a change.
+fn affected_namespace(change: &Change) -> Option<String> {
     let (version, gone) = match change {
         Change::Reset => return None,
         Change::Present(version) => (version, false),
@@ -54,16 +54,16 @@ fn concerned(change: &Change) -> Option<String> {
 
 async fn ensure(
     objects: &Objects,
-    context: &Context,
+    context: &WriteContext,
     namespace: &str,
     ca_pem: Option<&str>,
 ) -> Result<(), Status> {
-    let registry = objects.registry();
-    let Some(namespaces) = registry.resource("", "v1", "namespaces") else { return Ok(()) };
+    let resources = objects.resources();
+    let Some(namespaces) = resources.resource("", "v1", "namespaces") else { return Ok(()) };
     if objects.get(&namespaces, "", namespace)?.meta().deletion_timestamp.is_some() {
         return Ok(());
     }
-    if let Some(accounts) = registry.resource("", "v1", "serviceaccounts")
+    if let Some(accounts) = resources.resource("", "v1", "serviceaccounts")
         && objects.get(&accounts, namespace, ACCOUNT).is_err()
     {
         let object = json!({
@@ -71,7 +71,7 @@ async fn ensure(
         });
         tolerate_existing(objects.create(context, &accounts, namespace, object).await.map(drop))?;
     }
-    let (Some(maps), Some(ca_pem)) = (registry.resource("", "v1", "configmaps"), ca_pem) else {
+    let (Some(maps), Some(ca_pem)) = (resources.resource("", "v1", "configmaps"), ca_pem) else {
         return Ok(());
     };
     match objects.get_value(&maps, namespace, ROOT_CA).await {

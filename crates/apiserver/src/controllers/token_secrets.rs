@@ -1,10 +1,10 @@
-//! Token Secrets go with their ServiceAccount. (They are filled in when they are written, see
-//! `auth::serviceaccount::TokenSecrets`.)
+//! Deletes token Secrets together with their ServiceAccount. (`auth::serviceaccount::TokenSecrets` completes them when
+//! they are written.)
 
 use super::follow::{Change, Follower, Topics};
 use super::retry::Retries;
 use crate::auth::serviceaccount::legacy;
-use crate::objects::{Context, DeleteOptions, Objects};
+use crate::objects::{DeleteOptions, Objects, WriteContext};
 use crate::status::Status;
 use crate::storage::{Key, Range, Version};
 use std::collections::BTreeSet;
@@ -14,7 +14,7 @@ const TOPICS: &[(&str, &str)] = &[("", "secrets"), ("", "serviceaccounts")];
 
 /// Deletes token Secrets without ServiceAccount until the task is dropped.
 pub(super) async fn run(objects: Objects) {
-    let context = Context::internal("tokens-controller");
+    let context = WriteContext::internal("tokens-controller");
     let mut follower = Follower::new(objects.storage().clone(), Topics::Some(TOPICS));
     let mut retries: Retries<Key> = Retries::default();
     loop {
@@ -38,7 +38,7 @@ pub(super) async fn run(objects: Objects) {
         for key in work {
             match sync(&objects, &context, &key).await {
                 Err(error) if !error.is_not_found() => {
-                    tracing::warn!(%key, %error, "token secret will be tried again");
+                    tracing::warn!(%key, %error, "failed to process a token Secret; will retry");
                     retries.failed(key);
                 }
                 _ => retries.succeeded(&key),
@@ -47,7 +47,7 @@ pub(super) async fn run(objects: Objects) {
     }
 }
 
-/// A look at the bytes spares decoding every Secret; a false hit costs only that.
+/// Searches the bytes, to avoid decoding every Secret; a false positive only costs the decoding.
 fn is_token(version: &Version) -> bool {
     let (bytes, wanted) = (version.bytes(), legacy::TYPE.as_bytes());
     bytes.windows(wanted.len()).any(|w| w == wanted)
@@ -59,8 +59,8 @@ fn token_secrets(objects: &Objects, namespace: &str) -> Vec<Key> {
     all.iter().filter(|v| is_token(v)).map(|v| v.key().clone()).collect()
 }
 
-async fn sync(objects: &Objects, context: &Context, key: &Key) -> Result<(), Status> {
-    let Some(secrets) = objects.registry().resource("", "v1", "secrets") else { return Ok(()) };
+async fn sync(objects: &Objects, context: &WriteContext, key: &Key) -> Result<(), Status> {
+    let Some(secrets) = objects.resources().resource("", "v1", "secrets") else { return Ok(()) };
     let Some(version) = objects.storage().index().get(key) else { return Ok(()) };
     let secret = version.decode();
     let Some(name) = legacy::account_name(&secret) else { return Ok(()) };

@@ -13,7 +13,7 @@ pub(super) struct Condition {
     pub(super) message: String,
 }
 
-/// Sets a condition; its transition time moves only with its status.
+/// Sets a condition; its transition time changes only with its status.
 pub(super) fn set(crd: &mut Value, condition: Condition, now: &str) {
     let generation = crd["metadata"]["generation"].clone();
     let status = object_mut(object_mut(crd).entry("status").or_insert(Value::Null));
@@ -35,7 +35,7 @@ pub(super) fn set(crd: &mut Value, condition: Condition, now: &str) {
         fresh["observedGeneration"] = generation;
     }
     match existing {
-        // A new generation alone is no news: rewriting for it would never come to rest.
+        // Does not write if only the generation changed: the write would increment the generation again, without end.
         Some(slot) if same_but_generation(slot, &fresh) => {}
         Some(slot) => *slot = fresh,
         None => list.push(fresh),

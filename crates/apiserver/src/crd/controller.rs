@@ -1,7 +1,8 @@
-//! Keeps the registry in line with the stored CRDs, and their status in line with the registry.
+//! Keeps the served resources in sync with the stored CRDs, and the status of the CRDs in sync with the served
+//! resources.
 //!
-//! One task does all of it, so there is one order of things: names are decided, the registry is swapped, and only then
-//! is `Established` written. Whoever wrote the CRD is answered after that.
+//! A single task does this, in a fixed order: it decides on the names, replaces the resource table, and only then
+//! writes `Established`. The writer of the CRD gets its response after that.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -15,13 +16,13 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinHandle;
 
 use super::observer::{Notice, Observer};
-use super::terminating::RefuseCreates;
+use super::terminating::RejectCreates;
 use super::{Converter, GROUP, PLURAL, finalize, kind, names};
 use crate::clock::rfc3339_seconds;
-use crate::lasting::PAUSE;
 use crate::object::{ObjectExt, encode};
 use crate::objects::Objects;
-use crate::registry::Registry;
+use crate::resources::ResourceTable;
+use crate::restart::RESTART_DELAY;
 use crate::storage::{Change, Expect, Range, Storage, StorageError, Version, Write};
 
 /// The running controller; dropping it stops it.
@@ -30,19 +31,19 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// Serves what is stored already, then follows every change. `objects` must be over the observed store;
-    /// `converters` are keyed by the CRD's name.
+    /// Serves the stored CRDs, then follows every change. `objects` must use the observed store; `converters` are keyed
+    /// by the CRD's name.
     pub async fn start(
         observer: Observer,
         objects: Objects,
         converters: HashMap<String, Arc<dyn Converter>>,
     ) -> Controller {
         let Observer { storage, notify, receive, terminating } = observer;
-        // The controller's own sender keeps nothing alive: it ends with its task.
+        // The controller's own sender does not keep anything alive: it ends with its task.
         drop(notify);
-        objects.add_admission(Arc::new(RefuseCreates(terminating.clone())));
-        let registry = objects.registry().clone();
-        let built_in = registry
+        objects.add_admission(Arc::new(RejectCreates(terminating.clone())));
+        let resources = objects.resources().clone();
+        let built_in = resources
             .snapshot()
             .resources()
             .filter(|r| !r.def.custom)
@@ -51,7 +52,7 @@ impl Controller {
         let mut state = State {
             storage,
             objects,
-            registry,
+            resources,
             converters,
             built_in,
             served: HashMap::new(),
@@ -62,10 +63,10 @@ impl Controller {
         let task = tokio::spawn(async move {
             let mut receive = receive;
             while AssertUnwindSafe(state.run(&mut receive)).catch_unwind().await.is_err() {
-                tracing::error!("the controller of custom resources panicked; it begins anew");
-                // What the pass was about was told once, so all of it is looked at.
+                tracing::error!("the controller of custom resources panicked; restarting");
+                // The notice that caused the pass is lost, so all CRDs are processed again.
                 state.unfinished.store(true, Relaxed);
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(RESTART_DELAY).await;
             }
         });
         Controller { task }
@@ -81,12 +82,13 @@ impl Drop for Controller {
 pub(super) struct State {
     pub(super) storage: Arc<dyn Storage>,
     pub(super) objects: Objects,
-    registry: Arc<Registry>,
+    resources: Arc<ResourceTable>,
     converters: HashMap<String, Arc<dyn Converter>>,
     built_in: HashSet<(String, String)>,
-    /// What of each CRD is registered, by name.
+    /// The registered state of each CRD, by name.
     served: HashMap<String, Served>,
-    /// Whether a pass did not come to its end, as when the store refused a status: one over all CRDs is due.
+    /// Whether a pass was incomplete, for example because a status could not be stored: all CRDs must be processed
+    /// again.
     unfinished: AtomicBool,
     pub(super) terminating: Arc<parking_lot::RwLock<HashSet<String>>>,
 }
@@ -107,10 +109,10 @@ impl State {
                     Some(first) => Some(first),
                     None => return,
                 },
-                () = tokio::time::sleep(PAUSE), if self.unfinished.load(Relaxed) => None,
+                () = tokio::time::sleep(RESTART_DELAY), if self.unfinished.load(Relaxed) => None,
             };
             let mut waiting = Vec::new();
-            // Everything that is waiting is answered by one pass.
+            // All pending notices are answered by one pass.
             while let Some(next) = notice {
                 if let Notice::Changed(done) = next {
                     waiting.push(done);
@@ -132,7 +134,7 @@ impl State {
         self.storage.index().list(&Range { group: GROUP, resource: PLURAL, ..Range::default() }).0
     }
 
-    /// One pass over all CRDs; repeated when someone writes one meanwhile.
+    /// Processes all CRDs; repeated if one is written in the meantime.
     pub(super) async fn sync(&mut self) {
         loop {
             let stored = self.crds();
@@ -171,7 +173,7 @@ impl State {
         }
     }
 
-    /// Swaps the registry if anything about what is served changed.
+    /// Replaces the resource table if the served resources changed.
     fn register(&mut self, crds: &[Value]) {
         let mut gone: Vec<Served> = Vec::new();
         let (mut fresh, mut now_served) = (Vec::new(), Vec::new());
@@ -198,19 +200,19 @@ impl State {
         if gone.is_empty() && fresh.is_empty() {
             return;
         }
-        self.registry.change(|editor| {
+        self.resources.change(|editor| {
             for served in &gone {
                 editor.remove_all(&served.group, &served.plural);
             }
             fresh.into_iter().for_each(|resource| editor.insert(resource));
         });
-        // Only now: should anything above panic, the next pass does it all again.
+        // Only now, so that after a panic above the next pass repeats everything.
         self.served.retain(|name, _| names.contains(name.as_str()));
         self.served.extend(now_served);
     }
 
-    /// Stores a CRD's new status; false if someone else wrote it meanwhile. What the store refuses is tried again later:
-    /// clients wait for the status, and there may be no other write of a CRD.
+    /// Stores a CRD's new status; false after a concurrent write. If the store rejects it, it is retried later: clients
+    /// wait for the status, and there may be no other write of a CRD.
     pub(super) async fn write(&self, version: &Version, crd: &Value) -> bool {
         let gone = crd.is_deleting() && crd.finalizers().is_empty();
         let encoded = encode(crd);
@@ -222,7 +224,7 @@ impl State {
             Err(StorageError::Conflict { .. }) => false,
             Err(error) => {
                 self.unfinished.store(true, Relaxed);
-                tracing::error!(crd = crd.name(), %error, "status of a CRD cannot be stored; it is tried again");
+                tracing::error!(crd = crd.name(), %error, "failed to store the status of a CRD; will retry");
                 true
             }
         }
@@ -235,7 +237,7 @@ impl State {
     }
 }
 
-/// Changes when anything changes that the served resources are made from.
+/// Changes with everything that the served resources depend on.
 fn fingerprint(crd: &Value) -> u64 {
     let mut hasher = DefaultHasher::new();
     crd["spec"].to_string().hash(&mut hasher);

@@ -1,4 +1,4 @@
-//! Deletion of a CRD: its instances first, honouring their finalizers, then the CRD itself.
+//! Deletes a CRD: first its instances, respecting their finalizers, then the CRD itself.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -11,16 +11,16 @@ use super::conditions::{self, Condition, is_true};
 use super::controller::State;
 use crate::clock::rfc3339_seconds;
 use crate::object::ObjectExt;
-use crate::objects::{Context, DeleteOptions, Objects};
-use crate::registry::Resource;
+use crate::objects::{DeleteOptions, Objects, WriteContext};
+use crate::resources::Resource;
 use crate::storage::{Range, Version};
 
-/// How many instances are deleted at the same time.
+/// How many instances are deleted concurrently.
 const PARALLEL: usize = 64;
 /// How many blocking objects a message names.
-const NAMED: usize = 5;
+const MAX_NAMED: usize = 5;
 
-/// Goes on with the deletion of all CRDs that are being deleted; true if one of them is gone now.
+/// Continues the deletion of all CRDs that are being deleted; true if one of them was removed.
 pub(super) async fn run(state: &State) -> bool {
     let deleting = deleting(&state.crds());
     let mut gone = false;
@@ -30,7 +30,7 @@ pub(super) async fn run(state: &State) -> bool {
     gone
 }
 
-/// Remembers the kinds whose instances may only go.
+/// Records the kinds of which no objects may be created.
 pub(super) fn mark(state: &State, crds: &[Arc<Version>]) {
     let topics: HashSet<String> = deleting(crds).iter().map(|v| topic(&v.decode())).collect();
     *state.terminating.write() = topics;
@@ -68,22 +68,22 @@ async fn one(state: &State, version: &Version) -> bool {
     let before = crd.clone();
     conditions::set(&mut crd, condition("True", "InstanceDeletionInProgress", message), &now);
     if crd != before {
-        // A lost race is no harm: the next removal of an instance brings us here again.
+        // A conflict is harmless: the next removal of an instance triggers this again.
         state.write(version, &crd).await;
     }
     false
 }
 
-/// Deletes every instance that is not deleting yet; returns those that stay.
+/// Deletes every instance that is not being deleted yet; returns those that remain.
 async fn delete_instances(state: &State, crd: &Value) -> Vec<Arc<Version>> {
     let spec = &crd["spec"];
     let (group, plural) = (spec.top_str("group"), spec["names"].top_str("plural"));
     let range = Range { group, resource: plural, ..Range::default() };
     let instances = state.objects.storage().index().list(&range).0;
-    let served = state.objects.registry().snapshot();
+    let served = state.objects.resources().snapshot();
     let resource = served.resources().find(|r| r.def.group == group && r.def.plural == plural).cloned();
     if let Some(resource) = resource {
-        let context = Arc::new(Context::internal("crd-finalizer"));
+        let context = Arc::new(WriteContext::internal("crd-finalizer"));
         let mut work = Vec::new();
         for version in instances.iter().filter(|v| v.meta().deletion_timestamp.is_none()) {
             let (objects, context, resource) = (state.objects.clone(), context.clone(), resource.clone());
@@ -94,14 +94,19 @@ async fn delete_instances(state: &State, crd: &Value) -> Vec<Arc<Version>> {
     state.objects.storage().index().list(&range).0
 }
 
-async fn delete(objects: Objects, context: Arc<Context>, resource: Arc<Resource>, version: Arc<Version>) {
+async fn delete(
+    objects: Objects,
+    context: Arc<WriteContext>,
+    resource: Arc<Resource>,
+    version: Arc<Version>,
+) {
     let key = version.key();
     let options = DeleteOptions::default();
     let result = objects.delete(&context, &resource, key.namespace(), key.name(), &options).await;
     if let Err(status) = result
         && !status.is_not_found()
     {
-        tracing::warn!(%key, message = status.message, "instance of a deleted CRD stays");
+        tracing::warn!(%key, message = status.message, "failed to delete an instance of a deleted CRD");
     }
 }
 
@@ -109,7 +114,7 @@ async fn delete(objects: Objects, context: Arc<Context>, resource: Arc<Resource>
 fn blocking(left: &[Arc<Version>]) -> String {
     let named: Vec<String> = left
         .iter()
-        .take(NAMED)
+        .take(MAX_NAMED)
         .map(|v| {
             let key = v.key();
             let name = match key.namespace() {
@@ -124,7 +129,7 @@ fn blocking(left: &[Arc<Version>]) -> String {
             }
         })
         .collect();
-    let more = left.len().saturating_sub(NAMED);
+    let more = left.len().saturating_sub(MAX_NAMED);
     let named = named.join(", ");
     if more > 0 { format!("{named} and {more} more") } else { named }
 }

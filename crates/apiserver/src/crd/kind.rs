@@ -9,21 +9,21 @@ use serde_json::Value;
 use super::Converter;
 use super::strategy::storage_version;
 use crate::object::{ObjectExt, object_mut};
-use crate::registry::{Resource, ResourceDef, Rules, ScalePaths, SelectableField, SubresourceDef};
+use crate::resources::{Resource, ResourceDef, Rules, ScalePaths, SelectableField, SubresourceDef};
 use crate::status::{FieldError, FieldErrorKind, Status};
 use crate::strategy::Strategy;
 use crate::table::custom::CustomPrinter;
 
-/// Everything that is known of a served version; read by tables, OpenAPI and field ownership.
+/// The definition of a served version; used by tables, OpenAPI and field ownership.
 pub struct CustomKind {
     /// The compiled schema.
     pub schema: Schema,
-    /// The schema as written, for OpenAPI; shared with the CRD it came from.
+    /// The schema as written, for OpenAPI; shared with its CRD.
     pub open_api: Value,
     /// Columns of `kubectl get`.
     pub printer: CustomPrinter,
     version: String,
-    /// `apiVersion`'s version of stored objects
+    /// The version of stored objects
     storage: String,
     crd: String,
     status: bool,
@@ -35,7 +35,7 @@ enum Conversion {
     /// Only `apiVersion` changes
     None,
     InProcess(Arc<dyn Converter>),
-    /// A webhook that nobody calls here
+    /// A conversion webhook, which is not supported here
     Webhook,
 }
 
@@ -53,7 +53,7 @@ pub(super) fn resources(crd: &Value, converter: Option<&Arc<dyn Converter>>) -> 
             if !findings.is_empty() {
                 let crd = crd.name();
                 let findings = drover_schema::aggregate(&findings);
-                tracing::warn!(crd, version = name, findings, "stored schema has parts that are left out");
+                tracing::warn!(crd, version = name, findings, "ignored invalid parts of a stored schema");
             }
             let columns =
                 version["additionalPrinterColumns"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -81,7 +81,7 @@ pub(super) fn resources(crd: &Value, converter: Option<&Arc<dyn Converter>>) -> 
 
 fn definition(crd: &Value, version: &Value, storage: &str) -> ResourceDef {
     let spec = &crd["spec"];
-    // Accepted names count: they may differ from the wished ones after a conflicting change.
+    // Uses the accepted names, which may differ from the requested ones after a conflicting change.
     let accepted = &crd["status"]["acceptedNames"];
     let names = if accepted.top_str("plural").is_empty() { &spec["names"] } else { accepted };
     let list = |field: &str| -> Vec<String> {
@@ -159,11 +159,11 @@ impl CustomKind {
         Ok(object)
     }
 
-    /// Objects of other versions, and those stored before the schema got new defaults, are completed when read.
+    /// Completes objects of other versions and those stored before the schema got new defaults, when they are read.
     fn read(&self, object: Value) -> Result<Value, Status> {
         let mut object = self.convert(object, &self.version)?;
         self.schema.prune(&mut object);
-        // Defaults that came later and do not fit are left out: the object stays readable.
+        // New defaults that are invalid are omitted, so that the object can still be read.
         let _ = self.schema.default(&mut object);
         Ok(object)
     }
@@ -185,15 +185,15 @@ impl Strategy for CustomKind {
     fn validate_update(&self, object: &Value, old: &Value, subresource: &str) -> Vec<FieldError> {
         let errors = self.schema.validate(object, Some(old)).into_iter().map(field_error);
         if subresource == "status" && self.status {
-            // Only what a status write can change is its fault.
+            // A status write can only introduce errors in the status.
             let concerns = |e: &FieldError| e.field.starts_with("status") || e.field == "<nil>";
             return errors.filter(concerns).collect();
         }
         errors.collect()
     }
 
-    /// Stored objects have all defaults of the schema they were written with; only a CRD that changed since may have
-    /// others, and then every read is completed.
+    /// Stored objects have all defaults of the schema at the time of the write. Only a CRD that was changed later may
+    /// have others; then every read adds defaults.
     fn serves_stored_bytes(&self) -> bool {
         self.fresh || !self.schema.has_defaults()
     }
@@ -211,7 +211,7 @@ impl Strategy for CustomKind {
     }
 }
 
-/// The schema crate's error in the server's form.
+/// Converts an error of the schema crate to the server's type.
 pub(super) fn field_error(error: drover_schema::FieldError) -> FieldError {
     use drover_schema::ErrorKind;
     let kind = match error.kind {

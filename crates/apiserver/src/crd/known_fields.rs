@@ -1,4 +1,4 @@
-//! Fields of a CRD object that its type does not know: dropped, and reported for `fieldValidation`.
+//! Unknown fields of a CRD object: dropped, and reported for `fieldValidation`.
 
 use drover_smd::schema::{Type, TypeId};
 use serde_json::Value;
@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::object::ObjectExt;
 use crate::patch::builtin_type;
 
-/// Drops what the type of the object's own apiVersion and kind does not declare; returns the paths.
+/// Drops fields that the type of the object's apiVersion and kind does not declare; returns their paths.
 pub(super) fn prune(object: &mut Value) -> Vec<String> {
     let Some(of) = builtin_type(object.api_version(), object.kind()) else { return Vec::new() };
     let mut unknown = Vec::new();
@@ -15,7 +15,7 @@ pub(super) fn prune(object: &mut Value) -> Vec<String> {
 }
 
 fn walk(value: &mut Value, Type { schema, id }: Type<'_>, path: &str, unknown: &mut Vec<String>) {
-    // Types that accept anything (defaults, enumerations) say nothing about fields.
+    // Types that accept any value (defaults, enumerations) declare no fields.
     if id == TypeId::DEDUCED || id == TypeId::UNTYPED_ATOMIC {
         return;
     }

@@ -1,10 +1,10 @@
-//! Custom resource definitions: from a stored CRD to served resources.
+//! Custom resource definitions: serves resources for stored CRDs.
 //!
-//! [`strategy`] defaults and checks a CRD when it is written. [`observer`] sits before the store and, on every write
-//! of a CRD, has [`controller`] bring the registry in line before the writer gets its answer: so discovery, OpenAPI
-//! and serving change together, and `Established` is only ever seen after the resource is served. [`names`] and
-//! [`conditions`] decide a CRD's status, [`kind`] is what one served version does with its objects, and [`finalize`]
-//! removes the instances of a CRD that is being deleted.
+//! [`strategy`] applies defaults to a CRD and validates it when it is written. [`observer`] wraps the store and, on
+//! every write of a CRD, makes [`controller`] update the served resources before the writer gets its response. So
+//! discovery, OpenAPI and serving change together, and `Established` is set only after the resource is served.
+//! [`names`] and [`conditions`] decide a CRD's status, [`kind`] is the behaviour of one served version, and
+//! [`finalize`] removes the instances of a CRD that is being deleted.
 
 mod conditions;
 pub mod controller;
@@ -28,14 +28,14 @@ pub use controller::Controller;
 pub use kind::CustomKind;
 pub use observer::{Observer, observe};
 
-use crate::registry::{Resource, ResourceDef, Rules, SubresourceDef};
+use crate::resources::{Resource, ResourceDef, Rules, SubresourceDef};
 use crate::status::Status;
 
 /// API group of CRDs.
 pub const GROUP: &str = "apiextensions.k8s.io";
 /// Plural name of CRDs.
 pub const PLURAL: &str = "customresourcedefinitions";
-/// Set with the first DELETE; goes when no instance is left.
+/// Set with the first DELETE; removed when no instance is left.
 pub const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 
 /// The resource `customresourcedefinitions` itself.
@@ -61,8 +61,8 @@ pub fn resource() -> Resource {
 
 /// Converts objects of one kind between its versions, in process.
 ///
-/// It takes the place of whatever `spec.conversion` says; register it by the CRD's name.
+/// Replaces `spec.conversion`; registered by the CRD's name.
 pub trait Converter: Send + Sync + 'static {
-    /// `object` in version `to` (without group); `apiVersion` is set by the caller.
+    /// Returns `object` in version `to` (without group); the caller sets `apiVersion`.
     fn convert(&self, object: Value, to: &str) -> Result<Value, Status>;
 }

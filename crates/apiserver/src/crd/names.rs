@@ -1,4 +1,4 @@
-//! Which CRD may use which names, and what follows for its status. Pure: all CRDs in, all statuses out.
+//! Decides which CRD may use which names, and its status. Pure: takes all CRDs and returns all statuses.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,14 +9,15 @@ use crate::object::{ObjectExt, object_mut};
 
 /// Recomputes names and conditions of all CRDs of the server; returns the changed ones.
 ///
-/// Names belong to who has them already (`status.acceptedNames`), then to who came first. A conflict never takes
-/// `Established` away. `served` says whether a CRD's resources are in the registry: only then it may be established.
+/// A name belongs to the CRD that already has it (`status.acceptedNames`), otherwise to the first one. A conflict never
+/// removes `Established`. `served` tells whether a CRD's resources are in the resource table, which is required for
+/// `Established`.
 pub(super) fn decide(crds: &[Value], served: impl Fn(&Value) -> bool, now: &str) -> Vec<Value> {
     let mut order: Vec<&Value> = crds.iter().collect();
     let rank = |crd: &Value| (!is_true(crd, "Established"), crd.meta_str("creationTimestamp").to_owned());
     order.sort_by(|a, b| rank(a).cmp(&rank(b)).then_with(|| a.name().cmp(b.name())));
-    let mut taken: HashMap<String, Taken> = HashMap::new();
-    // What is accepted stays accepted, whoever asks for it now.
+    let mut used: HashMap<String, UsedNames> = HashMap::new();
+    // Accepted names stay accepted, even if another CRD requests them.
     for crd in &order {
         let names = &crd["status"]["acceptedNames"];
         let wanted = &crd["spec"]["names"];
@@ -25,12 +26,12 @@ pub(super) fn decide(crds: &[Value], served: impl Fn(&Value) -> bool, now: &str)
             .filter(|field| !names.top_str(field).is_empty() && names.top_str(field) == wanted.top_str(field))
             .map(|field| ((*field).to_owned(), names[*field].clone()))
             .collect();
-        taken.entry(group(crd).to_owned()).or_default().claim(crd.name(), &Value::Object(keep));
+        used.entry(group(crd).to_owned()).or_default().claim(crd.name(), &Value::Object(keep));
     }
     let mut changed = Vec::new();
     for crd in order {
         let mut next = crd.clone();
-        names(&mut next, taken.entry(group(crd).to_owned()).or_default(), now);
+        names(&mut next, used.entry(group(crd).to_owned()).or_default(), now);
         approval(&mut next, now);
         if is_true(&next, "NamesAccepted") && !crd.is_deleting() && !is_true(&next, "Established") {
             if served(&next) {
@@ -64,14 +65,15 @@ fn group(crd: &Value) -> &str {
     crd.get("spec").map(|s| s.top_str("group")).unwrap_or_default()
 }
 
-/// Names in use in one group, with their owner. Resources (plural, singular, short) and kinds are two spaces.
+/// The names in use in one group, with their owner. Resources (plural, singular, short) and kinds are separate
+/// namespaces.
 #[derive(Default)]
-struct Taken {
+struct UsedNames {
     resources: HashMap<String, String>,
     kinds: HashMap<String, String>,
 }
 
-impl Taken {
+impl UsedNames {
     fn claim(&mut self, owner: &str, names: &Value) {
         let short = names.get("shortNames").and_then(Value::as_array);
         let short = short.into_iter().flatten().filter_map(Value::as_str);
@@ -92,7 +94,7 @@ impl Taken {
     }
 }
 
-fn names(crd: &mut Value, taken: &mut Taken, now: &str) {
+fn names(crd: &mut Value, used: &mut UsedNames, now: &str) {
     let owner = crd.name().to_owned();
     let wanted = crd["spec"]["names"].clone();
     let mut accepted = match &crd["status"]["acceptedNames"] {
@@ -101,12 +103,12 @@ fn names(crd: &mut Value, taken: &mut Taken, now: &str) {
     };
     let mut conflict: Option<(&'static str, String)> = None;
     let mut refuse = |reason: &'static str, name: &str| {
-        // Of several conflicts the last one is told, as upstream does.
+        // As upstream, the last of several conflicts is reported.
         conflict = Some((reason, format!("{name:?} is already in use")));
     };
     for (field, reason) in [("plural", "PluralConflict"), ("singular", "SingularConflict")] {
         let name = wanted.top_str(field);
-        if Taken::free(&taken.resources, name, &owner) {
+        if UsedNames::free(&used.resources, name, &owner) {
             accepted.insert(field.to_owned(), name.into());
         } else {
             refuse(reason, name);
@@ -115,7 +117,7 @@ fn names(crd: &mut Value, taken: &mut Taken, now: &str) {
     let short: Vec<&str> =
         wanted["shortNames"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     let clashes: Vec<&str> =
-        short.iter().copied().filter(|s| !Taken::free(&taken.resources, s, &owner)).collect();
+        short.iter().copied().filter(|s| !UsedNames::free(&used.resources, s, &owner)).collect();
     match clashes.first() {
         Some(name) => refuse("ShortNamesConflict", name),
         None if short.is_empty() => drop(accepted.remove("shortNames")),
@@ -123,7 +125,7 @@ fn names(crd: &mut Value, taken: &mut Taken, now: &str) {
     }
     for (field, reason) in [("kind", "KindConflict"), ("listKind", "ListKindConflict")] {
         let name = wanted.top_str(field);
-        if Taken::free(&taken.kinds, name, &owner) {
+        if UsedNames::free(&used.kinds, name, &owner) {
             accepted.insert(field.to_owned(), name.into());
         } else {
             refuse(reason, name);
@@ -134,7 +136,7 @@ fn names(crd: &mut Value, taken: &mut Taken, now: &str) {
         None => drop(accepted.remove("categories")),
     }
     let accepted = Value::Object(accepted);
-    taken.claim(&owner, &accepted);
+    used.claim(&owner, &accepted);
     object_mut(object_mut(crd).entry("status").or_insert(Value::Null))
         .insert("acceptedNames".to_owned(), accepted);
     let condition = match conflict {
@@ -185,7 +187,7 @@ fn approval(crd: &mut Value, now: &str) {
     conditions::set(crd, Condition { kind: KIND, status, reason, message }, now);
 }
 
-/// Whether the CRD's own names are the accepted ones, so that it may be served.
+/// Whether the CRD's requested names are accepted, so that it may be served.
 pub(super) fn may_serve(crd: &Value, built_in: &HashSet<(String, String)>) -> bool {
     let spec = &crd["spec"];
     let clash =

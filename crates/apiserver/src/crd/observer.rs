@@ -1,4 +1,4 @@
-//! A store in front of the store: whoever writes a CRD waits until the registry follows.
+//! A wrapper of the store: a writer of a CRD waits until the served resources are updated.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::{GROUP, PLURAL};
 use crate::storage::{Change, Index, Storage, StorageError, Version, Write};
 
-/// Wraps `storage` so that CRD writes are noticed; the [`Observer`] goes to [`super::Controller::start`].
+/// Wraps `storage` so that CRD writes are observed; pass the [`Observer`] to [`super::Controller::start`].
 pub fn observe(storage: Arc<dyn Storage>) -> (Arc<dyn Storage>, Observer) {
     let (send, receive) = mpsc::unbounded_channel();
     let terminating = Arc::new(RwLock::new(HashSet::new()));
@@ -21,19 +21,19 @@ pub fn observe(storage: Arc<dyn Storage>) -> (Arc<dyn Storage>, Observer) {
 
 /// The controller's end of an observed store.
 pub struct Observer {
-    /// The store below, for the controller's own writes.
+    /// The wrapped store, for the controller's own writes.
     pub(super) storage: Arc<dyn Storage>,
     pub(super) notify: mpsc::UnboundedSender<Notice>,
     pub(super) receive: mpsc::UnboundedReceiver<Notice>,
-    /// Topics of CRDs that are being deleted: removals of their objects matter.
+    /// Topics of CRDs that are being deleted: removals of their objects are reported.
     pub(super) terminating: Arc<RwLock<HashSet<String>>>,
 }
 
-/// What the controller is told.
+/// A notice to the controller.
 pub(super) enum Notice {
-    /// A CRD changed; answer when the registry follows.
+    /// A CRD changed; answered after the served resources are updated.
     Changed(oneshot::Sender<()>),
-    /// An instance of a terminating CRD went.
+    /// An instance of a terminating CRD was removed.
     InstanceGone,
 }
 
@@ -61,7 +61,7 @@ impl Storage for Observed {
             let version = self.inner.write(write).await?;
             let (done, wait) = oneshot::channel();
             if self.notify.send(Notice::Changed(done)).is_ok() {
-                // A controller that is gone (shutdown) answers by dropping its end.
+                // A stopped controller (shutdown) drops its end.
                 let _ = wait.await;
             }
             Ok(version)

@@ -1,4 +1,4 @@
-//! What a CRD object itself goes through when it is written.
+//! The behaviour of CRD objects on writes.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use crate::object::{ObjectExt, object_mut};
 use crate::status::{FieldError, Status};
 use crate::strategy::Strategy;
 
-/// Defaults, checks and deletion of CRDs.
+/// Defaults, validation and deletion of CRDs.
 #[derive(Debug, Clone, Copy)]
 pub struct CrdStrategy;
 
@@ -36,7 +36,7 @@ impl Strategy for CrdStrategy {
         if conversion.get("strategy").and_then(Value::as_str).is_none_or(str::is_empty) {
             conversion.insert("strategy".into(), "None".into());
         }
-        // Older clients send the field, false; upstream does not store it.
+        // Older clients send the field with the value false; upstream does not store it.
         if spec.get("preserveUnknownFields") == Some(&Value::Bool(false)) {
             spec.remove("preserveUnknownFields");
         }
@@ -79,7 +79,7 @@ impl Strategy for CrdStrategy {
     }
 
     fn holds(&self, object: &Value) -> bool {
-        // The first DELETE never removes a CRD: its instances go first.
+        // The first DELETE never removes a CRD: its instances must be removed first.
         !object.is_deleting()
     }
 

@@ -1,4 +1,4 @@
-//! No new objects of a kind whose CRD is being deleted: the deletion would never end.
+//! Rejects new objects of a kind whose CRD is being deleted; otherwise the deletion might never finish.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -8,13 +8,13 @@ use parking_lot::RwLock;
 use serde_json::Value;
 
 use crate::admission::{Admission, AdmissionRequest, Operation};
-use crate::registry::Resource;
+use crate::resources::Resource;
 use crate::status::Status;
 
-/// Refuses creates of custom resources whose topic (`<group>/<plural>`) is in the set.
-pub(super) struct RefuseCreates(pub(super) Arc<RwLock<HashSet<String>>>);
+/// Rejects creates of custom resources whose topic (`<group>/<plural>`) is in the set.
+pub(super) struct RejectCreates(pub(super) Arc<RwLock<HashSet<String>>>);
 
-impl Admission for RefuseCreates {
+impl Admission for RejectCreates {
     fn name(&self) -> &str {
         "CustomResourceDefinitionTerminating"
     }

@@ -8,30 +8,30 @@ use serde_json::{Value, json};
 use super::{Controller, Converter, GROUP, PLURAL, observe, resource};
 use crate::clock::SystemClock;
 use crate::object::ObjectExt;
-use crate::objects::{Context, DeleteOptions, FieldValidation, Objects, UpdateOptions};
-use crate::registry::{Registry, Resource};
+use crate::objects::{DeleteOptions, FieldValidation, Objects, UpdateOptions, WriteContext};
+use crate::resources::{Resource, ResourceTable};
 use crate::status::Status;
 use crate::storage::{Index, MemoryStorage, Storage, StorageError, Version, Write};
 
-struct World {
+struct Fixture {
     objects: Objects,
     crds: Arc<Resource>,
-    context: Context,
+    context: WriteContext,
     _controller: Controller,
 }
 
-impl World {
-    async fn new() -> World {
-        World::over(Arc::new(MemoryStorage::new()), HashMap::new()).await
+impl Fixture {
+    async fn new() -> Fixture {
+        Fixture::over(Arc::new(MemoryStorage::new()), HashMap::new()).await
     }
 
-    async fn over(storage: Arc<dyn Storage>, converters: HashMap<String, Arc<dyn Converter>>) -> World {
+    async fn over(storage: Arc<dyn Storage>, converters: HashMap<String, Arc<dyn Converter>>) -> Fixture {
         let (storage, observer) = observe(storage);
-        let registry = Arc::new(Registry::new([resource()]));
-        let objects = Objects::new(storage, registry, Arc::new(SystemClock), None, Vec::new());
+        let resources = Arc::new(ResourceTable::new([resource()]));
+        let objects = Objects::new(storage, resources, Arc::new(SystemClock), None, Vec::new());
         let controller = Controller::start(observer, objects.clone(), converters).await;
-        let crds = objects.registry().resource(GROUP, "v1", PLURAL).expect("served");
-        World { objects, crds, context: Context::internal("test"), _controller: controller }
+        let crds = objects.resources().resource(GROUP, "v1", PLURAL).expect("served");
+        Fixture { objects, crds, context: WriteContext::internal("test"), _controller: controller }
     }
 
     async fn create_crd(&self, crd: Value) -> Result<(), Status> {
@@ -53,7 +53,7 @@ impl World {
     }
 
     fn served(&self, version: &str, plural: &str) -> Option<Arc<Resource>> {
-        self.objects.registry().resource("example.com", version, plural)
+        self.objects.resources().resource("example.com", version, plural)
     }
 
     async fn create(&self, resource: &Arc<Resource>, object: Value) -> Result<Value, Status> {
@@ -61,7 +61,7 @@ impl World {
         resource.decode(&outcome.version).await
     }
 
-    /// Waits for what the controller does after it has answered.
+    /// Waits for what the controller does after its response.
     async fn eventually(&self, what: &str, mut condition: impl AsyncFnMut() -> bool) {
         let wait = async {
             while !condition().await {
@@ -105,10 +105,10 @@ fn object(kind: &str, name: &str, spec: Value) -> Value {
 
 #[tokio::test]
 async fn a_crd_is_served_when_its_create_returns() {
-    let world = World::new().await;
-    world.create_crd(crd("tanks", "Tank")).await.unwrap();
-    let tanks = world.served("v1", "tanks").expect("served at once");
-    let stored = world.crd("tanks.example.com").await;
+    let fixture = Fixture::new().await;
+    fixture.create_crd(crd("tanks", "Tank")).await.unwrap();
+    let tanks = fixture.served("v1", "tanks").expect("served at once");
+    let stored = fixture.crd("tanks.example.com").await;
     assert_eq!(condition(&stored, "NamesAccepted")["reason"], "NoConflicts");
     assert_eq!(condition(&stored, "Established")["status"], "True");
     assert_eq!(condition(&stored, "Established")["reason"], "InitialNamesAccepted");
@@ -117,21 +117,22 @@ async fn a_crd_is_served_when_its_create_returns() {
     assert_eq!(stored["spec"]["names"]["singular"], "tank");
     assert_eq!(stored["spec"]["conversion"], json!({"strategy": "None"}));
 
-    let made = world.create(&tanks, object("Tank", "a", json!({"unknown": 1, "fixed": "x"}))).await.unwrap();
+    let made =
+        fixture.create(&tanks, object("Tank", "a", json!({"unknown": 1, "fixed": "x"}))).await.unwrap();
     assert_eq!(made["spec"], json!({"size": 1, "fixed": "x"}));
-    let refused = world.create(&tanks, object("Tank", "b", json!({"size": 9}))).await.unwrap_err();
+    let refused = fixture.create(&tanks, object("Tank", "b", json!({"size": 9}))).await.unwrap_err();
     assert_eq!(refused.code, 422);
     assert!(
         refused
             .message
             .contains("spec.size: Invalid value: 9: spec.size in body should be less than or equal to 5")
     );
-    let strict = Context { field_validation: FieldValidation::Strict, ..world.context.clone() };
-    let unknown = world.objects.create(&strict, &tanks, "d", object("Tank", "c", json!({"typo": 1}))).await;
+    let strict = WriteContext { field_validation: FieldValidation::Strict, ..fixture.context.clone() };
+    let unknown = fixture.objects.create(&strict, &tanks, "d", object("Tank", "c", json!({"typo": 1}))).await;
     assert!(unknown.unwrap_err().message.contains("unknown field \"spec.typo\""));
 
     let options = UpdateOptions { unconditional: true, ..UpdateOptions::default() };
-    let change = world.objects.update(&world.context, &tanks, "d", "a", options, |old| {
+    let change = fixture.objects.update(&fixture.context, &tanks, "d", "a", options, |old| {
         let mut object = old.cloned().unwrap_or_default();
         object["spec"]["fixed"] = "y".into();
         Ok(object)
@@ -139,47 +140,47 @@ async fn a_crd_is_served_when_its_create_returns() {
     assert!(change.await.unwrap_err().message.contains("spec.fixed: Invalid value: \"y\": immutable"));
 }
 
-/// Check 30: a clash is named and not served; freeing the names serves the second.
+/// Check 30: a conflict is reported and not served; after the names are released, the second CRD is served.
 #[tokio::test]
 async fn check_30_name_conflicts() {
-    let world = World::new().await;
-    world.create_crd(crd("tanks", "Tank")).await.unwrap();
+    let fixture = Fixture::new().await;
+    fixture.create_crd(crd("tanks", "Tank")).await.unwrap();
     let mut clashing = crd("armoredtanks", "Tank");
     clashing["spec"]["names"]["singular"] = "armoredtank".into();
     clashing["spec"]["names"]["listKind"] = "ArmoredTankList".into();
-    world.create_crd(clashing).await.unwrap();
-    let second = world.crd("armoredtanks.example.com").await;
+    fixture.create_crd(clashing).await.unwrap();
+    let second = fixture.crd("armoredtanks.example.com").await;
     assert_eq!(condition(&second, "NamesAccepted")["status"], "False");
     assert_eq!(condition(&second, "NamesAccepted")["reason"], "KindConflict");
     assert_eq!(condition(&second, "NamesAccepted")["message"], "\"Tank\" is already in use");
     assert_eq!(condition(&second, "Established")["status"], "False");
-    assert!(world.served("v1", "armoredtanks").is_none());
+    assert!(fixture.served("v1", "armoredtanks").is_none());
     let options = DeleteOptions::default();
-    world.objects.delete(&world.context, &world.crds, "", "tanks.example.com", &options).await.unwrap();
-    world.eventually("the second is served", async || world.served("v1", "armoredtanks").is_some()).await;
-    assert!(world.served("v1", "tanks").is_none());
-    world
+    fixture.objects.delete(&fixture.context, &fixture.crds, "", "tanks.example.com", &options).await.unwrap();
+    fixture.eventually("the second is served", async || fixture.served("v1", "armoredtanks").is_some()).await;
+    assert!(fixture.served("v1", "tanks").is_none());
+    fixture
         .eventually("established", async || {
-            condition(&world.crd("armoredtanks.example.com").await, "Established")["status"] == "True"
+            condition(&fixture.crd("armoredtanks.example.com").await, "Established")["status"] == "True"
         })
         .await;
 }
 
-/// Check 31, and what else may not change.
+/// Check 31, and other immutable fields.
 #[tokio::test]
 async fn check_31_versions_and_immutable_fields() {
-    let world = World::new().await;
-    world.create_crd(crd("tanks", "Tank")).await.unwrap();
+    let fixture = Fixture::new().await;
+    fixture.create_crd(crd("tanks", "Tank")).await.unwrap();
     let add_v2 = |crd: &mut Value| {
         let mut v2 = crd["spec"]["versions"][0].clone();
         v2["name"] = "v2".into();
         crd["spec"]["versions"][0]["storage"] = false.into();
         crd["spec"]["versions"].as_array_mut().unwrap().push(v2);
     };
-    world.update_crd("tanks.example.com", add_v2).await.unwrap();
-    assert_eq!(world.crd("tanks.example.com").await["status"]["storedVersions"], json!(["v1", "v2"]));
-    assert!(world.served("v1", "tanks").is_some() && world.served("v2", "tanks").is_some());
-    let refused = world
+    fixture.update_crd("tanks.example.com", add_v2).await.unwrap();
+    assert_eq!(fixture.crd("tanks.example.com").await["status"]["storedVersions"], json!(["v1", "v2"]));
+    assert!(fixture.served("v1", "tanks").is_some() && fixture.served("v2", "tanks").is_some());
+    let refused = fixture
         .update_crd("tanks.example.com", |crd| {
             drop(crd["spec"]["versions"].as_array_mut().unwrap().remove(0))
         })
@@ -192,7 +193,7 @@ async fn check_31_versions_and_immutable_fields() {
             .contains("status.storedVersions[0]: Invalid value: \"v1\": missing from spec.versions")
     );
     for (field, value) in [("group", "other.com"), ("scope", "Cluster")] {
-        let refused = world.update_crd("tanks.example.com", |crd| crd["spec"][field] = value.into()).await;
+        let refused = fixture.update_crd("tanks.example.com", |crd| crd["spec"][field] = value.into()).await;
         let message = refused.unwrap_err().message;
         assert!(
             message.contains(&format!("spec.{field}: Invalid value: {value:?}: field is immutable")),
@@ -202,12 +203,12 @@ async fn check_31_versions_and_immutable_fields() {
 }
 
 #[tokio::test]
-async fn bad_crds_are_refused_with_paths() {
-    let world = World::new().await;
+async fn invalid_crds_are_rejected_with_paths() {
+    let fixture = Fixture::new().await;
     let case = async |change: fn(&mut Value), wanted: &str| {
         let mut crd = crd("tanks", "Tank");
         change(&mut crd);
-        let status = world.create_crd(crd).await.unwrap_err();
+        let status = fixture.create_crd(crd).await.unwrap_err();
         assert_eq!(status.code, 422, "{wanted}");
         assert!(status.message.contains(wanted), "{wanted}: {}", status.message);
     };
@@ -249,48 +250,51 @@ async fn bad_crds_are_refused_with_paths() {
         "spec.versions[0].additionalPrinterColumns[0].type: Unsupported value: \"text\"",
     )
     .await;
-    assert!(world.served("v1", "tanks").is_none());
+    assert!(fixture.served("v1", "tanks").is_none());
 }
 
-/// Check 32: instances go first; what blocks is named; a new CRD of the same name starts empty.
+/// Check 32: instances are deleted first; the message names blocking ones; a new CRD of the same name starts empty.
 #[tokio::test]
 async fn check_32_deletion_removes_instances() {
-    let world = World::new().await;
-    world.create_crd(crd("tanks", "Tank")).await.unwrap();
-    let tanks = world.served("v1", "tanks").unwrap();
-    world.create(&tanks, object("Tank", "free", json!({}))).await.unwrap();
+    let fixture = Fixture::new().await;
+    fixture.create_crd(crd("tanks", "Tank")).await.unwrap();
+    let tanks = fixture.served("v1", "tanks").unwrap();
+    fixture.create(&tanks, object("Tank", "free", json!({}))).await.unwrap();
     let mut held = object("Tank", "held", json!({}));
     held["metadata"]["finalizers"] = json!(["example.com/hold"]);
-    world.create(&tanks, held).await.unwrap();
+    fixture.create(&tanks, held).await.unwrap();
     let options = DeleteOptions::default();
-    let deleted =
-        world.objects.delete(&world.context, &world.crds, "", "tanks.example.com", &options).await.unwrap();
+    let deleted = fixture
+        .objects
+        .delete(&fixture.context, &fixture.crds, "", "tanks.example.com", &options)
+        .await
+        .unwrap();
     assert!(!deleted.removed);
     let first = deleted.version.decode();
     assert_eq!(first["metadata"]["finalizers"], json!(["customresourcecleanup.apiextensions.k8s.io"]));
     assert_eq!(condition(&first, "Terminating")["reason"], "InstanceDeletionPending");
     let named = async || {
-        let crd = world.crd("tanks.example.com").await;
+        let crd = fixture.crd("tanks.example.com").await;
         let terminating = condition(&crd, "Terminating");
         terminating["reason"] == "InstanceDeletionInProgress"
             && terminating.top_str("message").ends_with("waiting for d/held (finalizers: example.com/hold)")
     };
-    world.eventually("the blocking object is named", named).await;
-    let refused = world.create(&tanks, object("Tank", "late", json!({}))).await.unwrap_err();
+    fixture.eventually("the blocking object is named", named).await;
+    let refused = fixture.create(&tanks, object("Tank", "late", json!({}))).await.unwrap_err();
     assert_eq!(refused.code, 403, "{}", refused.message);
     let options = UpdateOptions { unconditional: true, ..UpdateOptions::default() };
-    let release = world.objects.update(&world.context, &tanks, "d", "held", options, |old| {
+    let release = fixture.objects.update(&fixture.context, &tanks, "d", "held", options, |old| {
         let mut object = old.cloned().unwrap_or_default();
         object["metadata"]["finalizers"] = json!([]);
         Ok(object)
     });
     assert!(release.await.unwrap().removed);
-    let gone = async || world.objects.get(&world.crds, "", "tanks.example.com").is_err();
-    world.eventually("the CRD is gone", gone).await;
-    world.eventually("it is not served", async || world.served("v1", "tanks").is_none()).await;
-    world.create_crd(crd("tanks", "Tank")).await.unwrap();
-    let tanks = world.served("v1", "tanks").unwrap();
-    assert!(world.objects.get(&tanks, "d", "held").is_err());
+    let gone = async || fixture.objects.get(&fixture.crds, "", "tanks.example.com").is_err();
+    fixture.eventually("the CRD is gone", gone).await;
+    fixture.eventually("it is not served", async || fixture.served("v1", "tanks").is_none()).await;
+    fixture.create_crd(crd("tanks", "Tank")).await.unwrap();
+    let tanks = fixture.served("v1", "tanks").unwrap();
+    assert!(fixture.objects.get(&tanks, "d", "held").is_err());
 }
 
 struct Doubling;
@@ -318,27 +322,27 @@ async fn versions_are_converted_by_none_or_in_process() {
         (HashMap::new(), 2),
         (HashMap::from([("tanks.example.com".to_owned(), Arc::new(Doubling) as Arc<dyn Converter>)]), 4),
     ] {
-        let world = World::over(Arc::new(MemoryStorage::new()), converters).await;
-        world.create_crd(two_versions()).await.unwrap();
-        let (v1, v2) = (world.served("v1", "tanks").unwrap(), world.served("v2", "tanks").unwrap());
-        world.create(&v1, object("Tank", "a", json!({"size": 2}))).await.unwrap();
-        let read = world.objects.get_value(&v2, "d", "a").await.unwrap();
+        let fixture = Fixture::over(Arc::new(MemoryStorage::new()), converters).await;
+        fixture.create_crd(two_versions()).await.unwrap();
+        let (v1, v2) = (fixture.served("v1", "tanks").unwrap(), fixture.served("v2", "tanks").unwrap());
+        fixture.create(&v1, object("Tank", "a", json!({"size": 2}))).await.unwrap();
+        let read = fixture.objects.get_value(&v2, "d", "a").await.unwrap();
         assert_eq!((read.api_version(), &read["spec"]["size"]), ("example.com/v2", &json!(wanted)));
         let mut other = object("Tank", "b", json!({"size": 4}));
         other["apiVersion"] = "example.com/v2".into();
-        world.create(&v2, other).await.unwrap();
-        let stored = world.objects.get(&v1, "d", "b").unwrap().decode();
+        fixture.create(&v2, other).await.unwrap();
+        let stored = fixture.objects.get(&v1, "d", "b").unwrap().decode();
         assert_eq!(stored.api_version(), "example.com/v1");
         assert_eq!(stored["spec"]["size"], json!(if wanted == 4 { 2 } else { 4 }));
     }
 }
 
-/// A store whose writes fail, one by one, as a script has it.
+/// A store whose writes fail according to a script.
 struct Scripted {
     inner: MemoryStorage,
     /// How many writes succeed, and how many fail after them.
     script: parking_lot::Mutex<(usize, usize)>,
-    /// Whether to fail is to panic.
+    /// Whether to panic instead.
     panics: bool,
 }
 
@@ -369,48 +373,52 @@ impl Storage for Scripted {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_status_that_the_store_refused_is_stored_later() {
-    // The CRD itself is stored; its status is refused twice.
+async fn a_failed_status_write_is_retried() {
+    // The CRD itself is stored; writing its status fails twice.
     let storage = Scripted { inner: MemoryStorage::new(), script: (1, 2).into(), panics: false };
-    let world = World::over(Arc::new(storage), HashMap::new()).await;
-    world.create_crd(crd("widgets", "Widget")).await.unwrap();
-    assert!(world.served("v1", "widgets").is_some());
-    world
+    let fixture = Fixture::over(Arc::new(storage), HashMap::new()).await;
+    fixture.create_crd(crd("widgets", "Widget")).await.unwrap();
+    assert!(fixture.served("v1", "widgets").is_some());
+    fixture
         .eventually("Established", async || {
-            condition(&world.crd("widgets.example.com").await, "Established")["status"] == "True"
+            condition(&fixture.crd("widgets.example.com").await, "Established")["status"] == "True"
         })
         .await;
-    // So is the end of a CRD that is deleted.
+    // The last write of a CRD's deletion fails as well.
     let storage = Scripted { inner: MemoryStorage::new(), script: (3, 2).into(), panics: false };
-    let world = World::over(Arc::new(storage), HashMap::new()).await;
-    world.create_crd(crd("widgets", "Widget")).await.unwrap();
+    let fixture = Fixture::over(Arc::new(storage), HashMap::new()).await;
+    fixture.create_crd(crd("widgets", "Widget")).await.unwrap();
     let options = DeleteOptions::default();
-    world.objects.delete(&world.context, &world.crds, "", "widgets.example.com", &options).await.unwrap();
-    world
+    fixture
+        .objects
+        .delete(&fixture.context, &fixture.crds, "", "widgets.example.com", &options)
+        .await
+        .unwrap();
+    fixture
         .eventually("gone", async || {
-            world.objects.get_value(&world.crds, "", "widgets.example.com").await.is_err()
+            fixture.objects.get_value(&fixture.crds, "", "widgets.example.com").await.is_err()
         })
         .await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pass_that_panics_is_made_again() {
+async fn a_pass_is_repeated_after_a_panic() {
     let storage = Scripted { inner: MemoryStorage::new(), script: (1, 1).into(), panics: true };
-    let world = World::over(Arc::new(storage), HashMap::new()).await;
-    world.create_crd(crd("widgets", "Widget")).await.unwrap();
-    world
+    let fixture = Fixture::over(Arc::new(storage), HashMap::new()).await;
+    fixture.create_crd(crd("widgets", "Widget")).await.unwrap();
+    fixture
         .eventually("Established", async || {
-            condition(&world.crd("widgets.example.com").await, "Established")["status"] == "True"
+            condition(&fixture.crd("widgets.example.com").await, "Established")["status"] == "True"
         })
         .await;
-    assert!(world.served("v1", "widgets").is_some());
+    assert!(fixture.served("v1", "widgets").is_some());
 }
 
-/// Stored CRDs are served again by the next server over the same store, and old objects get new defaults when read.
+/// A second server with the same store serves the stored CRDs, and adds new defaults to old objects when they are read.
 #[tokio::test]
 async fn a_restart_serves_stored_crds() {
     let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
-    let first = World::over(storage.clone(), HashMap::new()).await;
+    let first = Fixture::over(storage.clone(), HashMap::new()).await;
     first.create_crd(crd("tanks", "Tank")).await.unwrap();
     let tanks = first.served("v1", "tanks").unwrap();
     first.create(&tanks, object("Tank", "a", json!({}))).await.unwrap();
@@ -420,15 +428,15 @@ async fn a_restart_serves_stored_crds() {
     };
     first.update_crd("tanks.example.com", add_default).await.unwrap();
     drop(first);
-    let second = World::over(storage, HashMap::new()).await;
+    let second = Fixture::over(storage, HashMap::new()).await;
     let tanks = second.served("v1", "tanks").expect("served at start");
     let read = second.objects.get_value(&tanks, "d", "a").await.unwrap();
     assert_eq!(read["spec"], json!({"size": 1, "color": "green"}));
 }
 
-/// Schemas hold values of any form (`default`, `enum`, `additionalProperties`), which are not unknown fields.
+/// Schemas contain arbitrary values (`default`, `enum`, `additionalProperties`), which are not unknown fields.
 #[test]
-fn the_fields_of_a_schema_are_known() {
+fn fields_of_a_schema_are_not_unknown() {
     use crate::strategy::Strategy;
     let mut crd = crd("tanks", "Tank");
     crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["x"] = json!({

@@ -1,4 +1,4 @@
-//! What is wrong with a CRD, with upstream's paths and texts.
+//! Validates CRDs, with upstream's paths and texts.
 
 use drover_schema::{FieldError as SchemaError, Path, Schema};
 use serde_json::Value;
@@ -10,7 +10,7 @@ use crate::status::FieldError;
 use crate::table::jsonpath::JsonPath;
 use crate::validation::{dns1035_label, dns1123_subdomain};
 
-/// Findings for a new CRD.
+/// The errors of a new CRD.
 pub(super) fn create(crd: &Value) -> Vec<FieldError> {
     let mut errors = name(crd);
     errors.extend(spec(crd, None));
@@ -18,7 +18,7 @@ pub(super) fn create(crd: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// Findings for a changed CRD; schemas that did not change are not judged again.
+/// The errors of a changed CRD; unchanged schemas are not validated again.
 pub(super) fn update(crd: &Value, old: &Value) -> Vec<FieldError> {
     let mut errors = spec(crd, Some(old));
     let (new_spec, old_spec) = (&crd["spec"], &old["spec"]);
@@ -37,7 +37,7 @@ pub(super) fn update(crd: &Value, old: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// `status.storedVersions` must name only versions that exist, the storage version among them.
+/// `status.storedVersions` must only contain existing versions, including the storage version.
 pub(super) fn stored_versions(crd: &Value) -> Vec<FieldError> {
     let path = "status.storedVersions";
     let stored = &crd["status"]["storedVersions"];

@@ -11,7 +11,7 @@ use http_body::{Frame, SizeHint};
 
 use crate::metrics::LongRunning;
 
-/// A response body. Never fails: a stream that cannot go on just ends.
+/// A response body. It never fails: a stream that cannot continue ends.
 pub struct ApiBody {
     chunks: VecDeque<Bytes>,
     stream: Option<BoxStream<'static, Bytes>>,
@@ -19,33 +19,33 @@ pub struct ApiBody {
 }
 
 impl ApiBody {
-    /// No content.
+    /// An empty body.
     pub fn empty() -> Self {
         Self { chunks: VecDeque::new(), stream: None, _counted: None }
     }
 
-    /// One buffer.
+    /// A single buffer.
     pub fn full(bytes: impl Into<Bytes>) -> Self {
         Self::chunks([bytes.into()])
     }
 
-    /// Several buffers, sent one after the other without being copied together.
+    /// Several buffers, sent one after the other without copying them together.
     pub fn chunks(chunks: impl IntoIterator<Item = Bytes>) -> Self {
         let chunks = chunks.into_iter().filter(|chunk| !chunk.is_empty()).collect();
         Self { chunks, ..Self::empty() }
     }
 
-    /// A stream; ends when the stream ends.
+    /// A stream; the body ends with it.
     pub fn stream(stream: impl Stream<Item = Bytes> + Send + 'static) -> Self {
         Self { stream: Some(Box::pin(stream)), ..Self::empty() }
     }
 
-    /// Counts as open as long as it lives.
+    /// Counts as open until it is dropped.
     pub(crate) fn counted(self, open: LongRunning) -> Self {
         Self { _counted: Some(open), ..self }
     }
 
-    /// Length, if this is not a stream.
+    /// The length, if this is not a stream.
     pub fn len(&self) -> Option<usize> {
         self.stream.is_none().then(|| self.chunks.iter().map(Bytes::len).sum())
     }

@@ -1,5 +1,5 @@
-//! Answers, compressed for those who ask: piece by piece while they are sent, so that a large list is neither held twice
-//! nor compressed in one go.
+//! Compresses responses for clients that accept gzip. Compression happens in pieces while the response is sent, so that
+//! a large list is neither buffered twice nor compressed in one go.
 
 use std::collections::VecDeque;
 use std::io::Write;
@@ -12,12 +12,12 @@ use http::header::{CONTENT_ENCODING, HeaderValue, VARY};
 
 use super::ApiBody;
 
-/// Upstream compresses answers above this.
+/// Upstream compresses responses above this size.
 const GZIP_FROM: usize = 128 << 10;
-/// How much is compressed between two looks at other requests.
+/// How much is compressed before other requests get a turn.
 const PIECE: usize = 256 << 10;
 
-/// Compresses an answer if its reader takes gzip and it is worth it. Streams stay as they are.
+/// Compresses a response if the client accepts gzip and it is large enough. Streams are not compressed.
 pub(super) fn compress(encodings: Option<&HeaderValue>, response: Response<ApiBody>) -> Response<ApiBody> {
     let wanted = encodings.and_then(|value| value.to_str().ok());
     let wanted = wanted.is_some_and(|text| text.split(',').any(|part| part.trim().starts_with("gzip")));
@@ -51,7 +51,7 @@ struct Pieces {
 }
 
 impl Pieces {
-    /// What the next piece becomes, which may be nothing yet; `None` after the end.
+    /// Compresses the next piece, which may yield no output yet; `None` after the end.
     fn next(&mut self) -> Option<Bytes> {
         let encoder = self.encoder.as_mut()?;
         let Some(chunk) = self.chunks.front_mut() else {
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_large_answer_is_the_same_after_the_way_there_and_back() {
+    async fn a_large_response_round_trips() {
         let chunks: Vec<Bytes> = (0..5_u8).map(|n| Bytes::from(vec![n; 300_000])).collect();
         let gzip = HeaderValue::from_static("deflate, gzip");
         let response = compress(Some(&gzip), Response::new(ApiBody::chunks(chunks.clone())));

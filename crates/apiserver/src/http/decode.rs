@@ -1,4 +1,4 @@
-//! Request bodies: JSON, YAML or protobuf into a value, with duplicate fields noted.
+//! Decodes request bodies: JSON, YAML or protobuf to a value, and records duplicate fields.
 
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
@@ -10,14 +10,14 @@ use crate::limits::OBJECT_BYTES;
 use crate::objects::DeleteOptions;
 use crate::patch::PatchType;
 use crate::protobuf::{self, ProtobufError};
-use crate::registry::Resource;
+use crate::resources::Resource;
 use crate::status::Status;
 
 use super::query::{Query, invalid, propagation_policy};
 
 const ACCEPTED: [&str; 3] = ["application/json", "application/yaml", protobuf::MEDIA_TYPE];
 
-/// How deeply YAML may nest: its reader takes more of the stack per level than that of JSON.
+/// The maximum nesting depth of YAML, whose parser uses more stack per level than that of JSON.
 const YAML_DEPTH: usize = 64;
 /// How much aliases and merge keys may repeat.
 const YAML_REPEATED: usize = 20_000;
@@ -48,15 +48,15 @@ pub(crate) fn json(body: &[u8]) -> Result<Decoded, Status> {
     json::decode(body).map_err(|error| refusal("the object provided is unrecognized", error))
 }
 
-/// Decodes YAML, of which JSON is a part.
+/// Decodes YAML, which includes JSON.
 pub(crate) fn yaml(body: &[u8]) -> Result<Decoded, Status> {
     if body.trim_ascii_start().starts_with(b"{") {
         return json(body);
     }
     let text = std::str::from_utf8(body)
         .map_err(|error| Status::bad_request(format!("error decoding YAML: {error}")))?;
-    // `y`, `no` and `on` are text, as in YAML 1.2; only true and false are booleans. The budget of the reader counts
-    // what aliases and merge keys repeat, so that a few lines can neither describe gigabytes nor take seconds.
+    // `y`, `no` and `on` are strings, as in YAML 1.2; only true and false are booleans. The parser's budget counts what
+    // aliases and merge keys repeat, so that a few lines can neither expand to gigabytes nor take seconds.
     let budget = serde_saphyr::budget! {
         max_depth: YAML_DEPTH,
         max_total_scalar_bytes: OBJECT_BYTES,
@@ -82,7 +82,7 @@ fn refusal(what: &str, error: DecodeError) -> Status {
     }
 }
 
-/// The kind of patch that the content type names, if the resource takes it.
+/// The kind of patch according to the content type, if the resource supports it.
 pub(crate) fn patch_type(
     headers: &HeaderMap,
     resource: &Resource,
@@ -109,7 +109,7 @@ pub(crate) fn patch_type(
     })
 }
 
-/// `DeleteOptions` from the body or, without one, from the query. Also says whether it is a dry run.
+/// Decodes `DeleteOptions` from the body or, without one, from the query. Also returns whether it is a dry run.
 pub(crate) fn delete_options(
     headers: &HeaderMap,
     body: &[u8],
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn garbage_is_refused_without_a_panic() {
+    fn garbage_is_rejected_without_a_panic() {
         for bad in [&b""[..], b"{", b"{}x", b"\xff"] {
             assert_eq!(json(bad).unwrap_err().code, 400);
         }

@@ -1,12 +1,12 @@
-//! Discovery documents, legacy and aggregated, made once per registry generation.
+//! Discovery documents, legacy and aggregated, built once per generation of the resource table.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha512};
 
-use crate::registry::{GroupVersions, Resource, Snapshot};
+use crate::resources::{GroupVersions, Resource, Snapshot};
 
-/// Content type of the aggregated form; clients take anything else for the legacy form.
+/// Content type of the aggregated form; clients treat any other as the legacy form.
 pub(crate) const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
 /// The aggregated documents with their ETags.
@@ -17,7 +17,7 @@ pub struct Discovery {
     pub groups: Document,
 }
 
-/// Bytes with their ETag.
+/// A document and its ETag.
 pub struct Document {
     /// JSON.
     pub body: Bytes,

@@ -1,4 +1,4 @@
-//! A ceiling on requests in flight, so that a flood is told to come back instead of drowning everyone.
+//! Limits the requests in flight, so that the excess of a flood gets 429 and other clients are still served.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,7 +7,7 @@ use super::info::RequestInfo;
 use crate::identity::UserInfo;
 use crate::status::Status;
 
-/// Upstream's ceilings.
+/// Upstream's limits.
 const MUTATING: usize = 200;
 const READ_ONLY: usize = 400;
 
@@ -18,10 +18,10 @@ pub(super) struct Fairness {
     read_only: Arc<AtomicUsize>,
 }
 
-/// A place among the requests in flight; given back when dropped. A watch keeps its place only until it starts.
-pub(super) struct Turn(Option<Arc<AtomicUsize>>);
+/// Counts one request in flight until it is dropped. A watch counts only until it starts.
+pub(super) struct Permit(Option<Arc<AtomicUsize>>);
 
-impl Drop for Turn {
+impl Drop for Permit {
     fn drop(&mut self) {
         if let Some(count) = &self.0 {
             count.fetch_sub(1, Ordering::Relaxed);
@@ -30,16 +30,16 @@ impl Drop for Turn {
 }
 
 impl Fairness {
-    /// Takes a place or says 429. Administrators, leases and paths such as health always get one: without them
-    /// nothing could be repaired, and leaders would be lost under load.
-    pub(super) fn enter(&self, info: &RequestInfo, user: &UserInfo) -> Result<Turn, Status> {
+    /// Admits a request or returns 429. Requests of administrators, for leases and for paths such as health are always
+    /// admitted: without them nothing could be repaired, and leaders would lose their leases under load.
+    pub(super) fn enter(&self, info: &RequestInfo, user: &UserInfo) -> Result<Permit, Status> {
         let lease = info.group == "coordination.k8s.io" && info.resource == "leases";
         if !info.is_resource || lease || user.in_group("system:masters") {
-            return Ok(Turn(None));
+            return Ok(Permit(None));
         }
         let reading = matches!(info.verb, "get" | "list" | "watch");
         let (count, most) = if reading { (&self.read_only, READ_ONLY) } else { (&self.mutating, MUTATING) };
-        let turn = Turn(Some(count.clone()));
+        let turn = Permit(Some(count.clone()));
         if count.fetch_add(1, Ordering::Relaxed) >= most {
             return Err(Status::too_many_requests("too many requests, please try again later"));
         }
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flood_is_told_to_come_back_and_the_important_pass() {
+    fn a_flood_gets_429_and_important_requests_are_admitted() {
         let fairness = Fairness::default();
         let user = UserInfo { name: "u".into(), ..UserInfo::default() };
         let create = RequestInfo {

@@ -1,4 +1,4 @@
-//! Requests for resources: which verb, on what, answered how.
+//! Handlers of resource requests, one per verb.
 
 use std::sync::Arc;
 
@@ -11,17 +11,17 @@ use super::negotiate::{Form, Offer, negotiate};
 use super::respond::{Renderer, json_response, value_response};
 use super::service::Call;
 use super::{ApiBody, patching, scale, stream};
-use crate::objects::{Context, ListPage, UpdateOptions};
-use crate::registry::{ConnectRequest, Resource, Serve};
+use crate::objects::{ListPage, UpdateOptions, WriteContext};
+use crate::resources::{ConnectRequest, Resource, Serve};
 use crate::status::Status;
 
-/// Answers a request for a resource.
+/// Handles a request for a resource.
 pub(super) async fn resource(call: Call<'_>) -> Result<Response<ApiBody>, Status> {
     let info = call.info;
     let resource = call
         .shared
         .objects
-        .registry()
+        .resources()
         .resource(&info.group, &info.version, &info.resource)
         .ok_or_else(Status::not_found_path)?;
     if let Some(warning) = &resource.def.deprecation_warning {
@@ -51,7 +51,7 @@ pub(super) async fn resource(call: Call<'_>) -> Result<Response<ApiBody>, Status
     }
 }
 
-/// Namespaced objects live under their namespace, others do not.
+/// Namespaced objects need a namespace in the path; others must not have one.
 fn check_scope(call: &Call<'_>, resource: &Resource) -> Result<(), Status> {
     let info = call.info;
     let namespaced_path = !info.namespace.is_empty() && info.resource != "namespaces";
@@ -63,7 +63,7 @@ fn check_scope(call: &Call<'_>, resource: &Resource) -> Result<(), Status> {
     }
 }
 
-/// The namespace of an object request; `namespaces/x` itself lives in none.
+/// The namespace of an object request; empty for `namespaces/x` itself.
 pub(super) fn namespace<'a>(call: &'a Call<'_>, resource: &Resource) -> &'a str {
     if resource.def.namespaced { &call.info.namespace } else { "" }
 }
@@ -72,7 +72,7 @@ pub(super) fn range<'a>(call: &'a Call<'_>, resource: &Resource) -> Option<&'a s
     Some(namespace(call, resource)).filter(|namespace| !namespace.is_empty())
 }
 
-/// The form of the answer for an endpoint that sends objects.
+/// The format of the response, for an endpoint that returns objects.
 pub(super) fn renderer(call: &Call<'_>, resource: &Arc<Resource>, list: bool) -> Result<Renderer, Status> {
     let watch = call.info.verb == "watch";
     let offer = Offer {
@@ -91,8 +91,8 @@ pub(super) fn renderer(call: &Call<'_>, resource: &Arc<Resource>, list: bool) ->
     })
 }
 
-/// Who writes and how, from query and headers.
-pub(super) fn context(call: &Call<'_>, duplicates: Vec<String>) -> Result<Context, Status> {
+/// The writer and the options of a write, from query and headers.
+pub(super) fn context(call: &Call<'_>, duplicates: Vec<String>) -> Result<WriteContext, Status> {
     let manager = match call.query.field_manager()? {
         Some(manager) => manager.to_owned(),
         None => {
@@ -103,7 +103,7 @@ pub(super) fn context(call: &Call<'_>, duplicates: Vec<String>) -> Result<Contex
             if name.is_empty() { "unknown".into() } else { name }
         }
     };
-    Ok(Context {
+    Ok(WriteContext {
         user: call.user.clone(),
         field_manager: manager,
         dry_run: call.query.dry_run()?,
@@ -126,7 +126,7 @@ async fn list(call: &Call<'_>, resource: &Arc<Resource>) -> Result<Response<ApiB
     let renderer = renderer(call, resource, true)?;
     let options = call.query.list(resource)?;
     let page = call.shared.objects.list(resource, range(call, resource), &options).await?;
-    // Stored bytes go out as they are; any other form is made of every object.
+    // Stored bytes are sent unchanged; any other format is built from every object.
     let large = page.items.iter().map(|item| item.bytes().len()).sum::<usize>() > HEAVY_FROM;
     if large && !call.heavy && !renderer.sends_stored_bytes() {
         return call.shared.heavy.run(async move { renderer.list(page).await }).await;
@@ -172,7 +172,7 @@ async fn update(
 async fn delete(call: &Call<'_>, resource: &Arc<Resource>) -> Result<Response<ApiBody>, Status> {
     let renderer = renderer(call, resource, false)?;
     let (options, dry_run) = decode::delete_options(&call.parts.headers, &call.body, call.query)?;
-    let context = Context { dry_run, ..context(call, Vec::new())? };
+    let context = WriteContext { dry_run, ..context(call, Vec::new())? };
     warn_of_orphans(call, resource, options.propagation.is_none());
     let name = &call.info.name;
     let deleted =
@@ -191,7 +191,7 @@ async fn delete(call: &Call<'_>, resource: &Arc<Resource>) -> Result<Response<Ap
 }
 
 fn warn_of_orphans(call: &Call<'_>, resource: &Resource, by_default: bool) {
-    if by_default && resource.def.rules.propagation == crate::registry::Propagation::Orphan {
+    if by_default && resource.def.rules.propagation == crate::resources::Propagation::Orphan {
         call.warnings.add("child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning");
     }
 }
@@ -200,7 +200,7 @@ async fn delete_collection(call: &Call<'_>, resource: &Arc<Resource>) -> Result<
     let renderer = renderer(call, resource, true)?;
     let list = call.query.list(resource)?;
     let (options, dry_run) = decode::delete_options(&call.parts.headers, &call.body, call.query)?;
-    let context = Context { dry_run, ..context(call, Vec::new())? };
+    let context = WriteContext { dry_run, ..context(call, Vec::new())? };
     let range = range(call, resource);
     let (items, revision) =
         call.shared.objects.delete_collection(&context, resource, range, &list, &options).await?;
@@ -244,13 +244,13 @@ async fn subresource(call: Call<'_>, resource: &Arc<Resource>) -> Result<Respons
     }
 }
 
-/// A resource that is answered and never stored.
+/// Handles a resource that is answered but never stored.
 async fn review(call: &Call<'_>, resource: &Arc<Resource>) -> Result<Response<ApiBody>, Status> {
     let answer = resource.virtual_resource.as_ref().ok_or_else(Status::not_found_path)?;
     if call.info.verb != "create" || !call.info.name.is_empty() {
         return Err(Status::method_not_allowed());
     }
-    // No metadata to make a table or partial object of: such clauses of Accept are passed over.
+    // There is no metadata for a table or partial object: such clauses of Accept are ignored.
     let form: Form = negotiate(&call.parts.headers, Offer::default())?;
     let Decoded { value, duplicates } = decode::object(&call.parts.headers, &call.body)?;
     check_type(resource, &value)?;

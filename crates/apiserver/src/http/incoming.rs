@@ -1,5 +1,5 @@
-//! Request bodies on their way in: read only for those who may ask, counted while they arrive, and what is not wanted is
-//! thrown away so that the sender sees the answer.
+//! Reads request bodies: only for authorized callers, with limits while they arrive, and so that unwanted bodies are
+//! discarded before the connection closes and the client receives the response.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,48 +16,48 @@ use super::{ApiBody, respond};
 use crate::limits::OBJECT_BYTES;
 use crate::status::Status;
 
-/// Bodies up to this size are always taken; most are far smaller.
+/// Bodies up to this size are always read; most are far smaller.
 const SMALL: usize = 64 << 10;
-/// What larger bodies may take together, read or half read. A slow sender cannot make others wait: whoever comes when it
-/// is full is told to come back.
-const LARGE_TOGETHER: usize = 128 << 20;
-/// A body arrives within this time, or the request is 504.
-const ARRIVAL: Duration = Duration::from_secs(60);
-/// How much of an unwanted body is thrown away, and for how long, before the connection is given up. A connection that
-/// is closed while bytes arrive is reset, and the answer with it.
+/// Total size limit of larger bodies in memory, complete or partial. Slow senders do not block others: when the limit
+/// is reached, further requests get 429.
+const LARGE_BODIES_TOTAL: usize = 128 << 20;
+/// A body must arrive within this time, or the request gets 504.
+const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(60);
+/// How much of an unwanted body is discarded, and for how long, before the connection is closed. Closing a connection
+/// while bytes arrive resets it, and the client loses the response.
 const DRAIN_BYTES: usize = 16 << 20;
-const DRAIN_TIME: Duration = Duration::from_secs(2);
-/// A sender that saw the answer stops; this long a silence is such a stop.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
+/// A sender that received the response stops sending; a pause of this length counts as such a stop.
 const DRAIN_SILENCE: Duration = Duration::from_millis(250);
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// A body that is not yet read. Of one type, whatever the caller sends.
+/// A body that is not yet read, of a type that is independent of the caller's.
 pub(super) struct Incoming {
     body: Pin<Box<dyn http_body::Body<Data = Bytes, Error = Error> + Send>>,
     ended: bool,
 }
 
-/// How much large bodies take together.
+/// The total size of large bodies in memory.
 #[derive(Clone, Default)]
-pub(super) struct InFlight(Arc<AtomicUsize>);
+pub(super) struct LargeBodies(Arc<AtomicUsize>);
 
-/// A body that was read; what it takes is given back when it is dropped.
+/// A body that was read. Its size counts until it is dropped.
 pub(super) struct Body {
     pub(super) bytes: Bytes,
     _share: Share,
 }
 
 struct Share {
-    all: InFlight,
-    mine: usize,
+    all: LargeBodies,
+    own_bytes: usize,
 }
 
 impl Share {
     fn grow(&mut self, by: usize) -> Result<(), Status> {
-        self.mine += by;
+        self.own_bytes += by;
         let all = self.all.0.fetch_add(by, Ordering::Relaxed) + by;
-        if self.mine > SMALL && all > LARGE_TOGETHER {
+        if self.own_bytes > SMALL && all > LARGE_BODIES_TOTAL {
             return Err(Status::too_many_requests("too many large requests, please try again later"));
         }
         Ok(())
@@ -66,7 +66,7 @@ impl Share {
 
 impl Drop for Share {
     fn drop(&mut self) {
-        self.all.0.fetch_sub(self.mine, Ordering::Relaxed);
+        self.all.0.fetch_sub(self.own_bytes, Ordering::Relaxed);
     }
 }
 
@@ -79,9 +79,9 @@ impl Incoming {
         Self { ended: body.is_end_stream(), body: Box::pin(body.map_err(Into::into)) }
     }
 
-    /// Reads the whole body, up to the limit of an object.
-    pub(super) async fn read(&mut self, parts: &Parts, all: &InFlight) -> Result<Body, Status> {
-        let mut share = Share { all: all.clone(), mine: 0 };
+    /// Reads the whole body, up to the size limit of an object.
+    pub(super) async fn read(&mut self, parts: &Parts, all: &LargeBodies) -> Result<Body, Status> {
+        let mut share = Share { all: all.clone(), own_bytes: 0 };
         if self.ended || matches!(parts.method, Method::GET | Method::HEAD) {
             return Ok(Body { bytes: Bytes::new(), _share: share });
         }
@@ -96,14 +96,14 @@ impl Incoming {
             let mut rest = BytesMut::new();
             while let Some(frame) = self.body.frame().await {
                 let frame = frame.map_err(|error| {
-                    Status::bad_request(format!("the request body could not be read: {error}"))
+                    Status::bad_request(format!("failed to read the request body: {error}"))
                 })?;
                 let Ok(data) = frame.into_data() else { continue };
-                if share.mine + data.len() > OBJECT_BYTES {
+                if share.own_bytes + data.len() > OBJECT_BYTES {
                     return Err(too_large());
                 }
                 share.grow(data.len())?;
-                // Most bodies come in one piece and need no copy.
+                // Most bodies arrive in one piece and need no copy.
                 if first.is_empty() && rest.is_empty() {
                     first = data;
                 } else {
@@ -116,15 +116,15 @@ impl Incoming {
             self.ended = true;
             Ok(if rest.is_empty() { first } else { rest.freeze() })
         };
-        let bytes = tokio::time::timeout(ARRIVAL, arrive)
+        let bytes = tokio::time::timeout(ARRIVAL_TIMEOUT, arrive)
             .await
             .map_err(|_| Status::timeout("the request body did not arrive in time", 1))??;
         Ok(Body { bytes, _share: share })
     }
 
-    /// A failure of a request whose body may still be arriving. The answer goes out at once and whole: curl reports an
-    /// error if the end of an HTTP/2 answer comes later than its text. The rest of the body is thrown away meanwhile, so
-    /// that the connection is not reset before the sender has read the answer.
+    /// Answers a failed request whose body may still be arriving. The response is sent at once and complete: curl
+    /// reports an error if the end of an HTTP/2 response comes later than its text. Meanwhile the rest of the body is
+    /// discarded, so that the connection is not reset before the client has read the response.
     pub(super) fn refuse(self, status: &Status) -> Response<ApiBody> {
         if !self.ended {
             tokio::spawn(self.drain());
@@ -141,7 +141,7 @@ impl Incoming {
                 left = rest;
             }
         };
-        let _ = tokio::time::timeout(DRAIN_TIME, drain).await;
+        let _ = tokio::time::timeout(DRAIN_TIMEOUT, drain).await;
     }
 }
 
@@ -156,8 +156,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn large_bodies_share_a_limit_and_small_ones_pass() {
-        let all = InFlight::default();
+    async fn large_bodies_share_a_limit_and_small_ones_are_always_read() {
+        let all = LargeBodies::default();
         let read = async |size: usize| {
             Incoming::new(Full::new(Bytes::from(vec![0; size]))).read(&parts(), &all).await
         };
@@ -168,7 +168,7 @@ mod tests {
                 Err(status) => break status,
             }
         };
-        assert_eq!((refused.code, held.len()), (429, LARGE_TOGETHER / OBJECT_BYTES));
+        assert_eq!((refused.code, held.len()), (429, LARGE_BODIES_TOTAL / OBJECT_BYTES));
         assert!(read(SMALL).await.is_ok());
         assert_eq!(read(SMALL + 1 + OBJECT_BYTES).await.err().unwrap().code, 413);
         drop(held);

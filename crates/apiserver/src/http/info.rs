@@ -1,4 +1,4 @@
-//! What a request is about: verb, group, version, namespace, resource, name, subresource.
+//! Parses requests: verb, group, version, namespace, resource, name, subresource.
 
 use http::Method;
 use percent_encoding::percent_decode_str;
@@ -7,12 +7,12 @@ use super::query::Query;
 use crate::identity::{Attributes, UserInfo};
 use crate::selector::FieldSelector;
 
-/// A parsed request line.
+/// The attributes of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RequestInfo {
-    /// Whether it names a resource; else only `verb` and `path` count.
+    /// Whether it is for a resource; otherwise only `verb` and `path` are used.
     pub(crate) is_resource: bool,
-    /// API verb, or the lower-case method.
+    /// API verb, or the lower-case HTTP method.
     pub(crate) verb: &'static str,
     pub(crate) group: String,
     pub(crate) version: String,
@@ -73,14 +73,14 @@ impl RequestInfo {
             _ => info.verb,
         };
         if watching && named {
-            // The old form of watching one object.
+            // The legacy form of watching a single object.
             info.subresource.clear();
         }
         info
     }
 
-    /// For the authorizer. A list, watch or deletecollection pinned to a name carries that name, so that
-    /// `resourceNames` rules apply to it.
+    /// The attributes for the authorizer. A list, watch or deletecollection with a field selector for a name has that
+    /// name, so that `resourceNames` rules apply to it.
     pub(crate) fn attributes(&self, user: &UserInfo, query: &Query) -> Attributes {
         let mut name = self.name.clone();
         if name.is_empty()
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn pinned_names_reach_the_authorizer() {
+    fn names_in_field_selectors_reach_the_authorizer() {
         let query = Query::parse("fieldSelector=metadata.name%3Dx");
         let info = RequestInfo::parse(&Method::GET, "/api/v1/namespaces/a/secrets", &query);
         assert_eq!(info.attributes(&UserInfo::default(), &query).name, "x");

@@ -1,4 +1,5 @@
-//! The labels under which a request is counted. Names that a caller invents are not used, so the number of series is bounded.
+//! The metric labels of a request. Names from the request are used only if the server knows them, so the number of
+//! series is bounded.
 
 use http::header::CONTENT_TYPE;
 use http::request::Parts;
@@ -16,7 +17,7 @@ impl Shared {
         if !info.is_resource {
             subresource = self.known_path(&info.path).to_owned();
         } else if let Some(known) =
-            self.objects.registry().resource(&info.group, &info.version, &info.resource)
+            self.objects.resources().resource(&info.group, &info.version, &info.resource)
         {
             let def = &known.def;
             (group, version, resource) = (def.group.clone(), def.version.clone(), def.plural.clone());
@@ -33,7 +34,7 @@ impl Shared {
     }
 }
 
-/// As kube-apiserver names them.
+/// The verb with kube-apiserver's names.
 fn verb(parts: &Parts, info: &RequestInfo) -> &'static str {
     let applies = || {
         parts

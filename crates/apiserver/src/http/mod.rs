@@ -1,4 +1,4 @@
-//! HTTP: from a request to [`Objects`](crate::objects::Objects) and back.
+//! HTTP: translates requests to calls of [`Objects`](crate::objects::Objects), and results to responses.
 //!
 //! `service.rs` has the filters around every request, `handlers.rs` the verbs.
 

@@ -1,11 +1,11 @@
-//! Which form the answer takes: the first clause of `Accept` that we can serve.
+//! Content negotiation: the first clause of `Accept` that the server supports determines the format.
 
 use http::HeaderMap;
 use http::header::ACCEPT;
 
 use crate::status::Status;
 
-/// The encoding of an answer.
+/// The encoding of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Encoding {
     Json,
@@ -21,18 +21,18 @@ impl Encoding {
     }
 }
 
-/// What is sent for an object.
+/// The representation of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
     Object,
     Table,
-    /// `PartialObjectMetadata`, or the list of them.
+    /// `PartialObjectMetadata`, or a list of them.
     Metadata,
     /// Aggregated discovery.
     Aggregated,
 }
 
-/// What the endpoint can send besides plain objects.
+/// The representations that an endpoint supports besides plain objects.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Offer {
     pub(crate) table: bool,
@@ -41,7 +41,7 @@ pub(crate) struct Offer {
     pub(crate) aggregated: bool,
 }
 
-/// The agreed form.
+/// The negotiated format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Form {
     pub(crate) encoding: Encoding,

@@ -1,4 +1,4 @@
-//! PATCH: which kind, applied to what.
+//! Handles PATCH requests.
 
 use std::sync::Arc;
 
@@ -10,12 +10,12 @@ use super::query::invalid;
 use super::service::Call;
 use super::{ApiBody, handlers};
 use crate::object::ObjectExt;
-use crate::objects::{Context, Outcome, UpdateOptions};
+use crate::objects::{Outcome, UpdateOptions, WriteContext};
 use crate::patch::{Manager, PatchType, json_patch, merge_patch};
-use crate::registry::Resource;
+use crate::resources::Resource;
 use crate::status::{FieldError, Status};
 
-/// A patch that is decoded as far as it can be without the object.
+/// A patch, decoded as far as possible without the object.
 pub(super) enum Patch {
     Json(bytes::Bytes),
     Merge(Value),
@@ -23,7 +23,7 @@ pub(super) enum Patch {
     Apply(Value),
 }
 
-/// PATCH of an object or its status.
+/// Handles a PATCH of an object or its status.
 pub(super) async fn patch(
     call: &Call<'_>,
     resource: &Arc<Resource>,
@@ -48,7 +48,7 @@ pub(super) async fn patch(
 }
 
 /// Decodes body and options of a patch.
-pub(super) fn decode(call: &Call<'_>, resource: &Resource) -> Result<(Patch, Context), Status> {
+pub(super) fn decode(call: &Call<'_>, resource: &Resource) -> Result<(Patch, WriteContext), Status> {
     let plugins = &call.shared.plugins;
     let headers = &call.parts.headers;
     let kind = decode::patch_type(headers, resource, plugins.strategic.is_some(), plugins.fields.is_some())?;
@@ -78,7 +78,7 @@ pub(super) fn decode(call: &Call<'_>, resource: &Resource) -> Result<(Patch, Con
     Ok((patch, context))
 }
 
-/// The object after a patch that is no apply.
+/// Applies a patch other than server-side apply.
 pub(super) fn patched(
     call: &Call<'_>,
     resource: &Resource,
@@ -104,7 +104,7 @@ pub(super) fn patched(
 /// Server-side apply.
 pub(super) async fn apply(
     call: &Call<'_>,
-    context: &Context,
+    context: &WriteContext,
     resource: &Arc<Resource>,
     subresource: &str,
     config: &Value,
@@ -123,7 +123,7 @@ pub(super) async fn apply(
         return Err(Status::bad_request("metadata.managedFields must be nil"));
     }
     let force = call.query.flag("force");
-    // Creating by apply needs the right to create, too; ask before anything is changed.
+    // Creating an object by apply requires the create permission, too; check before anything is changed.
     let namespace = handlers::namespace(call, resource);
     let name = &call.info.name;
     let create = subresource.is_empty() && objects.get(resource, namespace, name).is_err();

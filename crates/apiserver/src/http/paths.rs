@@ -1,4 +1,4 @@
-//! Paths that are no resource: discovery, version, health.
+//! Non-resource paths: discovery, version, health.
 
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH, VARY};
 use http::{Method, Response, StatusCode};
@@ -11,7 +11,7 @@ use super::service::{Call, Shared};
 use super::{ApiBody, pattern};
 use crate::status::Status;
 
-/// What is found at a path.
+/// The page of a path.
 #[derive(Clone, Copy)]
 pub(super) enum Page {
     Root,
@@ -23,7 +23,7 @@ pub(super) enum Page {
     Health,
 }
 
-/// All of these paths.
+/// The pages of these paths.
 pub(super) const PATHS: &[(&str, Page)] = &[
     ("/", Page::Root),
     ("/api", Page::Versions),
@@ -40,7 +40,7 @@ pub(super) const PATHS: &[(&str, Page)] = &[
     ("/readyz/{check}", Page::Health),
 ];
 
-/// Answers or says 404.
+/// Returns the page, or 404.
 pub(super) fn answer(call: &Call<'_>) -> Result<Response<ApiBody>, Status> {
     if !matches!(call.parts.method, Method::GET | Method::HEAD) {
         return Err(Status::method_not_allowed());
@@ -48,7 +48,7 @@ pub(super) fn answer(call: &Call<'_>) -> Result<Response<ApiBody>, Status> {
     let page = PATHS.iter().find(|(known, _)| pattern::matches(known, &call.info.path));
     let (_, page) = page.ok_or_else(Status::not_found_path)?;
     let segments: Vec<&str> = call.info.path.trim_matches('/').split('/').collect();
-    let snapshot = call.shared.objects.registry().snapshot();
+    let snapshot = call.shared.objects.resources().snapshot();
     let found = match page {
         Page::Versions | Page::Groups => {
             let form = negotiate(&call.parts.headers, Offer { aggregated: true, ..Offer::default() })?;
@@ -100,7 +100,7 @@ fn version(shared: &Shared) -> Value {
     })
 }
 
-/// Go's names of architectures.
+/// Go's names of CPU architectures.
 fn arch() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
@@ -111,7 +111,7 @@ fn arch() -> &'static str {
 
 fn root_paths(shared: &Shared) -> Vec<String> {
     let mut paths = vec!["/api".to_owned(), "/api/v1".into(), "/apis".into()];
-    for group in shared.objects.registry().snapshot().groups() {
+    for group in shared.objects.resources().snapshot().groups() {
         if !group.group.is_empty() {
             paths.push(format!("/apis/{}", group.group));
             paths.extend(group.versions.iter().map(|version| format!("/apis/{}/{version}", group.group)));
@@ -122,7 +122,7 @@ fn root_paths(shared: &Shared) -> Vec<String> {
     paths
 }
 
-/// `ok`, or line by line with `?verbose`.
+/// `ok`, or one line per check with `?verbose`.
 fn health(call: &Call<'_>, endpoint: &str, only: Option<&str>) -> Response<ApiBody> {
     let shared = call.shared;
     let mut checks = vec![("ping", true), ("storage", shared.objects.storage().health().is_ok())];

@@ -1,7 +1,7 @@
-//! Patterns of paths, as they are written in the code that serves them and in the documentation of who may call them.
+//! Path patterns, as used in code and in the documentation of permissions.
 
-/// Whether a path belongs to a pattern. `{name}` stands for one segment, `...` at the end for one or more; a slash at the
-/// end of the path makes no difference.
+/// Whether a path matches a pattern. `{name}` stands for one segment, `...` at the end for one or more; a trailing
+/// slash of the path is ignored.
 pub fn matches(pattern: &str, path: &str) -> bool {
     let mut path = path.strip_suffix('/').unwrap_or(path).split('/');
     for expected in pattern.strip_suffix('/').unwrap_or(pattern).split('/') {
@@ -21,7 +21,7 @@ mod tests {
     use super::matches;
 
     #[test]
-    fn a_pattern_names_its_paths_and_no_others() {
+    fn a_pattern_matches_its_paths_and_no_others() {
         for (pattern, paths) in [
             ("/", &["/", ""][..]),
             ("/api", &["/api", "/api/"]),

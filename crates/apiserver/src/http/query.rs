@@ -1,9 +1,9 @@
-//! Query parameters and what they mean.
+//! Parses query parameters.
 
 use std::time::Duration;
 
 use crate::objects::{DeleteOptions, FieldValidation, ListOptions, VersionMatch, WatchOptions};
-use crate::registry::{Propagation, Resource};
+use crate::resources::{Propagation, Resource};
 use crate::selector::{FieldSelector, LabelSelector};
 use crate::server::IncludeObject;
 use crate::status::{FieldError, GroupName, Status};
@@ -32,7 +32,7 @@ impl Query {
     }
 
     fn optional_flag(&self, name: &str) -> Option<bool> {
-        // As Go's conversion of query parameters: anything but "false" and "0" is true.
+        // As Go's conversion of query parameters: any value except "false" and "0" is true.
         self.get(name).map(|value| !matches!(value, "false" | "0"))
     }
 
@@ -134,7 +134,7 @@ impl Query {
         Ok((labels, fields))
     }
 
-    /// The options of a list, checked for combinations that make no sense.
+    /// The options of a list; rejects invalid combinations.
     pub(crate) fn list(&self, resource: &Resource) -> Result<ListOptions, Status> {
         let (labels, fields) = self.selectors(resource)?;
         let resource_version = self.resource_version()?;
@@ -171,7 +171,7 @@ impl Query {
         Ok(ListOptions { labels, fields, limit, continue_token, resource_version, version_match })
     }
 
-    /// The options of a watch. `deadline` is used when the client names none.
+    /// The options of a watch. `deadline` is the default timeout.
     pub(crate) fn watch(&self, resource: &Resource, deadline: Duration) -> Result<WatchOptions, Status> {
         let (labels, fields) = self.selectors(resource)?;
         let resource_version = self.resource_version()?;
@@ -205,7 +205,7 @@ impl Query {
         Ok(WatchOptions { list, send_initial_events, bookmarks: self.flag("allowWatchBookmarks"), timeout })
     }
 
-    /// `DeleteOptions` given as parameters.
+    /// `DeleteOptions` from parameters.
     pub(crate) fn delete(&self) -> Result<DeleteOptions, Status> {
         let propagation = self.get("propagationPolicy").filter(|policy| !policy.is_empty());
         let orphan = self.optional_flag("orphanDependents");
@@ -242,12 +242,12 @@ pub(crate) fn propagation_policy(
     }
 }
 
-/// 422 about options.
+/// 422 for invalid options.
 pub(crate) fn invalid(kind: &str, errors: &[FieldError]) -> Status {
     Status::invalid(GroupName { group: "meta.k8s.io", name: kind }, "", errors)
 }
 
-/// A duration as Go writes it: `1m30s`, `500ms`.
+/// Parses a duration in Go's notation: `1m30s`, `500ms`.
 pub(crate) fn go_duration(text: &str) -> Option<Duration> {
     if text == "0" {
         return Some(Duration::ZERO);
@@ -282,7 +282,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_as_go_writes_them() {
+    fn durations_in_go_notation() {
         assert_eq!(go_duration("1m30s"), Some(Duration::from_secs(90)));
         assert_eq!(go_duration("500ms"), Some(Duration::from_millis(500)));
         assert_eq!(go_duration("0s"), Some(Duration::ZERO));
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn propagation_is_one_or_the_other() {
+    fn propagation_options_are_mutually_exclusive() {
         assert_eq!(propagation_policy(Some("Orphan"), Some(true)).unwrap_err().code, 422);
         assert_eq!(propagation_policy(None, Some(false)).unwrap(), Some(Propagation::Background));
         assert_eq!(propagation_policy(Some("Sideways"), None).unwrap_err().code, 422);

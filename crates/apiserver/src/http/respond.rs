@@ -1,4 +1,4 @@
-//! Answers: stored bytes as they are where possible, other forms where asked for.
+//! Builds responses: from stored bytes if possible, otherwise in the requested format.
 
 use std::sync::Arc;
 
@@ -11,15 +11,15 @@ use super::ApiBody;
 use super::negotiate::{Encoding, Form, Shape};
 use crate::object::{encode, object_mut};
 use crate::objects::{ListPage, Objects};
-use crate::registry::Resource;
+use crate::resources::Resource;
 use crate::server::{IncludeObject, Plugins, TableOptions};
 use crate::status::Status;
 use crate::storage::Version;
 
-/// Small objects are copied together up to this size; a frame each would cost more.
+/// Objects up to this size are copied together, because one frame per object would cost more.
 const CHUNK: usize = 64 << 10;
 
-/// How to answer one request.
+/// How to render the response of a request.
 #[derive(Clone)]
 pub(crate) struct Renderer {
     pub(crate) objects: Objects,
@@ -31,7 +31,7 @@ pub(crate) struct Renderer {
 }
 
 impl Renderer {
-    /// An answer with one object.
+    /// A response with one object.
     pub(crate) async fn object(
         &self,
         code: StatusCode,
@@ -52,7 +52,7 @@ impl Renderer {
         }
     }
 
-    /// An answer with a list.
+    /// A response with a list.
     pub(crate) async fn list(&self, page: ListPage) -> Result<Response<ApiBody>, Status> {
         let mut metadata = Map::new();
         metadata.insert("resourceVersion".into(), page.revision.to_string().into());
@@ -104,12 +104,12 @@ impl Renderer {
         Ok(self.raw(StatusCode::OK, chunks.concat().into()))
     }
 
-    /// An answer with a value that is not a stored object.
+    /// A response with a value that is not a stored object.
     pub(crate) fn value(&self, code: StatusCode, value: &Value) -> Result<Response<ApiBody>, Status> {
         Ok(value_response(code, value, self.form.encoding, self.pretty))
     }
 
-    /// Brings stored versions into the version of the resource; most need nothing.
+    /// Converts stored versions to the version of the resource; most need no conversion.
     pub(crate) async fn convert(&self, versions: Vec<Arc<Version>>) -> Result<Vec<Arc<Version>>, Status> {
         if versions.iter().all(|version| self.resource.serves(version)) {
             return Ok(versions);
@@ -119,7 +119,7 @@ impl Renderer {
         let stored = odd.iter().map(|at| out[*at].decode()).collect();
         let converted = self.resource.strategy.from_storage(stored).await?;
         if converted.len() != odd.len() {
-            return Err(Status::internal("conversion returned another number of objects"));
+            return Err(Status::internal("conversion returned a different number of objects"));
         }
         for (at, mut object) in odd.into_iter().zip(converted) {
             object_mut(&mut object).insert("apiVersion".into(), self.resource.api_version().into());
@@ -134,7 +134,7 @@ impl Renderer {
         Ok(out)
     }
 
-    /// A table of objects that are already converted.
+    /// A table of converted objects.
     pub(crate) fn table(&self, versions: &[Arc<Version>], columns: bool) -> Result<Value, Status> {
         let tables =
             self.plugins.tables.as_ref().ok_or_else(|| Status::not_acceptable(&["application/json"]))?;
@@ -146,7 +146,7 @@ impl Renderer {
         )
     }
 
-    /// Whether lists are stored bytes, one after the other.
+    /// Whether lists are concatenated stored bytes.
     pub(crate) fn sends_stored_bytes(&self) -> bool {
         self.plain() && self.form.shape == Shape::Object
     }
@@ -164,7 +164,7 @@ impl Renderer {
     }
 }
 
-/// The bytes of an object as `PartialObjectMetadata`, made once per version.
+/// The object as `PartialObjectMetadata` in bytes, computed once per version.
 pub(crate) fn partial(version: &Version) -> &Bytes {
     version.partial(|object| {
         let metadata = object.get("metadata").cloned().unwrap_or_default();
@@ -174,7 +174,7 @@ pub(crate) fn partial(version: &Version) -> &Bytes {
     })
 }
 
-/// A value in an encoding.
+/// A response with a value in an encoding.
 pub(crate) fn value_response(
     code: StatusCode,
     value: &Value,
@@ -191,12 +191,12 @@ pub(crate) fn value_response(
     response(code, encoding, ApiBody::full(text))
 }
 
-/// A JSON answer.
+/// A JSON response.
 pub(crate) fn json_response(code: StatusCode, value: &Value) -> Response<ApiBody> {
     value_response(code, value, Encoding::Json, false)
 }
 
-/// A plain-text answer.
+/// A plain-text response.
 pub(crate) fn text(code: StatusCode, text: impl Into<String>) -> Response<ApiBody> {
     let mut response = Response::new(ApiBody::full(text.into()));
     *response.status_mut() = code;
@@ -206,7 +206,7 @@ pub(crate) fn text(code: StatusCode, text: impl Into<String>) -> Response<ApiBod
     response
 }
 
-/// A failure; always JSON.
+/// An error response; always JSON.
 pub(crate) fn failure(status: &Status) -> Response<ApiBody> {
     let code = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut response = response(code, Encoding::Json, ApiBody::full(status.to_bytes()));
@@ -217,7 +217,7 @@ pub(crate) fn failure(status: &Status) -> Response<ApiBody> {
     response
 }
 
-/// A body with the headers that all answers share.
+/// A response with the headers that all responses have.
 pub(crate) fn response(code: StatusCode, encoding: Encoding, body: ApiBody) -> Response<ApiBody> {
     let mut response = Response::new(body);
     *response.status_mut() = code;

@@ -13,12 +13,12 @@ use super::service::Call;
 use super::{ApiBody, handlers};
 use crate::object::{ObjectExt, at_path, set_path};
 use crate::objects::UpdateOptions;
-use crate::registry::{Resource, ScalePaths};
+use crate::resources::{Resource, ScalePaths};
 use crate::status::{FieldError, GroupName, Status};
 
 const API_VERSION: &str = "autoscaling/v1";
 
-/// GET, PUT and PATCH.
+/// Handles GET, PUT and PATCH.
 pub(super) async fn serve(
     call: &Call<'_>,
     resource: &Arc<Resource>,
@@ -60,7 +60,7 @@ pub(super) async fn serve(
     Ok(value_response(StatusCode::OK, &scale, form.encoding, call.pretty()))
 }
 
-/// The Scale of an object.
+/// Returns the Scale of an object.
 fn scale_of(object: &Value, paths: &ScalePaths) -> Value {
     let number = |path: &[String]| at_path(object, path).and_then(Value::as_i64).unwrap_or(0);
     let mut metadata = json!({});
@@ -84,7 +84,7 @@ fn scale_of(object: &Value, paths: &ScalePaths) -> Value {
     json!({"kind": "Scale", "apiVersion": API_VERSION, "metadata": metadata, "spec": spec, "status": status})
 }
 
-/// A selector as text: CRDs hold text already, built-ins a LabelSelector, ReplicationController a map.
+/// A selector as text: in CRDs it is text, in built-in kinds a LabelSelector, in ReplicationController a map.
 fn selector_text(selector: &Value) -> String {
     if let Some(text) = selector.as_str() {
         return text.to_owned();
@@ -111,7 +111,7 @@ fn selector_text(selector: &Value) -> String {
     terms.join(",")
 }
 
-/// The object with the replicas of a Scale.
+/// Returns the object with the replicas of a Scale.
 fn scaled(old: &Value, scale: &Value, paths: &ScalePaths) -> Result<Value, Status> {
     if !matches!(scale.kind(), "" | "Scale") || !matches!(scale.api_version(), "" | API_VERSION) {
         return Err(Status::bad_request(format!(
@@ -142,7 +142,7 @@ fn scaled(old: &Value, scale: &Value, paths: &ScalePaths) -> Result<Value, Statu
     Ok(object)
 }
 
-/// An applied Scale as an apply of the main object's replicas.
+/// Converts an applied Scale to an apply of the main object's replicas.
 fn applied(resource: &Resource, config: &Value, paths: &ScalePaths) -> Result<Value, Status> {
     let replicas = config.get("spec").and_then(|spec| spec.get("replicas")).cloned();
     let replicas = replicas.ok_or_else(|| Status::bad_request("spec.replicas is required"))?;

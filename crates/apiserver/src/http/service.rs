@@ -1,4 +1,4 @@
-//! The service: the filters around every request, outermost first, and the state that handlers share.
+//! The HTTP service: the filters of every request, outermost first, and the state that handlers share.
 
 use std::convert::Infallible;
 use std::panic::AssertUnwindSafe;
@@ -18,20 +18,20 @@ use tokio::sync::watch;
 use super::compress::compress;
 use super::fairness::Fairness;
 use super::heavy::{HEAVY_FROM, Heavy, LONG_QUERY};
-use super::incoming::{InFlight, Incoming};
+use super::incoming::{Incoming, LargeBodies};
 use super::info::RequestInfo;
 use super::query::{Query, go_duration};
 use super::{ApiBody, handlers, heavy, paths, pattern};
 use crate::admission::Warnings;
-use crate::identity::{OnRecognised, UserInfo};
+use crate::identity::{OnAuthenticated, UserInfo};
 use crate::metrics::Requests;
 use crate::objects::Objects;
 use crate::server::{Plugins, Route};
 use crate::status::{GroupName, Status};
 
-/// Requests that are no watch end after this, unless `?timeout=` says less.
+/// Timeout of requests other than watches, unless `?timeout=` is shorter.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
-/// All warnings of an answer together; beyond this each is cut.
+/// Size limit of all warnings in a response; beyond it, each warning is cut.
 const WARNING_BUDGET: usize = 4 << 10;
 const WARNING_CUT: usize = 256;
 
@@ -47,13 +47,13 @@ pub(super) struct Shared {
     pub(super) version: String,
     pub(super) stopping: watch::Sender<bool>,
     fairness: Fairness,
-    in_flight: InFlight,
+    in_flight: LargeBodies,
     pub(super) heavy: Heavy,
     /// Set when the metrics are registered.
     requests: OnceLock<Requests>,
 }
 
-/// One request on its way through the filters.
+/// A request in the filters.
 pub(super) struct Call<'a> {
     pub(super) shared: &'a Arc<Shared>,
     pub(super) parts: &'a Parts,
@@ -62,12 +62,12 @@ pub(super) struct Call<'a> {
     pub(super) query: &'a Query,
     pub(super) user: UserInfo,
     pub(super) warnings: &'a Warnings,
-    /// Whether it runs among the heavy ones; a second place there could be waited for without end.
+    /// Whether it already runs as a heavy request; waiting for a second permit could deadlock.
     pub(super) heavy: bool,
 }
 
 impl Call<'_> {
-    /// Whether a person reads the answer.
+    /// Whether the response should be readable by people.
     pub(super) fn pretty(&self) -> bool {
         match self.query.get("pretty") {
             Some(value) => !matches!(value, "false" | "0"),
@@ -89,20 +89,20 @@ impl ApiService {
             version,
             stopping,
             fairness: Fairness::default(),
-            in_flight: InFlight::default(),
+            in_flight: LargeBodies::default(),
             heavy: Heavy::default(),
             requests: OnceLock::new(),
         };
         Self { shared: Arc::new(shared) }
     }
 
-    /// Counts requests from now on.
+    /// Starts to count requests.
     pub(crate) fn register_metrics(&self, registry: &mut Registry) {
-        // A second registry would count nothing.
+        // A second call has no effect.
         let _ = self.shared.requests.set(Requests::new(registry));
     }
 
-    /// The caller of a request that another handler answers, if the caller is authorized.
+    /// Authenticates and authorizes a request that another handler answers.
     pub async fn admit(&self, parts: &Parts) -> Result<UserInfo, Status> {
         let query = Query::parse(parts.uri.query().unwrap_or_default());
         let info = RequestInfo::parse(&parts.method, parts.uri.path(), &query);
@@ -115,7 +115,7 @@ impl ApiService {
         self.shared.stopping.send_replace(true);
     }
 
-    /// Every path that is answered, as [patterns](pattern): what is not among them is 404.
+    /// All served paths, as [patterns](pattern); other paths get 404.
     pub fn paths(&self) -> Vec<&'static str> {
         let resources = ["/api/{version}/...", "/apis/{group}/{version}/..."];
         let plugged = self.shared.plugins.routes.iter().flat_map(|route| route.paths());
@@ -152,8 +152,8 @@ impl ApiService {
         }
     }
 
-    /// Request info → deadline → who → whether → the body → what. Nothing of the body is read before the caller is
-    /// known and allowed.
+    /// Request info → deadline → authentication → authorization → body → handler. Nothing of the body is read before
+    /// the request is authorized.
     async fn filters(
         &self,
         parts: Parts,
@@ -177,18 +177,18 @@ impl ApiService {
         };
         let user = authenticate(shared, &parts).await?;
         authorize(shared, &info, &query, &user).await?;
-        // A large collection may take its time; a watch ends by its own deadline.
+        // Deleting a large collection may take long; a watch has its own deadline.
         let unhurried = matches!(info.verb, "watch" | "deletecollection");
         let turn = shared.fairness.enter(&info, &user)?;
         let body = body.read(&parts, &shared.in_flight).await?;
         let heavy = body.bytes.len() > HEAVY_FROM
             || parts.uri.query().is_some_and(|query| query.len() > LONG_QUERY)
-            || (info.verb == "patch" && heavy::may_multiply(&body.bytes))
+            || (info.verb == "patch" && heavy::may_amplify(&body.bytes))
             || self.changes_large_object(&info);
         let shared = shared.clone();
         let warnings = warnings.clone();
         let work = async move {
-            // Held until the work is done, also when the caller no longer waits for it.
+            // Held until the work is done, even if the client no longer waits for it.
             let (_turn, _body) = (turn, &body);
             let call = Call {
                 shared: &shared,
@@ -210,13 +210,13 @@ impl ApiService {
         tokio::time::timeout(timeout, work).await.map_err(late)?
     }
 
-    /// Whether a write is about an object that takes long to decode, compare and encode.
+    /// Whether a write concerns an object that takes long to decode, compare and encode.
     fn changes_large_object(&self, info: &RequestInfo) -> bool {
         if !info.is_resource || !matches!(info.verb, "update" | "patch" | "delete") {
             return false;
         }
         let objects = &self.shared.objects;
-        let resource = objects.registry().resource(&info.group, &info.version, &info.resource);
+        let resource = objects.resources().resource(&info.group, &info.version, &info.resource);
         let stored = resource.and_then(|resource| {
             let namespace = if resource.def.namespaced { &*info.namespace } else { "" };
             objects.get(&resource, namespace, &info.name).ok()
@@ -231,7 +231,7 @@ fn route<'a>(shared: &'a Shared, info: &RequestInfo) -> Option<&'a Arc<dyn Route
     shared.plugins.routes.iter().find(answers)
 }
 
-/// What the request asks for, now that it may.
+/// Answers an authorized request.
 async fn answer(call: Call<'_>) -> Result<Response<ApiBody>, Status> {
     if call.info.is_resource {
         return handlers::resource(call).await;
@@ -276,7 +276,7 @@ async fn authenticate(shared: &Shared, parts: &Parts) -> Result<UserInfo, Status
         Some(user) => user.clone(),
         None => match plugins.authenticator.authenticate(parts).await? {
             Some(user) => {
-                OnRecognised::tell(&parts.extensions);
+                OnAuthenticated::notify(&parts.extensions);
                 user
             }
             None if plugins.anonymous => UserInfo::anonymous(),

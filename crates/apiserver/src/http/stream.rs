@@ -1,4 +1,4 @@
-//! Watches on the wire: one `{"type","object"}` per line, flushed whenever the queue is empty.
+//! Watch responses: one `{"type","object"}` per line, flushed whenever the queue is empty.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,15 +14,15 @@ use super::negotiate::{Encoding, Shape};
 use super::respond::{Renderer, partial, response};
 use super::service::Call;
 use crate::objects::{Watch, WatchEvent, bookmark_object};
-use crate::registry::Resource;
+use crate::resources::Resource;
 use crate::selector::FieldSelector;
 use crate::status::Status;
 
-/// Lines are gathered up to this size while events are waiting.
+/// Lines are batched up to this size while events are queued.
 const GATHER: usize = 64 << 10;
-/// Objects above this travel in their own frame, uncopied.
-const ALONE: usize = 16 << 10;
-/// Upstream's default: half an hour, stretched at random so that watches do not all end at once.
+/// Larger objects are sent in their own frame, without a copy.
+const OWN_FRAME_FROM: usize = 16 << 10;
+/// Upstream's default: half an hour, extended by a random time so that watches do not all end at once.
 const DEADLINE: Duration = Duration::from_secs(1800);
 
 /// Answers a watch.
@@ -74,7 +74,7 @@ impl Lines {
         }
     }
 
-    /// Encodes an event and all that are waiting behind it.
+    /// Encodes an event and all events queued after it.
     async fn gather(&mut self, first: WatchEvent) {
         let mut chunks = Vec::new();
         let mut buffer = BytesMut::new();
@@ -90,7 +90,7 @@ impl Lines {
             buffer.extend_from_slice(b"{\"type\":\"");
             buffer.extend_from_slice(name.as_bytes());
             buffer.extend_from_slice(b"\",\"object\":");
-            if object.len() > ALONE {
+            if object.len() > OWN_FRAME_FROM {
                 chunks.push(buffer.split().freeze());
                 chunks.push(object);
             } else {

@@ -1,27 +1,27 @@
-//! Create.
+//! Creates objects.
 
 use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{Context, Objects, Outcome, metadata, request, unstored};
+use super::{Objects, Outcome, WriteContext, metadata, request, unstored};
 use crate::admission::Operation;
 use crate::clock::rfc3339_seconds;
 use crate::limits::{check_shape, check_stored_bytes};
 use crate::object::{ObjectExt, encode, object_mut};
 use crate::patch::Manager;
-use crate::registry::Resource;
+use crate::resources::Resource;
 use crate::status::Status;
 use crate::storage::{Change, Expect, StorageError, Write};
 
-/// Tries for a generated name before the client gets to hear of the collision.
+/// Attempts to generate an unused name before the client gets a 409.
 const NAME_TRIES: usize = 8;
 
 impl Objects {
     /// Creates an object. `namespace` is empty for cluster-scoped resources.
     pub async fn create(
         &self,
-        context: &Context,
+        context: &WriteContext,
         resource: &Arc<Resource>,
         namespace: &str,
         object: Value,
@@ -29,10 +29,10 @@ impl Objects {
         self.create_tracked(context, resource, namespace, object, true).await
     }
 
-    /// As [`Self::create`]; with `track` false the caller has already recorded field ownership (apply).
+    /// As [`Self::create`]. If `track` is false, the caller has already recorded field ownership (apply).
     pub(super) async fn create_tracked(
         &self,
-        context: &Context,
+        context: &WriteContext,
         resource: &Arc<Resource>,
         namespace: &str,
         mut object: Value,
@@ -69,7 +69,7 @@ impl Objects {
 
     async fn create_once(
         &self,
-        context: &Context,
+        context: &WriteContext,
         resource: &Arc<Resource>,
         namespace: &str,
         mut object: Value,
@@ -87,14 +87,14 @@ impl Objects {
             let by = Manager { name: &context.field_manager, subresource: "", now: self.clock().now() };
             match &before {
                 None => fields.track(resource, None, &mut object, &by)?,
-                // Admission changed what was applied: a plain update of the applied object.
+                // Admission changed the applied object: record that as a plain update.
                 Some(before) if *before != object => {
                     fields.track(resource, Some(before), &mut object, &by)?
                 }
                 Some(_) => {}
             }
         }
-        metadata::tidy(&mut object);
+        metadata::drop_empty_fields(&mut object);
         let mut errors = metadata::validate(resource, &object, None);
         errors.extend(resource.strategy.validate_create(&object));
         if !errors.is_empty() {

@@ -1,53 +1,53 @@
-//! Delete: finalizers, propagation, preconditions; and the same for collections.
+//! Deletes objects and collections: finalizers, propagation, preconditions.
 
 use std::sync::Arc;
 
 use futures::StreamExt;
 use serde_json::Value;
 
-use super::{Context, ListOptions, Objects, metadata, request, unstored};
+use super::{ListOptions, Objects, WriteContext, metadata, request, unstored};
 use crate::admission::Operation;
 use crate::clock::rfc3339_seconds;
 use crate::object::{ObjectExt, encode};
-use crate::registry::{Propagation, Resource};
+use crate::resources::{Propagation, Resource};
 use crate::status::Status;
 use crate::storage::{Change, Expect, StorageError, Version, Write};
 
-/// Finalizer by which the garbage collector orphans dependents first.
+/// Finalizer that makes the garbage collector orphan dependents first.
 pub const ORPHAN: &str = "orphan";
-/// Finalizer by which the garbage collector deletes dependents first.
+/// Finalizer that makes the garbage collector delete dependents first.
 pub const FOREGROUND: &str = "foregroundDeletion";
 
-/// How many objects of a collection are in flight; the store commits them in groups.
+/// How many deletions of a collection run concurrently; the store commits them in groups.
 const PARALLEL: usize = 64;
 
-/// `metav1.DeleteOptions` without what travels in [`Context`].
+/// `metav1.DeleteOptions`, without the fields in [`WriteContext`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeleteOptions {
-    /// What happens to dependents; `None` leaves it to the kind.
+    /// How to treat dependents; `None` selects the default of the kind.
     pub propagation: Option<Propagation>,
-    /// Must match.
+    /// Required UID.
     pub uid: Option<String>,
-    /// Must match.
+    /// Required resourceVersion.
     pub resource_version: Option<String>,
-    /// Recorded only; there is no kubelet to wait for.
+    /// Only recorded; there is no kubelet to wait for.
     pub grace_period_seconds: Option<i64>,
 }
 
-/// What a delete led to.
+/// The result of a delete.
 #[derive(Clone, Debug)]
 pub struct Deleted {
     /// The last state, or the state that waits for finalizers.
     pub version: Arc<Version>,
-    /// The object is gone.
+    /// Whether the object is gone.
     pub removed: bool,
 }
 
 impl Objects {
-    /// Deletes an object, or starts its deletion when finalizers hold it.
+    /// Deletes an object, or starts its deletion if it has finalizers.
     pub async fn delete(
         &self,
-        context: &Context,
+        context: &WriteContext,
         resource: &Arc<Resource>,
         namespace: &str,
         name: &str,
@@ -60,7 +60,7 @@ impl Objects {
             let old = resource.decode(&current).await?;
             let admission = request(Operation::Delete, context, resource, "", namespace, name, Some(&old));
             self.admit(&admission, None).await?;
-            // Work on the stored form: nothing but metadata changes, so no conversion is needed.
+            // Uses the stored form: only metadata changes, so no conversion is needed.
             let mut object = current.decode();
             let before = object.clone();
             set_finalizers(resource, &mut object, options.propagation);
@@ -96,10 +96,10 @@ impl Objects {
         resource.strategy.prepare_for_delete(object);
     }
 
-    /// Deletes every object that the options select. Returns what was deleted, and the revision of the list.
+    /// Deletes all objects that the options select. Returns them and the revision of the list.
     pub async fn delete_collection(
         &self,
-        context: &Context,
+        context: &WriteContext,
         resource: &Arc<Resource>,
         namespace: Option<&str>,
         list: &ListOptions,
@@ -110,7 +110,7 @@ impl Objects {
             let key = item.key();
             match self.delete(context, resource, key.namespace(), key.name(), options).await {
                 Ok(deleted) => Ok(Some(deleted.version)),
-                // Someone else was faster.
+                // Already deleted or changed by another request.
                 Err(status) if status.is_not_found() => Ok(None),
                 Err(status) => Err(status),
             }
@@ -144,7 +144,7 @@ fn check_preconditions(
     Ok(())
 }
 
-/// Sets the finalizers that make the garbage collector act before the object goes.
+/// Sets the finalizers that make the garbage collector act before the object is removed.
 fn set_finalizers(resource: &Resource, object: &mut Value, propagation: Option<Propagation>) {
     if !resource.def.rules.garbage_collected {
         return;
@@ -164,5 +164,5 @@ fn set_finalizers(resource: &Resource, object: &mut Value, propagation: Option<P
     }
     let metadata = object.metadata_mut();
     metadata.insert("finalizers".into(), list.into());
-    metadata::tidy(object);
+    metadata::drop_empty_fields(object);
 }

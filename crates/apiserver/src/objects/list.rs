@@ -1,4 +1,4 @@
-//! List: which revision, which objects, which page.
+//! Lists objects at a revision, in pages.
 
 use std::sync::Arc;
 
@@ -7,33 +7,33 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
 
 use super::Objects;
-use crate::registry::Resource;
+use crate::resources::Resource;
 use crate::selector::{FieldSelector, LabelSelector};
 use crate::status::Status;
 use crate::storage::{Page, Range, StorageError, Version};
 
-/// How many objects are looked at per lock of the index.
+/// How many objects are visited per lock of the index.
 const CHUNK: usize = 1_000;
 
 /// `resourceVersionMatch`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VersionMatch {
-    /// Exactly that revision.
+    /// Exactly this revision.
     Exact,
-    /// That revision or a later one.
+    /// This revision or a later one.
     NotOlderThan,
 }
 
-/// What to list. Combinations are checked by whoever parses them; see `http::options`.
+/// What to list. The caller must check combinations; see `http::query`.
 #[derive(Clone, Debug, Default)]
 pub struct ListOptions {
     /// Labels.
     pub labels: LabelSelector,
     /// Fields.
     pub fields: FieldSelector,
-    /// At most this many; 0 means all.
+    /// Maximum number of objects; 0 means no limit.
     pub limit: usize,
-    /// Where the previous page ended.
+    /// The token of the previous page.
     pub continue_token: Option<String>,
     /// `resourceVersion`.
     pub resource_version: Option<u64>,
@@ -42,7 +42,7 @@ pub struct ListOptions {
 }
 
 impl ListOptions {
-    /// Whether an object is wanted.
+    /// Whether an object is selected.
     pub fn matches(&self, resource: &Resource, version: &Version) -> bool {
         (self.fields.is_empty() || self.fields.matches(resource, version))
             && (self.labels.is_empty() || self.labels.matches(version.meta()))
@@ -53,16 +53,16 @@ impl ListOptions {
     }
 }
 
-/// A list or a page of one, as of one revision.
+/// A list or a page of one, all at one revision.
 #[derive(Debug)]
 pub struct ListPage {
     /// Objects in key order, in stored form.
     pub items: Vec<Arc<Version>>,
-    /// The revision they were read at.
+    /// The revision.
     pub revision: u64,
     /// Token for the next page.
     pub continue_token: Option<String>,
-    /// How many follow, when known.
+    /// The number of further objects, if known.
     pub remaining: Option<usize>,
 }
 
@@ -76,7 +76,7 @@ struct Token {
 const TOKEN_VERSION: &str = "meta.k8s.io/v1";
 
 impl Objects {
-    /// Lists objects of a namespace or of all.
+    /// Lists the objects of a namespace, or of all namespaces.
     pub async fn list(
         &self,
         resource: &Resource,
@@ -99,7 +99,7 @@ impl Objects {
         };
         let gone = |error: StorageError| self.page_gone(error, token.as_ref());
         let Some(revision) = revision else {
-            // Everything, now: one lock, no history.
+            // Everything at the current revision: one lock, no history.
             let (mut items, revision) = self.storage().index().list(&range);
             items.retain(|version| options.matches(resource, version));
             return Ok(ListPage { items, revision, continue_token: None, remaining: None });
@@ -118,7 +118,7 @@ impl Objects {
         Ok(page)
     }
 
-    /// The revision to list at; `None` means now and everything, the fast way.
+    /// The revision of the list; `None` means all objects at the current revision, which is faster.
     async fn list_revision(
         &self,
         options: &ListOptions,
@@ -130,7 +130,7 @@ impl Objects {
         }
         let exact = match (options.resource_version, options.version_match) {
             (Some(revision), Some(VersionMatch::Exact)) => Some(revision),
-            // Old clients page with a bare resourceVersion and mean exactly that one.
+            // Old clients page with only a resourceVersion and expect exactly that revision.
             (Some(revision), None) if revision > 0 && options.limit > 0 => Some(revision),
             _ => None,
         };
@@ -144,8 +144,8 @@ impl Objects {
         })
     }
 
-    /// Collects `limit` matches in chunks, so that selectors run without the lock. The token it returns is a
-    /// whole key.
+    /// Collects `limit` matching objects in chunks, so that selectors run without the lock. The token contains a
+    /// complete key.
     fn limited(
         &self,
         resource: &Resource,
@@ -202,7 +202,7 @@ impl Objects {
 impl Token {
     fn encode(revision: i64, start: String) -> String {
         let token = Token { v: TOKEN_VERSION.into(), rv: revision, start };
-        // A struct of two strings and a number always encodes.
+        // A struct of two strings and a number can always be encoded.
         URL_SAFE_NO_PAD.encode(serde_json::to_vec(&token).unwrap_or_default())
     }
 

@@ -1,19 +1,19 @@
-//! The rules of `metadata` that hold for every kind.
+//! The rules for `metadata` of all kinds.
 
 use serde_json::{Map, Value};
 
-use super::Context;
+use super::WriteContext;
 use crate::object::{ObjectExt, object_mut};
-use crate::registry::{NameRule, Resource};
+use crate::resources::{NameRule, Resource};
 use crate::status::{FieldError, Status};
 use crate::validation;
 
 const MAX_ANNOTATIONS: usize = 256 << 10;
-/// Alphabet of generated suffixes: no vowels, no look-alikes.
+/// Alphabet of generated suffixes: without vowels and easily confused characters.
 const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 const MAX_GENERATED_PREFIX: usize = 58;
 
-/// Makes the body's identity agree with the URL or refuses it.
+/// Completes the body's identity from the URL, or rejects the body if they differ.
 pub(super) fn reconcile_identity(
     resource: &Resource,
     namespace: &str,
@@ -73,8 +73,8 @@ pub(super) fn reconcile_identity(
     Ok(())
 }
 
-/// Drops what is empty or never served, so that equal objects are equal bytes.
-pub(super) fn tidy(object: &mut Value) {
+/// Drops empty fields and fields that are never served, so that equal objects have equal bytes.
+pub(super) fn drop_empty_fields(object: &mut Value) {
     let metadata = object.metadata_mut();
     metadata.remove("selfLink");
     metadata.remove("clusterName");
@@ -95,7 +95,7 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// A random suffix behind a prefix that leaves room for it.
+/// Appends a random suffix to a prefix, which is shortened if necessary.
 pub(super) fn generate_name(prefix: &str) -> String {
     let mut cut = prefix.len().min(MAX_GENERATED_PREFIX);
     while !prefix.is_char_boundary(cut) {
@@ -109,7 +109,7 @@ pub(super) fn generate_name(prefix: &str) -> String {
     name
 }
 
-/// Takes over what only the server may change.
+/// Copies the fields that only the server may change from the old object.
 pub(super) fn keep_system_fields(resource: &Resource, object: &mut Value, old: &Value) -> Result<(), Status> {
     let old_meta = old.get("metadata").and_then(Value::as_object);
     let uid = object.uid().to_owned();
@@ -135,7 +135,7 @@ pub(super) fn keep(target: &mut Map<String, Value>, old: Option<&Map<String, Val
 }
 
 /// Removes repeated owners, with a warning.
-pub(super) fn deduplicate_owners(context: &Context, object: &mut Value) {
+pub(super) fn deduplicate_owners(context: &WriteContext, object: &mut Value) {
     let Some(Value::Array(owners)) = object.metadata_mut().get_mut("ownerReferences") else { return };
     let mut seen = std::collections::HashSet::new();
     let before = owners.len();
@@ -150,7 +150,7 @@ pub(super) fn deduplicate_owners(context: &Context, object: &mut Value) {
     }
 }
 
-/// What is wrong with the metadata of a new or changed object.
+/// Returns the errors in the metadata of a new or changed object.
 pub(super) fn validate(resource: &Resource, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     validate_name(resource, object, &mut errors);
@@ -173,7 +173,7 @@ fn validate_name(resource: &Resource, object: &Value, errors: &mut Vec<FieldErro
             NameRule::Dns1035Label => validation::dns1035_label(name),
             NameRule::PathSegment => validation::path_segment(name),
         };
-        // A path segment rule allows anything that the key can hold, which a slash would break.
+        // The path segment rule allows every character that the key can contain; only a slash would break the key.
         if let Err(why) = verdict.and_then(|()| validation::path_segment(name)) {
             errors.push(FieldError::invalid("metadata.name", &name.into(), why));
         }
@@ -201,7 +201,7 @@ fn validate_pairs(metadata: &Map<String, Value>, errors: &mut Vec<FieldError>) {
         };
         let mut size = 0;
         for (key, value) in pairs {
-            // Annotation keys are compared in lower case upstream.
+            // Upstream validates annotation keys in lower case.
             let checked = if is_label { key.clone() } else { key.to_lowercase() };
             if let Err(why) = validation::label_key(&checked) {
                 errors.push(FieldError::invalid(path.as_str(), &key.as_str().into(), why));

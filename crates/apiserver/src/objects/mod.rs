@@ -1,5 +1,5 @@
-//! The one way to read and write objects: HTTP handlers, garbage collection, namespace deletion and all other
-//! parts of the server go through [`Objects`], so the rules of metadata, admission and ownership hold for all.
+//! Reads and writes objects. HTTP handlers, garbage collection, namespace deletion and all other parts of the server
+//! use [`Objects`], so that the rules for metadata, admission and ownership apply to all of them.
 
 mod create;
 mod delete;
@@ -27,11 +27,11 @@ use crate::identity::UserInfo;
 use crate::limits::STRICT_ERRORS;
 use crate::object::ObjectExt;
 use crate::patch::FieldManager;
-use crate::registry::{Registry, Resource};
+use crate::resources::{Resource, ResourceTable};
 use crate::status::Status;
 use crate::storage::{Storage, StorageError, Version};
 
-/// What a request does with fields that the schema does not know.
+/// How a request treats fields that are not in the schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum FieldValidation {
     /// 400.
@@ -43,24 +43,24 @@ pub enum FieldValidation {
     Ignore,
 }
 
-/// Who writes and how.
+/// The writer and the options of a write.
 #[derive(Clone, Debug, Default)]
-pub struct Context {
+pub struct WriteContext {
     /// The caller.
     pub user: UserInfo,
     /// Manager for `metadata.managedFields`.
     pub field_manager: String,
-    /// Do everything but store it.
+    /// Do everything except storing the result.
     pub dry_run: bool,
     /// See [`FieldValidation`].
     pub field_validation: FieldValidation,
-    /// Paths that occurred twice in the body, treated as [`FieldValidation`] says.
+    /// Paths of duplicate fields in the body, treated according to [`FieldValidation`].
     pub duplicate_fields: Vec<String>,
-    /// Gathers warnings for the client.
+    /// Collects warnings for the client.
     pub warnings: Warnings,
 }
 
-impl Context {
+impl WriteContext {
     /// For the server's own controllers.
     pub fn internal(manager: &str) -> Self {
         Self {
@@ -72,20 +72,20 @@ impl Context {
     }
 }
 
-/// What a write led to.
+/// The result of a write.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// The object, in its stored form.
+    /// The object in its stored form.
     pub version: Arc<Version>,
-    /// It did not exist before.
+    /// Whether the object was created.
     pub created: bool,
-    /// Something was stored (false for a write that changes nothing).
+    /// Whether something was stored (false for a write without changes).
     pub changed: bool,
-    /// The write emptied the finalizers of a deleting object, which is gone now.
+    /// Whether the write removed the last finalizer of an object under deletion, which is gone now.
     pub removed: bool,
 }
 
-/// Objects of all resources. Cheap to clone.
+/// Access to objects of all resources. Cheap to clone.
 #[derive(Clone)]
 pub struct Objects {
     inner: Arc<Inner>,
@@ -93,23 +93,23 @@ pub struct Objects {
 
 struct Inner {
     storage: Arc<dyn Storage>,
-    registry: Arc<Registry>,
+    resources: Arc<ResourceTable>,
     clock: Arc<dyn Clock>,
     fields: Option<Arc<dyn FieldManager>>,
     admission: RwLock<Arc<[Arc<dyn Admission>]>>,
 }
 
 impl Objects {
-    /// Over a store and a registry.
+    /// Creates the access to a store and a resource table.
     pub fn new(
         storage: Arc<dyn Storage>,
-        registry: Arc<Registry>,
+        resources: Arc<ResourceTable>,
         clock: Arc<dyn Clock>,
         fields: Option<Arc<dyn FieldManager>>,
         admission: Vec<Arc<dyn Admission>>,
     ) -> Self {
         let admission = RwLock::new(admission.into());
-        Self { inner: Arc::new(Inner { storage, registry, clock, fields, admission }) }
+        Self { inner: Arc::new(Inner { storage, resources, clock, fields, admission }) }
     }
 
     /// The store.
@@ -117,22 +117,22 @@ impl Objects {
         &self.inner.storage
     }
 
-    /// What is served.
-    pub fn registry(&self) -> &Arc<Registry> {
-        &self.inner.registry
+    /// The served resources.
+    pub fn resources(&self) -> &Arc<ResourceTable> {
+        &self.inner.resources
     }
 
-    /// The time.
+    /// The clock.
     pub fn clock(&self) -> &Arc<dyn Clock> {
         &self.inner.clock
     }
 
-    /// Field ownership, if there is any.
+    /// Field ownership, if enabled.
     pub fn fields(&self) -> Option<&Arc<dyn FieldManager>> {
         self.inner.fields.as_ref()
     }
 
-    /// Appends an admission hook (one that itself needs `Objects`, for example).
+    /// Appends an admission hook (for example one that needs `Objects` itself).
     pub fn add_admission(&self, hook: Arc<dyn Admission>) {
         let mut hooks = self.inner.admission.write();
         *hooks = hooks.iter().cloned().chain([hook]).collect();
@@ -148,12 +148,12 @@ impl Objects {
         found.ok_or_else(|| Status::not_found(resource.group_resource(), name))
     }
 
-    /// The stored object, decoded into the resource's version.
+    /// The stored object, decoded and converted to the resource's version.
     pub async fn get_value(&self, resource: &Resource, namespace: &str, name: &str) -> Result<Value, Status> {
         resource.decode(&*self.get(resource, namespace, name)?).await
     }
 
-    /// Waits until the store has reached a revision, at most three seconds (then 504).
+    /// Waits until the store has reached a revision, for at most three seconds (then 504).
     pub async fn not_older_than(&self, revision: u64) -> Result<(), Status> {
         let index = self.inner.storage.index();
         if index.revision() >= revision {
@@ -183,8 +183,8 @@ impl Objects {
         Ok(())
     }
 
-    /// Deals with fields that the schema does not know or that occurred twice.
-    fn report_fields(&self, context: &Context, unknown: &[String]) -> Result<(), Status> {
+    /// Reports unknown and duplicate fields.
+    fn report_fields(&self, context: &WriteContext, unknown: &[String]) -> Result<(), Status> {
         if context.field_validation == FieldValidation::Ignore {
             return Ok(());
         }
@@ -208,7 +208,7 @@ impl Objects {
         Ok(stored)
     }
 
-    /// Turns a failure of the store into a Status; conflicts are the caller's business.
+    /// Converts an error of the store to a Status; the caller handles conflicts.
     fn storage_failure(&self, error: &StorageError) -> Status {
         match error {
             StorageError::Full(why) => Status::insufficient_storage(why),
@@ -224,7 +224,7 @@ fn unstored(resource: &Resource, object: &Value) -> Arc<Version> {
     if revision > 0 {
         return Arc::new(Version::splice(key, revision, revision, &crate::object::encode(object)));
     }
-    // Never stored: no resourceVersion at all, but the type still comes first.
+    // Not stored: it has no resourceVersion, but the type still comes first.
     let mut object = object.clone();
     let fields = crate::object::object_mut(&mut object);
     let api_version = fields.remove("apiVersion").unwrap_or_default();
@@ -236,7 +236,7 @@ fn unstored(resource: &Resource, object: &Value) -> Arc<Version> {
 
 fn request<'a>(
     operation: Operation,
-    context: &'a Context,
+    context: &'a WriteContext,
     resource: &'a Arc<Resource>,
     subresource: &'a str,
     namespace: &'a str,

@@ -1,4 +1,4 @@
-//! The rules of objects, without HTTP and without disk.
+//! Tests of object semantics, without HTTP and without disk.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,29 +9,29 @@ use serde_json::{Value, json};
 use super::*;
 use crate::builtin;
 use crate::clock::{SystemClock, TokioClock};
-use crate::registry::{Propagation, ResourceDef, Rules, SubresourceDef};
+use crate::resources::{Propagation, ResourceDef, Rules, SubresourceDef};
 use crate::storage::{MemoryStorage, Retention};
 use crate::strategy::Plain;
 
-struct World {
+struct Fixture {
     objects: Objects,
-    context: Context,
+    context: WriteContext,
 }
 
-impl World {
+impl Fixture {
     fn new() -> Self {
         Self::with_clock(Arc::new(SystemClock))
     }
 
     fn with_clock(clock: Arc<dyn Clock>) -> Self {
         let storage = Arc::new(MemoryStorage::with(clock.clone(), Retention::default()));
-        let registry = Arc::new(Registry::new(builtin::resources().into_iter().chain([custom()])));
-        let objects = Objects::new(storage, registry, clock, None, Vec::new());
-        Self { objects, context: Context { field_manager: "test".into(), ..Context::default() } }
+        let resources = Arc::new(ResourceTable::new(builtin::resources().into_iter().chain([custom()])));
+        let objects = Objects::new(storage, resources, clock, None, Vec::new());
+        Self { objects, context: WriteContext { field_manager: "test".into(), ..WriteContext::default() } }
     }
 
     fn resource(&self, group: &str, plural: &str) -> Arc<Resource> {
-        self.objects.registry().resource(group, "v1", plural).unwrap()
+        self.objects.resources().resource(group, "v1", plural).unwrap()
     }
 
     fn maps(&self) -> Arc<Resource> {
@@ -65,7 +65,7 @@ impl World {
     }
 }
 
-/// As a CRD with a status subresource.
+/// Like a CRD with a status subresource.
 fn custom() -> Resource {
     let def = ResourceDef {
         group: "x.io".into(),
@@ -103,13 +103,13 @@ fn drain(watch: &mut Watch) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn create_sets_what_the_server_decides() {
-    let world = World::new();
+async fn create_sets_server_controlled_fields() {
+    let fixture = Fixture::new();
     let sent = json!({"metadata": {
         "name": "x", "uid": "mine", "deletionTimestamp": "2020-01-01T00:00:00Z", "generation": 7,
         "selfLink": "/x", "creationTimestamp": null,
     }});
-    let object = world.create(&world.maps(), sent).await;
+    let object = fixture.create(&fixture.maps(), sent).await;
     assert_ne!(object.uid(), "mine");
     assert_eq!(object.uid().len(), 36);
     assert!(!object.is_deleting());
@@ -118,14 +118,14 @@ async fn create_sets_what_the_server_decides() {
     assert_eq!(object.namespace(), "a");
     assert_eq!(object.kind(), "ConfigMap");
     assert_eq!(object.meta_str("creationTimestamp").len(), "2026-01-01T00:00:00Z".len());
-    let again = world.objects.create(&world.context, &world.maps(), "a", map("x")).await.unwrap_err();
+    let again = fixture.objects.create(&fixture.context, &fixture.maps(), "a", map("x")).await.unwrap_err();
     assert_eq!((again.code, &*again.message), (409, "configmaps \"x\" already exists"));
 }
 
 #[tokio::test]
-async fn identity_must_agree_with_the_url() {
-    let world = World::new();
-    let maps = world.maps();
+async fn identity_must_match_the_url() {
+    let fixture = Fixture::new();
+    let maps = fixture.maps();
     for bad in [
         json!({"metadata": {"name": "x", "namespace": "b"}}),
         json!({"kind": "Secret", "metadata": {"name": "x"}}),
@@ -133,22 +133,22 @@ async fn identity_must_agree_with_the_url() {
         json!([]),
         json!({"metadata": 3}),
     ] {
-        let status = world.objects.create(&world.context, &maps, "a", bad.clone()).await.unwrap_err();
+        let status = fixture.objects.create(&fixture.context, &maps, "a", bad.clone()).await.unwrap_err();
         assert_eq!(status.code, 400, "{bad}");
     }
     for bad in ["A", "a_b", ""] {
-        let status = world.objects.create(&world.context, &maps, "a", map(bad)).await.unwrap_err();
+        let status = fixture.objects.create(&fixture.context, &maps, "a", map(bad)).await.unwrap_err();
         assert_eq!(status.code, 422, "{bad}");
     }
 }
 
 #[tokio::test]
-async fn check_12_a_put_of_what_is_stored_changes_nothing() {
-    let world = World::new();
-    let foos = world.resource("x.io", "foos");
-    let stored = world.create(&foos, foo("x")).await;
-    let mut watch = world.watch(&foos, |options| options.send_initial_events = Some(false)).await;
-    let outcome = world.put(&foos, "", stored.clone()).await.unwrap();
+async fn check_12_a_put_of_the_stored_object_changes_nothing() {
+    let fixture = Fixture::new();
+    let foos = fixture.resource("x.io", "foos");
+    let stored = fixture.create(&foos, foo("x")).await;
+    let mut watch = fixture.watch(&foos, |options| options.send_initial_events = Some(false)).await;
+    let outcome = fixture.put(&foos, "", stored.clone()).await.unwrap();
     assert!(!outcome.changed);
     assert_eq!(outcome.version.decode(), stored);
     assert!(drain(&mut watch).is_empty());
@@ -156,47 +156,47 @@ async fn check_12_a_put_of_what_is_stored_changes_nothing() {
 
 #[tokio::test]
 async fn check_11_and_13_resource_versions_guard_updates() {
-    let world = World::new();
-    let (foos, maps) = (world.resource("x.io", "foos"), world.maps());
-    let stored = world.create(&foos, foo("x")).await;
+    let fixture = Fixture::new();
+    let (foos, maps) = (fixture.resource("x.io", "foos"), fixture.maps());
+    let stored = fixture.create(&foos, foo("x")).await;
     let mut changed = stored.clone();
     changed["spec"]["x"] = 2.into();
-    world.put(&foos, "", changed.clone()).await.unwrap();
-    assert_eq!(world.put(&foos, "", changed).await.unwrap_err().code, 409);
+    fixture.put(&foos, "", changed.clone()).await.unwrap();
+    assert_eq!(fixture.put(&foos, "", changed).await.unwrap_err().code, 409);
     let mut bare = foo("x");
     bare["spec"]["x"] = 3.into();
-    let status = world.put(&foos, "", bare).await.unwrap_err();
+    let status = fixture.put(&foos, "", bare).await.unwrap_err();
     assert_eq!(status.code, 422);
     assert!(
         status
             .message
             .contains("metadata.resourceVersion: Invalid value: 0: must be specified for an update")
     );
-    world.create(&maps, map("m")).await;
+    fixture.create(&maps, map("m")).await;
     let mut bare = map("m");
     bare["data"]["a"] = "2".into();
-    assert!(world.put(&maps, "", bare).await.unwrap().changed);
+    assert!(fixture.put(&maps, "", bare).await.unwrap().changed);
 }
 
 #[tokio::test]
-async fn check_14_status_and_spec_keep_out_of_each_others_way() {
-    let world = World::new();
-    let foos = world.resource("x.io", "foos");
-    let stored = world.create(&foos, foo("x")).await;
+async fn check_14_status_and_spec_writes_are_separate() {
+    let fixture = Fixture::new();
+    let foos = fixture.resource("x.io", "foos");
+    let stored = fixture.create(&foos, foo("x")).await;
     assert_eq!(stored.get("status"), None);
     assert_eq!(stored["metadata"]["generation"], 1);
     let mut all = stored.clone();
     all["status"] = json!({"ready": true});
     all["spec"]["x"] = 5.into();
     all["metadata"]["labels"] = json!({"a": "b"});
-    let after = world.put(&foos, "status", all.clone()).await.unwrap().version.decode();
+    let after = fixture.put(&foos, "status", all.clone()).await.unwrap().version.decode();
     assert_eq!(after["status"]["ready"], true);
     assert_eq!(after["spec"], stored["spec"]);
     assert_eq!(after["metadata"].get("labels"), None);
     assert_eq!(after["metadata"]["generation"], 1);
     all.set_meta_str("resourceVersion", after.resource_version());
     all["status"] = json!({"ready": false});
-    let after = world.put(&foos, "", all).await.unwrap().version.decode();
+    let after = fixture.put(&foos, "", all).await.unwrap().version.decode();
     assert_eq!(after["status"]["ready"], true);
     assert_eq!(after["spec"]["x"], 5);
     assert_eq!(after["metadata"]["generation"], 2);
@@ -204,12 +204,12 @@ async fn check_14_status_and_spec_keep_out_of_each_others_way() {
 }
 
 #[tokio::test]
-async fn check_15_generated_names_never_collide_for_the_client() {
-    let world = World::new();
-    let maps = world.maps();
+async fn check_15_collisions_of_generated_names_are_retried() {
+    let fixture = Fixture::new();
+    let maps = fixture.maps();
     let object = json!({"metadata": {"generateName": "a-"}});
     for _ in 0..2_000 {
-        let name = world.create(&maps, object.clone()).await.name().to_owned();
+        let name = fixture.create(&maps, object.clone()).await.name().to_owned();
         let suffix = name.strip_prefix("a-").unwrap();
         assert!(
             suffix.len() == 5 && suffix.bytes().all(|c| b"bcdfghjklmnpqrstvwxz2456789".contains(&c)),
@@ -217,104 +217,107 @@ async fn check_15_generated_names_never_collide_for_the_client() {
         );
     }
     let long = json!({"metadata": {"generateName": "x".repeat(100)}});
-    assert_eq!(world.create(&maps, long).await.name().len(), 63);
+    assert_eq!(fixture.create(&maps, long).await.name().len(), 63);
 }
 
 #[tokio::test]
-async fn check_16_finalizers_hold_and_the_last_one_releases() {
-    let world = World::new();
-    let foos = world.resource("x.io", "foos");
+async fn check_16_an_object_is_removed_with_its_last_finalizer() {
+    let fixture = Fixture::new();
+    let foos = fixture.resource("x.io", "foos");
     let mut object = foo("x");
     object["metadata"]["finalizers"] = json!(["a.io/x"]);
-    world.create(&foos, object).await;
-    let mut watch = world.watch(&foos, |options| options.send_initial_events = Some(false)).await;
-    let deleted = world.delete(&foos, "x", Propagation::Background).await;
+    fixture.create(&foos, object).await;
+    let mut watch = fixture.watch(&foos, |options| options.send_initial_events = Some(false)).await;
+    let deleted = fixture.delete(&foos, "x", Propagation::Background).await;
     assert!(!deleted.removed);
     let held = deleted.version.decode();
     assert!(held.is_deleting());
     assert_eq!(held["metadata"]["deletionGracePeriodSeconds"], 0);
     assert_eq!(held["metadata"]["generation"], 2);
-    // Again: nothing happens.
-    let again = world.delete(&foos, "x", Propagation::Background).await;
+    // Deleting it again has no effect.
+    let again = fixture.delete(&foos, "x", Propagation::Background).await;
     assert_eq!(again.version.revision(), deleted.version.revision());
     let mut more = held.clone();
     more["metadata"]["finalizers"] = json!(["a.io/x", "a.io/y"]);
-    assert_eq!(world.put(&foos, "", more).await.unwrap_err().code, 422);
-    let create = world.objects.create(&world.context, &foos, "a", foo("x")).await.unwrap_err();
+    assert_eq!(fixture.put(&foos, "", more).await.unwrap_err().code, 422);
+    let create = fixture.objects.create(&fixture.context, &foos, "a", foo("x")).await.unwrap_err();
     assert!(create.message.starts_with("object is being deleted"), "{create}");
     let mut last = held;
     last["metadata"]["finalizers"] = json!([]);
-    assert!(world.put(&foos, "", last).await.unwrap().removed);
+    assert!(fixture.put(&foos, "", last).await.unwrap().removed);
     assert_eq!(drain(&mut watch), ["MODIFIED x", "DELETED x"]);
 }
 
 #[tokio::test]
-async fn check_17_wrong_preconditions_leave_the_object() {
-    let world = World::new();
-    let maps = world.maps();
-    let stored = world.create(&maps, map("x")).await;
+async fn check_17_failed_preconditions_leave_the_object_unchanged() {
+    let fixture = Fixture::new();
+    let maps = fixture.maps();
+    let stored = fixture.create(&maps, map("x")).await;
     let options = DeleteOptions { uid: Some("other".into()), ..DeleteOptions::default() };
-    let status = world.objects.delete(&world.context, &maps, "a", "x", &options).await.unwrap_err();
+    let status = fixture.objects.delete(&fixture.context, &maps, "a", "x", &options).await.unwrap_err();
     assert_eq!(status.code, 409);
     let options = DeleteOptions { resource_version: Some("1".into()), ..DeleteOptions::default() };
-    assert_eq!(world.objects.delete(&world.context, &maps, "a", "x", &options).await.unwrap_err().code, 409);
-    assert_eq!(world.objects.get(&maps, "a", "x").unwrap().meta().uid.as_ref(), stored.uid());
+    assert_eq!(
+        fixture.objects.delete(&fixture.context, &maps, "a", "x", &options).await.unwrap_err().code,
+        409
+    );
+    assert_eq!(fixture.objects.get(&maps, "a", "x").unwrap().meta().uid.as_ref(), stored.uid());
 }
 
 #[tokio::test]
 async fn propagation_becomes_a_finalizer() {
-    let world = World::new();
-    let foos = world.resource("x.io", "foos");
+    let fixture = Fixture::new();
+    let foos = fixture.resource("x.io", "foos");
     for (propagation, finalizer) in [(Propagation::Orphan, ORPHAN), (Propagation::Foreground, FOREGROUND)] {
         let name = finalizer.to_lowercase();
-        world.create(&foos, foo(&name)).await;
-        let held = world.delete(&foos, &name, propagation).await;
+        fixture.create(&foos, foo(&name)).await;
+        let held = fixture.delete(&foos, &name, propagation).await;
         assert_eq!(held.version.decode().finalizers(), [finalizer]);
     }
-    world.create(&foos, foo("b")).await;
-    assert!(world.delete(&foos, "b", Propagation::Background).await.removed);
+    fixture.create(&foos, foo("b")).await;
+    assert!(fixture.delete(&foos, "b", Propagation::Background).await.removed);
 }
 
 #[tokio::test]
-async fn check_27_a_dry_run_leaves_nothing() {
-    let mut world = World::new();
-    let maps = world.maps();
-    let mut watch = world.watch(&maps, |_| ()).await;
-    let before = world.objects.storage().index().revision();
-    world.context.dry_run = true;
-    let object = world.create(&maps, map("x")).await;
+async fn check_27_a_dry_run_stores_nothing() {
+    let mut fixture = Fixture::new();
+    let maps = fixture.maps();
+    let mut watch = fixture.watch(&maps, |_| ()).await;
+    let before = fixture.objects.storage().index().revision();
+    fixture.context.dry_run = true;
+    let object = fixture.create(&maps, map("x")).await;
     assert!(!object.uid().is_empty());
     assert_eq!(object.resource_version(), "");
-    assert!(world.objects.get(&maps, "a", "x").is_err());
+    assert!(fixture.objects.get(&maps, "a", "x").is_err());
     assert!(drain(&mut watch).is_empty());
-    assert_eq!(world.objects.storage().index().revision(), before);
+    assert_eq!(fixture.objects.storage().index().revision(), before);
 }
 
 #[tokio::test]
-async fn selectors_turn_changes_into_arrivals_and_departures() {
-    let world = World::new();
-    let maps = world.maps();
-    let mut watch = world
+async fn selectors_turn_changes_into_added_and_deleted_events() {
+    let fixture = Fixture::new();
+    let maps = fixture.maps();
+    let mut watch = fixture
         .watch(&maps, |options| {
             options.list.labels = crate::selector::LabelSelector::parse("on=yes").unwrap()
         })
         .await;
     let mut object = map("x");
-    world.create(&maps, object.clone()).await;
+    fixture.create(&maps, object.clone()).await;
     object["metadata"]["labels"] = json!({"on": "yes"});
-    world.put(&maps, "", object.clone()).await.unwrap();
+    fixture.put(&maps, "", object.clone()).await.unwrap();
     object["data"]["a"] = "2".into();
-    world.put(&maps, "", object.clone()).await.unwrap();
+    fixture.put(&maps, "", object.clone()).await.unwrap();
     object["metadata"]["labels"] = json!({"on": "no"});
     object["data"]["a"] = "3".into();
-    let left = world.put(&maps, "", object.clone()).await.unwrap().version.revision();
+    let left = fixture.put(&maps, "", object.clone()).await.unwrap().version.revision();
     object["metadata"]["labels"] = json!({"on": "yes"});
-    world.put(&maps, "", object).await.unwrap();
-    world.delete(&maps, "x", Propagation::Background).await;
+    fixture.put(&maps, "", object).await.unwrap();
+    fixture.delete(&maps, "x", Propagation::Background).await;
     let events: Vec<WatchEvent> = std::iter::from_fn(|| watch.next_ready()).collect();
     let kinds: Vec<&str> = events.iter().map(WatchEvent::name).collect();
     assert_eq!(kinds, ["ADDED", "MODIFIED", "DELETED", "ADDED", "DELETED"]);
-    // It left with its previous content and the new revision.
+    // It left the selection: sent with its previous content and the new revision.
     let gone = events[2].version().unwrap().decode();
     assert_eq!(gone["data"]["a"], "2");
     assert_eq!(gone.resource_version(), left.to_string());
@@ -323,10 +326,10 @@ async fn selectors_turn_changes_into_arrivals_and_departures() {
 #[tokio::test(start_paused = true)]
 async fn initial_events_bookmarks_and_a_clean_end_in_virtual_time() {
     let clock = TokioClock::starting_at(Timestamp::from_second(1_800_000_000).unwrap());
-    let world = World::with_clock(Arc::new(clock));
-    let maps = world.maps();
-    world.create(&maps, map("x")).await;
-    let mut watch = world
+    let fixture = Fixture::with_clock(Arc::new(clock));
+    let maps = fixture.maps();
+    fixture.create(&maps, map("x")).await;
+    let mut watch = fixture
         .watch(&maps, |options| {
             options.send_initial_events = Some(true);
             options.bookmarks = true;
@@ -336,11 +339,11 @@ async fn initial_events_bookmarks_and_a_clean_end_in_virtual_time() {
     assert_eq!(summary(&watch.next().await.unwrap()), "ADDED x");
     let end = watch.next().await.unwrap();
     assert!(matches!(end, WatchEvent::Bookmark { initial_events_end: true, .. }), "{end:?}");
-    // Other resources move the revision; the bookmark follows.
-    world.create(&world.resource("", "secrets"), json!({"metadata": {"name": "s"}})).await;
+    // Writes of other resources advance the revision; the bookmark follows.
+    fixture.create(&fixture.resource("", "secrets"), json!({"metadata": {"name": "s"}})).await;
     let started = tokio::time::Instant::now();
     let Some(WatchEvent::Bookmark { revision, .. }) = watch.next().await else { panic!("no bookmark") };
-    assert_eq!(revision, world.objects.storage().index().revision());
+    assert_eq!(revision, fixture.objects.storage().index().revision());
     assert_eq!(started.elapsed().as_secs(), 60);
     assert_eq!(summary(&watch.next().await.unwrap()), "BOOKMARK");
     assert_eq!(started.elapsed().as_secs(), 88);
@@ -350,32 +353,36 @@ async fn initial_events_bookmarks_and_a_clean_end_in_virtual_time() {
 
 #[tokio::test]
 async fn a_watch_ends_when_its_resource_is_no_longer_served() {
-    let world = World::new();
-    let foos = world.resource("x.io", "foos");
-    let mut watch = world.watch(&foos, |_| ()).await;
-    world.objects.registry().change(|editor| drop(editor.remove("x.io", "v1", "foos")));
+    let fixture = Fixture::new();
+    let foos = fixture.resource("x.io", "foos");
+    let mut watch = fixture.watch(&foos, |_| ()).await;
+    fixture.objects.resources().change(|editor| drop(editor.remove("x.io", "v1", "foos")));
     assert!(tokio::time::timeout(Duration::from_secs(10), watch.next()).await.unwrap().is_none());
 }
 
 #[tokio::test]
 async fn check_9_pages_come_from_one_snapshot() {
-    let world = World::new();
-    let maps = world.maps();
+    let fixture = Fixture::new();
+    let maps = fixture.maps();
     for n in 0..1_200 {
-        world.create(&maps, map(&format!("m{n:04}"))).await;
+        fixture.create(&maps, map(&format!("m{n:04}"))).await;
     }
     let mut options = ListOptions { limit: 500, ..ListOptions::default() };
     let mut sizes = Vec::new();
     let mut names = Vec::new();
     let mut revision = None;
     loop {
-        let page = world.objects.list(&maps, Some("a"), &options).await.unwrap();
+        let page = fixture.objects.list(&maps, Some("a"), &options).await.unwrap();
         assert_eq!(*revision.get_or_insert(page.revision), page.revision);
         sizes.push((page.items.len(), page.remaining));
         names.extend(page.items.iter().map(|item| item.key().name().to_owned()));
-        world.create(&maps, map(&format!("zz{}", names.len()))).await;
-        world.delete(&maps, &format!("m{:04}", names.len().saturating_sub(1)), Propagation::Background).await;
-        world.delete(&maps, &format!("m{:04}", (names.len() + 10).min(1_100)), Propagation::Background).await;
+        fixture.create(&maps, map(&format!("zz{}", names.len()))).await;
+        fixture
+            .delete(&maps, &format!("m{:04}", names.len().saturating_sub(1)), Propagation::Background)
+            .await;
+        fixture
+            .delete(&maps, &format!("m{:04}", (names.len() + 10).min(1_100)), Propagation::Background)
+            .await;
         let Some(token) = page.continue_token else { break };
         options.continue_token = Some(token);
     }
@@ -384,9 +391,9 @@ async fn check_9_pages_come_from_one_snapshot() {
 }
 
 #[tokio::test]
-async fn check_10_bad_continue_tokens_are_refused() {
+async fn check_10_invalid_continue_tokens_are_rejected() {
     use base64::Engine;
-    let world = World::new();
+    let fixture = Fixture::new();
     let encode = |text: &str| base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(text);
     for bad in [
         "%%%".to_owned(),
@@ -397,7 +404,7 @@ async fn check_10_bad_continue_tokens_are_refused() {
     ] {
         let options = ListOptions { limit: 1, continue_token: Some(bad.clone()), ..ListOptions::default() };
         assert_eq!(
-            world.objects.list(&world.maps(), Some("a"), &options).await.unwrap_err().code,
+            fixture.objects.list(&fixture.maps(), Some("a"), &options).await.unwrap_err().code,
             400,
             "{bad}"
         );
@@ -406,14 +413,14 @@ async fn check_10_bad_continue_tokens_are_refused() {
 
 #[tokio::test(start_paused = true)]
 async fn check_8_a_revision_from_the_future_times_out() {
-    let world = World::new();
+    let fixture = Fixture::new();
     let options = ListOptions {
         resource_version: Some(1_000),
         version_match: Some(VersionMatch::NotOlderThan),
         ..ListOptions::default()
     };
     let started = tokio::time::Instant::now();
-    let status = world.objects.list(&world.maps(), Some("a"), &options).await.unwrap_err();
+    let status = fixture.objects.list(&fixture.maps(), Some("a"), &options).await.unwrap_err();
     assert_eq!(started.elapsed().as_secs(), 3);
     assert_eq!(status.code, 504);
     let details = status.details.unwrap();
@@ -422,12 +429,12 @@ async fn check_8_a_revision_from_the_future_times_out() {
 }
 
 #[tokio::test]
-async fn events_have_two_names_for_one_storage() {
-    let world = World::new();
-    let (core, new) = (world.resource("", "events"), world.resource("events.k8s.io", "events"));
+async fn events_of_both_groups_share_one_storage() {
+    let fixture = Fixture::new();
+    let (core, new) = (fixture.resource("", "events"), fixture.resource("events.k8s.io", "events"));
     let event = json!({"metadata": {"name": "e"}, "note": "hello", "regarding": {"kind": "Pod", "name": "p"}, "reason": "R"});
-    world.create(&new, event).await;
-    let stored = world.objects.get(&core, "a", "e").unwrap();
+    fixture.create(&new, event).await;
+    let stored = fixture.objects.get(&core, "a", "e").unwrap();
     let old = core.decode(&stored).await.unwrap();
     assert_eq!((old["message"].as_str(), old["involvedObject"]["name"].as_str()), (Some("hello"), Some("p")));
     assert_eq!(old.api_version(), "v1");
@@ -437,30 +444,31 @@ async fn events_have_two_names_for_one_storage() {
         let fields = crate::selector::FieldSelector::parse(selector).unwrap();
         fields.check(resource).unwrap();
         let options = ListOptions { fields, ..ListOptions::default() };
-        assert_eq!(world.objects.list(resource, Some("a"), &options).await.unwrap().items.len(), 1);
+        assert_eq!(fixture.objects.list(resource, Some("a"), &options).await.unwrap().items.len(), 1);
     }
 }
 
 #[tokio::test]
 async fn namespaces_have_two_kinds_of_finalizers() {
-    let world = World::new();
-    let namespaces = world.resource("", "namespaces");
-    let create = world.objects.create(&world.context, &namespaces, "", json!({"metadata": {"name": "n"}}));
+    let fixture = Fixture::new();
+    let namespaces = fixture.resource("", "namespaces");
+    let create =
+        fixture.objects.create(&fixture.context, &namespaces, "", json!({"metadata": {"name": "n"}}));
     let object = create.await.unwrap().version.decode();
     assert_eq!(object["spec"]["finalizers"], json!(["kubernetes"]));
     assert_eq!(object["status"]["phase"], "Active");
     assert_eq!(object["metadata"]["labels"]["kubernetes.io/metadata.name"], "n");
     let options = DeleteOptions::default();
-    let delete = world.objects.delete(&world.context, &namespaces, "", "n", &options);
+    let delete = fixture.objects.delete(&fixture.context, &namespaces, "", "n", &options);
     let deleted = delete.await.unwrap();
     assert!(!deleted.removed);
     assert_eq!(deleted.version.decode()["status"]["phase"], "Terminating");
     let options = UpdateOptions { subresource: "finalize", ..UpdateOptions::default() };
-    let finalize = world.objects.update(&world.context, &namespaces, "", "n", options, |old| {
+    let finalize = fixture.objects.update(&fixture.context, &namespaces, "", "n", options, |old| {
         let mut object = old.cloned().unwrap();
         object["spec"] = json!({});
         Ok(object)
     });
     assert!(finalize.await.unwrap().removed);
-    assert!(world.objects.get(&namespaces, "", "n").is_err());
+    assert!(fixture.objects.get(&namespaces, "", "n").is_err());
 }

@@ -1,38 +1,38 @@
-//! Update: PUT, every kind of patch, and the server's own changes, all as a closure over the stored object.
+//! Updates objects: PUT, all patches, and the server's own changes, each as a closure over the stored object.
 
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::{Context, Objects, Outcome, metadata, request, unstored};
+use super::{Objects, Outcome, WriteContext, metadata, request, unstored};
 use crate::admission::Operation;
 use crate::limits::{check_shape, check_stored_bytes};
 use crate::object::{ObjectExt, encode, object_mut};
 use crate::patch::Manager;
-use crate::registry::Resource;
+use crate::resources::Resource;
 use crate::status::{FieldError, Status};
 use crate::storage::{Change, Expect, StorageError, Version, Write};
 
-/// How to update.
+/// Options of an update.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct UpdateOptions<'a> {
-    /// Empty, `status`, `scale`, or another subresource for admission and ownership.
+    /// Empty, `status`, `scale`, or another subresource, for admission and ownership.
     pub subresource: &'a str,
-    /// Create the object when it is absent (PUT of some kinds, apply).
+    /// Create the object if it does not exist (PUT of some kinds, apply).
     pub create: bool,
-    /// A missing resourceVersion is fine although the kind demands one (patches, internal changes).
+    /// Accept a missing resourceVersion even if the kind requires one (patches, internal changes).
     pub unconditional: bool,
     /// The closure has already recorded field ownership (apply).
     pub tracked: bool,
 }
 
 impl Objects {
-    /// Changes an object: `change` gets the stored object (`None` when absent and
-    /// [`UpdateOptions::create`] is set) and returns the new one. On a race it is called again with the newer
-    /// object, unless it returns a `resourceVersion` that no longer fits, which is a 409.
+    /// Changes an object. `change` gets the stored object (`None` if it does not exist and [`UpdateOptions::create`] is
+    /// set) and returns the new one. After a concurrent write it is called again with the newer object, unless it
+    /// returns a `resourceVersion` that no longer matches, which is a 409.
     pub async fn update<F>(
         &self,
-        context: &Context,
+        context: &WriteContext,
         resource: &Arc<Resource>,
         namespace: &str,
         name: &str,
@@ -59,7 +59,7 @@ impl Objects {
                 }
                 object.metadata_mut().remove("resourceVersion");
                 match self.create_tracked(context, resource, namespace, object, !options.tracked).await {
-                    // Someone was faster: now it is an update.
+                    // Created concurrently: now it is an update.
                     Err(status)
                         if status.is_already_exists() && self.storage().index().get(&key).is_some() =>
                     {
@@ -77,10 +77,10 @@ impl Objects {
         }
     }
 
-    /// One attempt; `None` when someone else wrote in between.
+    /// One attempt; `None` after a concurrent write.
     async fn update_once(
         &self,
-        context: &Context,
+        context: &WriteContext,
         resource: &Arc<Resource>,
         current: &Arc<Version>,
         old: &Value,
@@ -113,7 +113,7 @@ impl Objects {
             let by = Manager { name: &context.field_manager, subresource: options.subresource, now };
             match before {
                 None => fields.track(resource, Some(old), object, &by)?,
-                // Admission changed what was applied: a plain update of the applied object.
+                // Admission changed the applied object: record that as a plain update.
                 Some(mut before) => {
                     keep(&mut before, object, "generation");
                     if before != *object {
@@ -122,7 +122,7 @@ impl Objects {
                 }
             }
         }
-        metadata::tidy(object);
+        metadata::drop_empty_fields(object);
         let mut errors = metadata::validate(resource, object, Some(old));
         errors.extend(resource.strategy.validate_update(object, old, options.subresource));
         if !errors.is_empty() {
@@ -142,7 +142,7 @@ impl Objects {
 
     async fn store(
         &self,
-        context: &Context,
+        context: &WriteContext,
         resource: &Resource,
         current: &Arc<Version>,
         stored: &Value,
@@ -150,7 +150,7 @@ impl Objects {
     ) -> Result<Option<Outcome>, Status> {
         let outcome = |version| Some(Outcome { version, created: false, changed: true, removed: gone });
         let encoded = encode(stored);
-        // What is stored already may be made smaller step by step, and can always be deleted.
+        // An object above the limit can be made smaller in steps, and can always be deleted.
         if !gone && encoded.json.len() > current.bytes().len() {
             check_stored_bytes(encoded.json.len())?;
         }
@@ -203,7 +203,7 @@ fn check_revision(
     }
 }
 
-/// Keeps the part of the object that the endpoint may not touch.
+/// Restores the parts of the object that the endpoint must not change.
 fn restrict(resource: &Resource, object: &mut Value, old: &Value, subresource: &str) {
     let rules = &resource.def.rules;
     let old_fields = old.as_object();
@@ -247,7 +247,7 @@ fn keep(target: &mut Value, from: &Value, field: &str) {
     metadata::keep(target.metadata_mut(), from.get("metadata").and_then(Value::as_object), field);
 }
 
-/// Equal but for the times in managedFields, which alone are no reason to write.
+/// Equal except for the times in managedFields, which alone do not cause a write.
 fn same(a: &Value, b: &Value) -> bool {
     let (meta_a, meta_b) = (&a["metadata"], &b["metadata"]);
     let entries = |meta: &Value| meta.get("managedFields").and_then(Value::as_array).map_or(0, Vec::len);
@@ -261,7 +261,7 @@ fn same(a: &Value, b: &Value) -> bool {
         && pairs().all(|(a, b)| equal_fields(a, b, |key| key != "time"))
 }
 
-/// Whether two objects agree in the fields that count.
+/// Whether two objects are equal in the fields for which `counts` is true.
 fn equal_fields(a: &Value, b: &Value, counts: impl Fn(&str) -> bool) -> bool {
     let empty = Map::new();
     let (a, b) = (a.as_object().unwrap_or(&empty), b.as_object().unwrap_or(&empty));

@@ -1,4 +1,4 @@
-//! Watch: a filtered view of the event log, with initial events and bookmarks.
+//! Watches: a filtered view of the event log, with initial events and bookmarks.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,46 +8,46 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{ListOptions, Objects};
-use crate::registry::Resource;
+use crate::resources::Resource;
 use crate::status::Status;
 use crate::storage::{Event, EventKind, Range, StorageError, Tail, Version};
 
-/// How often an idle watch says how far it is.
+/// How often an idle watch gets a bookmark.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
-/// The last bookmark comes this long before the deadline.
+/// The last bookmark is sent this long before the deadline.
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
 const BATCH: usize = 256;
 
 /// What to watch.
 #[derive(Clone, Debug)]
 pub struct WatchOptions {
-    /// Selectors, and `resource_version` to start after. The other fields of a list do not count.
+    /// Selectors, and `resource_version` to start after. The other fields of a list are ignored.
     pub list: ListOptions,
     /// `sendInitialEvents`; `None` means only for an unset or zero resourceVersion.
     pub send_initial_events: Option<bool>,
     /// `allowWatchBookmarks`.
     pub bookmarks: bool,
-    /// The watch ends cleanly after this.
+    /// The watch ends normally after this time.
     pub timeout: Duration,
 }
 
-/// One event of a watch.
+/// An event of a watch.
 #[derive(Clone, Debug)]
 pub enum WatchEvent {
-    /// The object is new to this watcher.
+    /// The object is new for this watcher.
     Added(Arc<Version>),
     /// The object changed.
     Modified(Arc<Version>),
-    /// The object is gone, or no longer selected.
+    /// The object was deleted, or is no longer selected.
     Deleted(Arc<Version>),
-    /// Everything up to `revision` was delivered.
+    /// All events up to `revision` were sent.
     Bookmark {
         /// The revision.
         revision: u64,
-        /// This bookmark ends the initial events.
+        /// Whether this bookmark ends the initial events.
         initial_events_end: bool,
     },
-    /// The watch cannot go on; nothing follows.
+    /// The watch failed; no further events follow.
     Error(Status),
 }
 
@@ -63,7 +63,7 @@ impl WatchEvent {
         }
     }
 
-    /// The object, for events that carry one.
+    /// The object, for events that have one.
     pub fn version(&self) -> Option<&Arc<Version>> {
         match self {
             Self::Added(version) | Self::Modified(version) | Self::Deleted(version) => Some(version),
@@ -84,7 +84,7 @@ pub fn bookmark_object(resource: &Resource, revision: u64, initial_events_end: b
     object
 }
 
-/// A running watch. Dropping it ends it.
+/// A running watch, until it is dropped.
 pub struct Watch {
     objects: Objects,
     resource: Arc<Resource>,
@@ -92,7 +92,7 @@ pub struct Watch {
     options: WatchOptions,
     tail: Option<Tail>,
     pending: VecDeque<WatchEvent>,
-    registry: tokio::sync::watch::Receiver<u64>,
+    resources: tokio::sync::watch::Receiver<u64>,
     next_bookmark: Instant,
     last_bookmark: Instant,
     deadline: Instant,
@@ -100,8 +100,8 @@ pub struct Watch {
 }
 
 impl Objects {
-    /// Watches objects of a namespace or of all. A revision that history no longer covers gives a watch
-    /// whose only event is the error, as clients expect.
+    /// Watches the objects of a namespace, or of all namespaces. For a revision that is no longer in the history, the
+    /// only event of the watch is the error, as clients expect.
     pub async fn watch(
         &self,
         resource: &Arc<Resource>,
@@ -123,7 +123,7 @@ impl Objects {
             namespace: namespace.map(str::to_owned),
             tail: None,
             pending: VecDeque::new(),
-            registry: self.registry().subscribe(),
+            resources: self.resources().subscribe(),
             next_bookmark: now + BOOKMARK_EVERY,
             last_bookmark: deadline.checked_sub(BOOKMARK_BEFORE_END).unwrap_or(deadline),
             deadline,
@@ -169,8 +169,7 @@ fn too_old(error: &StorageError) -> Status {
 }
 
 impl Watch {
-    /// The next event; `None` when the watch ended (deadline, or the resource is no longer served).
-    /// Cancel-safe.
+    /// The next event; `None` when the watch ended (deadline, or the resource is no longer served). Cancel-safe.
     pub async fn next(&mut self) -> Option<WatchEvent> {
         loop {
             if let Some(event) = self.next_ready() {
@@ -186,7 +185,7 @@ impl Watch {
             tokio::select! {
                 biased;
                 () = tail.changed() => {}
-                changed = self.registry.changed() => {
+                changed = self.resources.changed() => {
                     if changed.is_err() || !self.still_served() {
                         self.ended = true;
                     }
@@ -196,7 +195,7 @@ impl Watch {
         }
     }
 
-    /// The next event if it is there already.
+    /// The next event, if one is available.
     pub fn next_ready(&mut self) -> Option<WatchEvent> {
         while self.pending.is_empty() && !self.ended {
             if self.fill() == 0 {
@@ -211,7 +210,7 @@ impl Watch {
         Some(event)
     }
 
-    /// Takes a batch from the log; returns how many events it read, wanted or not.
+    /// Reads a batch from the log; returns how many events it read, including those not selected.
     fn fill(&mut self) -> usize {
         let Some(tail) = &mut self.tail else { return 0 };
         match self.objects.storage().index().read(tail, BATCH) {
@@ -232,7 +231,7 @@ impl Watch {
         }
     }
 
-    /// How this watcher sees an event, if at all.
+    /// The event for this watcher, if it concerns a selected object.
     fn select(&self, event: &Event) -> Option<WatchEvent> {
         if let Some(namespace) = &self.namespace
             && event.version.key().namespace() != namespace
@@ -263,7 +262,7 @@ impl Watch {
             self.last_bookmark = self.deadline;
         }
         self.next_bookmark = now + BOOKMARK_EVERY;
-        // Read on first, so that the bookmark may name the newest revision.
+        // Read the log first, so that the bookmark has the latest revision.
         while self.fill() > 0 {}
         let revision = self.tail.as_ref().map_or(0, Tail::after);
         self.pending.push_back(WatchEvent::Bookmark { revision, initial_events_end: false });
@@ -271,7 +270,7 @@ impl Watch {
 
     fn still_served(&self) -> bool {
         let def = &self.resource.def;
-        let served = self.objects.registry().resource(&def.group, &def.version, &def.plural);
+        let served = self.objects.resources().resource(&def.group, &def.version, &def.plural);
         served.is_some_and(|served| served.id() == self.resource.id())
     }
 }

@@ -19,15 +19,15 @@ use serde_json::{Map, Value, json};
 
 use super::document::gvk;
 use super::{custom, merge_keys};
-use crate::registry::Resource;
+use crate::resources::Resource;
 
-/// Adds the schema of a built-in resource with everything it refers to; returns its component name.
+/// Adds the schema of a built-in resource and the schemas it refers to; returns its component name.
 pub(super) fn schema(resource: &Resource, schemas: &mut BTreeMap<String, Value>) -> String {
     let def = &resource.def;
     let mut generator = generator();
     let name = subschema(&mut generator, &def.group, &def.version, &def.kind);
     collect(generator, schemas);
-    // A kind that the library does not know still has a schema with its type, so that clients can patch it.
+    // A kind that the library does not have still gets a schema with its type, so that clients can patch it.
     let name = name.unwrap_or_else(|| custom::component_name(resource));
     let schema = schemas
         .entry(name.clone())
@@ -36,7 +36,7 @@ pub(super) fn schema(resource: &Resource, schemas: &mut BTreeMap<String, Value>)
     name
 }
 
-/// What every document refers to.
+/// The schemas that every document refers to.
 pub(super) fn common(schemas: &mut BTreeMap<String, Value>) {
     let mut generator = generator();
     generator.subschema_for::<meta::ObjectMeta>();
@@ -74,11 +74,11 @@ fn collect(mut generator: SchemaGenerator, schemas: &mut BTreeMap<String, Value>
     }
 }
 
-/// References get siblings by way of a single-element allOf, as kubectl expects.
+/// A reference with siblings uses a single-element allOf, as kubectl expects.
 fn adapt(schema: &mut Value) {
     match schema {
         Value::Object(object) => {
-            // Only a text is a reference: JSONSchemaProps has a property of that name.
+            // Only a string is a reference: JSONSchemaProps has a property with this name.
             if object.get("$ref").is_some_and(Value::is_string)
                 && let Some(reference) = object.remove("$ref")
             {
@@ -108,7 +108,7 @@ fn insert(property: &mut Map<String, Value>, extensions: &[(&'static str, Value)
     }
 }
 
-/// Lets the generator describe a kind; the kinds are those of the built-in table.
+/// Generates the schema of a kind; the kinds are those of the built-in table.
 macro_rules! kinds {
     ($generator:ident, $group:ident, $version:ident, $kind:ident; $($g:literal $v:literal $module:ident: $($name:ident)*;)*) => {
         match ($group, $version, $kind) {

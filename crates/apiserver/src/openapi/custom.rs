@@ -1,4 +1,4 @@
-//! Schemas of custom resources, as published.
+//! Schemas of custom resources for publication.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::document::{OBJECT_META, gvk};
 use super::reference;
 use crate::crd::CustomKind;
 use crate::object::object_mut;
-use crate::registry::Resource;
+use crate::resources::Resource;
 
 /// `com.example.v1.Kind` for group `example.com`.
 pub(super) fn component_name(resource: &Resource) -> String {
@@ -38,7 +38,7 @@ pub(super) fn schema(
     name
 }
 
-/// apiVersion, kind and metadata as every resource has them.
+/// apiVersion, kind and metadata, as in every resource.
 fn type_meta(properties: &mut Map<String, Value>) {
     let describe = |text: &str| json!({"description": text, "type": "string"});
     properties.insert(
@@ -55,7 +55,7 @@ fn type_meta(properties: &mut Map<String, Value>) {
     );
 }
 
-/// Embedded resources have the same three fields, whatever the CRD declares of them.
+/// Embedded resources have the same three fields, independent of the CRD's declaration.
 fn embedded(schema: &mut Value) {
     let Value::Object(object) = schema else { return };
     if object.get("x-kubernetes-embedded-resource") == Some(&Value::Bool(true)) {

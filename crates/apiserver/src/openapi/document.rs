@@ -1,11 +1,11 @@
-//! The document of one group and version: paths and the schemas they refer to.
+//! The document of one group and version: paths, and the schemas they refer to.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
 use super::{builtin, custom, reference};
-use crate::registry::{Resource, Snapshot, SubresourceDef};
+use crate::resources::{Resource, Snapshot, SubresourceDef};
 
 /// Name of the schema of object metadata.
 pub(super) const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
@@ -15,7 +15,7 @@ const PATCH: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Patch";
 const DELETE_OPTIONS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions";
 const SCALE: &str = "io.k8s.api.autoscaling.v1.Scale";
 
-/// Makes the OpenAPI v3 document.
+/// Builds the OpenAPI v3 document.
 pub(super) fn make(snapshot: &Snapshot, group: &str, version: &str, server: &str) -> Value {
     let mut schemas = BTreeMap::new();
     let mut paths = Map::new();
@@ -43,7 +43,7 @@ pub(super) fn make(snapshot: &Snapshot, group: &str, version: &str, server: &str
     })
 }
 
-/// A minimal OpenAPI v2 document: kinds and groups without their fields, for clients that only look for presence.
+/// A minimal OpenAPI v2 document: kinds and groups without fields, for clients that only check for existence.
 pub(super) fn version_2(snapshot: &Snapshot, server: &str) -> Value {
     let mut definitions = Map::new();
     for resource in snapshot.resources() {
@@ -198,7 +198,7 @@ impl Operations<'_> {
         operation
     }
 
-    /// The content types tell kubectl how to patch: strategic merge for built-in kinds only.
+    /// The content types tell kubectl which patches are supported: strategic merge for built-in kinds only.
     fn patch(&self, answer: &str) -> Value {
         let mut operation = self.base("patch", answer);
         operation["parameters"] = query(&[

@@ -1,15 +1,15 @@
-//! OpenAPI v2 as protobuf, in the message of github.com/google/gnostic: the only form that kubectl reads of it.
+//! OpenAPI v2 as protobuf, in the message of github.com/google/gnostic: the only form of it that kubectl reads.
 //!
-//! The document has no kinds. kubectl takes the schemas from v3, and looks here only when it does not find a kind there:
-//! an answer that says nothing lets it go on to `no matches for kind`.
+//! The document has no kinds. kubectl reads the schemas from v3, and this document only if a kind is missing there; an
+//! empty document makes it report `no matches for kind`.
 
 use bytes::Bytes;
 
-/// What clients ask for: the form with the `@` is the older one, and still kubectl's.
+/// The media types that clients accept: the form with the `@` is older, and kubectl still uses it.
 pub(super) const ACCEPTED: [&str; 2] =
     ["application/com.github.proto-openapi.spec.v2@v1.0+protobuf", CONTENT_TYPE];
 
-/// What it is called in the answer: `@` is not allowed in a media type.
+/// The media type of the response, in which `@` is not allowed.
 pub(super) const CONTENT_TYPE: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 
 /// `Document{swagger: "2.0", info: {title, version}, paths: {}}`.
@@ -24,7 +24,7 @@ pub(super) fn document(version: &str) -> Bytes {
     document.into()
 }
 
-/// A field of the wire type with a length.
+/// A field with the wire type of length-delimited values.
 fn field(out: &mut Vec<u8>, number: u8, content: &[u8]) {
     out.push((number << 3) | 2);
     let mut length = content.len();
@@ -41,10 +41,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_bytes_are_those_of_the_message() {
+    fn the_encoded_message_is_correct() {
         let expected = b"\x0a\x032.0\x12\x15\x0a\x0aKubernetes\x12\x07v1.36.0\x42\x00";
         assert_eq!(document("v1.36.0"), &expected[..]);
-        // A length of two bytes.
+        // A two-byte length.
         let long = document(&"v".repeat(300));
         assert_eq!(&long[..8], b"\x0a\x032.0\x12\xbb\x02");
     }

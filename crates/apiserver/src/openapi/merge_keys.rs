@@ -1,7 +1,6 @@
-//! How lists and maps of built-in types merge, for `x-kubernetes-*` in their schemas.
+//! How lists and maps of built-in types are merged, for the `x-kubernetes-*` extensions of their schemas.
 //!
-//! The source is the type table that server-side apply uses; here it is read once for the few fields that say
-//! anything.
+//! The source is the type table of server-side apply; it is read once, for the few fields with extensions.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -15,8 +14,8 @@ pub(super) struct Extensions(pub(super) Vec<(&'static str, Value)>);
 static TABLE: LazyLock<HashMap<&'static str, HashMap<&'static str, Extensions>>> =
     LazyLock::new(|| parse(include_str!("../patch/builtin_types.txt")));
 
-/// Unions: a patch that sets one member must not keep the others. The table does not say so, because only clients
-/// that make strategic patches need to know.
+/// Unions: a patch that sets one member must not keep the others. The table does not contain this, because only clients
+/// that create strategic patches need it.
 static RETAIN_KEYS: LazyLock<[((&'static str, &'static str), Extensions); 3]> = LazyLock::new(|| {
     let union_list = || {
         Extensions(vec![
@@ -34,12 +33,12 @@ static RETAIN_KEYS: LazyLock<[((&'static str, &'static str), Extensions); 3]> = 
     ]
 });
 
-/// Extensions of `field` of a component like `io.k8s.api.core.v1.PodSpec`.
+/// The extensions of `field` of a component such as `io.k8s.api.core.v1.PodSpec`.
 pub(super) fn of(component: &str, field: &str) -> Option<&'static Extensions> {
     if let Some((_, strategy)) = RETAIN_KEYS.iter().find(|(at, _)| *at == (component, field)) {
         return Some(strategy);
     }
-    // The table's names are the last three parts: `core.v1.PodSpec`.
+    // The table uses the last three parts as the name: `core.v1.PodSpec`.
     let start = component.rmatch_indices('.').nth(2).map_or(0, |(at, _)| at + 1);
     TABLE.get(&component[start..])?.get(field)
 }
@@ -64,7 +63,7 @@ fn parse(text: &'static str) -> HashMap<&'static str, HashMap<&'static str, Exte
     table
 }
 
-/// `by(name;@…)~name` is a list of type map with a strategic merge key, `set(s)~` a set that merges, `~!` is replaced.
+/// `by(name;@…)~name` is a list of type map with a strategic merge key, `set(s)~` a merged set; `~!` is replaced.
 fn extensions(kind: &str) -> Extensions {
     let mut found = Vec::new();
     if let Some(keys) = kind.strip_prefix("by(").and_then(|rest| rest.split_once(';')).map(|(keys, _)| keys) {

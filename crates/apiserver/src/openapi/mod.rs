@@ -1,8 +1,8 @@
-//! OpenAPI: what `kubectl explain`, `apply` and validation on the client side read.
+//! OpenAPI, for `kubectl explain`, `apply` and client-side validation.
 //!
-//! `/openapi/v3` is an index of one document per group and version. A document is made when first asked for and kept
-//! until what it describes changes; the index carries a hash of its sources, so that it needs no document. Read
-//! [`document`] for the shape, [`builtin`] and [`custom`] for where the schemas come from.
+//! `/openapi/v3` is an index of one document per group and version. A document is built on the first request and kept
+//! until its sources change; the index has a hash of the sources, so it can be built without the documents. Read
+//! [`document`] for the structure, [`builtin`] and [`custom`] for the schemas.
 
 mod builtin;
 mod custom;
@@ -22,7 +22,7 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha512};
 
 use crate::http::ApiBody;
-use crate::registry::Snapshot;
+use crate::resources::Snapshot;
 use crate::server::{Route, RouteRequest};
 use crate::status::Status;
 
@@ -32,7 +32,7 @@ pub struct OpenApi {
     cache: Mutex<Cache>,
 }
 
-/// What was made for one generation of the registry; documents whose hash stays the same survive a change.
+/// The documents of one generation of the resource table; documents whose hash is unchanged are kept after a change.
 #[derive(Default)]
 struct Cache {
     generation: u64,
@@ -53,7 +53,7 @@ struct Index {
 }
 
 impl OpenApi {
-    /// `version` is the server's, shown in every document.
+    /// `version` is the server's, for every document.
     pub fn new(version: &str) -> Self {
         OpenApi { version: version.to_owned(), cache: Mutex::new(Cache::default()) }
     }
@@ -108,7 +108,7 @@ impl OpenApi {
             }
             None => return Err(Status::not_acceptable(&["application/json"])),
         }
-        let snapshot = request.objects.registry().snapshot();
+        let snapshot = request.objects.resources().snapshot();
         if path == "/openapi/v2" {
             let body = Bytes::from(document::version_2(&snapshot, &self.version).to_string());
             let etag = digest(&body);
@@ -164,7 +164,7 @@ fn make_index(snapshot: &Snapshot, server: &str) -> Index {
     Index { entries, body, etag }
 }
 
-/// A hash of everything that a document is made from.
+/// A hash of all sources of a document.
 fn sources(snapshot: &Snapshot, group: &str, version: &str, server: &str) -> String {
     let mut hasher = Sha512::new();
     hasher.update(server);
@@ -209,7 +209,7 @@ fn respond(
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     headers.insert(VARY, HeaderValue::from_static("Accept"));
     headers.insert(ETAG, etag.parse().map_err(Status::internal)?);
-    // With the right hash the content can never change.
+    // With the correct hash, the content never changes.
     if hash.is_some() {
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("public, immutable"));
         let year = jiff::SignedDuration::from_hours(365 * 24);
@@ -230,7 +230,7 @@ fn redirect(path: &str, hash: &str) -> Result<Response<ApiBody>, Status> {
     Ok(response)
 }
 
-/// `{"$ref": …}` to a component, in the single-element allOf that lets it have siblings.
+/// `{"$ref": …}` to a component, in a single-element allOf so that it can have siblings.
 fn reference(name: &str) -> Value {
     json!({"$ref": format!("#/components/schemas/{name}")})
 }

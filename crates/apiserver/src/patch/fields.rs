@@ -1,4 +1,4 @@
-//! managedFields and server-side apply, on `drover_smd`.
+//! managedFields and server-side apply, based on `drover_smd`.
 
 use std::sync::{Arc, OnceLock};
 
@@ -9,18 +9,18 @@ use serde_json::Value;
 use super::types::Types;
 use super::{FieldManager, Manager};
 use crate::object::ObjectExt;
-use crate::registry::{Registry, Resource};
+use crate::resources::{Resource, ResourceTable};
 use crate::status::{Cause, Status};
 
-/// Tracks who owns which field.
+/// Tracks the owners of fields.
 #[derive(Clone, Default)]
 pub struct Fields {
     pub(super) types: Arc<Types>,
 }
 
 impl FieldManager for Fields {
-    fn attach(&self, registry: &Arc<Registry>) {
-        self.types.attach(registry);
+    fn attach(&self, resources: &Arc<ResourceTable>) {
+        self.types.attach(resources);
     }
 
     fn track(
@@ -30,13 +30,17 @@ impl FieldManager for Fields {
         new: &mut Value,
         by: &Manager<'_>,
     ) -> Result<(), Status> {
-        let spoken = live.into_iter().chain([&*new]).flat_map(spoken_versions);
-        let spoken: Vec<String> = spoken.map(str::to_owned).collect();
-        let versions = self.types.versions(resource, spoken.iter().map(String::as_str));
+        let versions = live.into_iter().chain([&*new]).flat_map(manager_versions);
+        let versions: Vec<String> = versions.map(str::to_owned).collect();
+        let versions = self.types.versions(resource, versions.iter().map(String::as_str));
         let manager = manager(resource, &versions, by);
-        // As upstream: the write counts, also when its ownership cannot be told.
+        // As upstream: the write succeeds, even if its ownership cannot be determined.
         if let Err(error) = manager.update(live, new, by.name, by.now.as_second()) {
-            tracing::warn!(?resource, error = &error as &dyn std::error::Error, "ownership is not tracked");
+            tracing::warn!(
+                ?resource,
+                error = &error as &dyn std::error::Error,
+                "failed to track field ownership"
+            );
         }
         Ok(())
     }
@@ -49,7 +53,7 @@ impl FieldManager for Fields {
         by: &Manager<'_>,
         force: bool,
     ) -> Result<Value, Status> {
-        let versions = self.types.versions(resource, live.into_iter().flat_map(spoken_versions));
+        let versions = self.types.versions(resource, live.into_iter().flat_map(manager_versions));
         let manager = manager(resource, &versions, by);
         let empty = manager.empty_object();
         let live = live.unwrap_or(&empty);
@@ -78,7 +82,7 @@ fn manager<'a>(
     }
 }
 
-/// What an endpoint does not write. `/status` of built-in kinds may write some metadata.
+/// The fields that an endpoint does not write. `/status` of built-in kinds may write some metadata.
 fn reset_fields(resource: &Resource, subresource: &str) -> Option<&'static Set> {
     static SETS: OnceLock<[Set; 4]> = OnceLock::new();
     let [status, all_but_status, spec_and_labels, spec] = SETS.get_or_init(|| {
@@ -98,8 +102,8 @@ fn reset_fields(resource: &Resource, subresource: &str) -> Option<&'static Set> 
     }
 }
 
-/// A container that loses its last field to an apply is left null. Upstream's typed decoding takes that for absent;
-/// here it goes, or becomes the empty one that the configuration asks for. Nulls that were there before stay.
+/// A container whose last field is removed by an apply becomes null. Upstream's typed decoding treats null as absent;
+/// here it is removed, or replaced by the empty container of the configuration. Nulls from before the apply are kept.
 fn drop_emptied(object: &mut Value, live: Option<&Value>, config: Option<&Value>) {
     match object {
         Value::Object(entries) => entries.retain(|key, value| {
@@ -125,8 +129,8 @@ fn drop_emptied(object: &mut Value, live: Option<&Value>, config: Option<&Value>
     }
 }
 
-/// The versions that the owners of an object speak.
-fn spoken_versions(object: &Value) -> impl Iterator<Item = &str> {
+/// The versions in the entries of an object's managers.
+fn manager_versions(object: &Value) -> impl Iterator<Item = &str> {
     let entries = object.get("metadata").and_then(|metadata| metadata.get("managedFields"));
     let entries = entries.and_then(Value::as_array).into_iter().flatten();
     entries.filter_map(|entry| entry.get("apiVersion")?.as_str())
@@ -142,7 +146,7 @@ fn status(config: &Value, error: ApplyError) -> Status {
             };
             Status::apply_conflict(conflicts.to_string(), conflicts.0.iter().map(cause).collect())
         }
-        // Upstream answers 500 to a configuration that does not fit; whoever sent it can mend it.
+        // Upstream answers 500 to a configuration that does not match the type, although the client can correct it.
         ApplyError::Config(invalid) => {
             let (group, version) = config.api_version().split_once('/').unwrap_or(("", config.api_version()));
             let (namespace, name, kind) = (config.namespace(), config.name(), config.kind());

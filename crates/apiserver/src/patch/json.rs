@@ -1,7 +1,7 @@
-//! RFC 6902 with the limits and errors of upstream.
+//! JSON patches (RFC 6902) with upstream's limits and errors.
 //!
-//! `copy` doubles an object with every operation, so that a patch of 2 KiB could ask for gigabytes; and an insertion at
-//! the front of a long list moves the whole list. Both are counted before they are done.
+//! `copy` can double an object with every operation, so that a patch of 2 KiB could request gigabytes, and an insertion
+//! at the front of a long list moves the whole list. Both are counted before they are executed.
 
 use json_patch::{Patch, PatchOperation, jsonptr::Pointer};
 use serde_json::Value;
@@ -10,12 +10,12 @@ use crate::json::{self, DecodeError};
 use crate::limits::{COPY_BYTES, DEPTH, OBJECT_BYTES, PATCH_OPERATIONS, Weight, depth, json_bytes};
 use crate::status::Status;
 
-/// How many list items and fields all operations of a patch may touch, besides those that they name. The largest object that the API takes has about a million
-/// items, and an ordinary patch changes a few.
-const TOUCHED: usize = 50_000_000;
+/// How many list items and fields all operations of a patch may touch besides their targets. The largest object that
+/// the API accepts has about a million items, and an ordinary patch changes a few.
+const MAX_TOUCHED: usize = 50_000_000;
 
-/// Applies a JSON patch. A malformed patch is 400, one that does not apply is 422, one that asks for too much is 413
-/// (or 422 for `copy`, as upstream).
+/// Applies a JSON patch. A malformed patch is 400, one that cannot be applied is 422, and one that exceeds a limit is
+/// 413 (or 422 for `copy`, as upstream).
 pub fn json_patch(object: &Value, patch: &[u8]) -> Result<Value, Status> {
     let operations = match json::decode(patch) {
         Ok(decoded) => decoded.value,
@@ -37,10 +37,10 @@ pub fn json_patch(object: &Value, patch: &[u8]) -> Result<Value, Status> {
     apply(object, patch)
 }
 
-/// Applies decoded operations one after the other, each paid for before it is done.
+/// Applies decoded operations in order; the cost of each is counted before it is executed.
 fn apply(object: &Value, patch: Patch) -> Result<Value, Status> {
     let mut patched = object.clone();
-    let mut budget = Budget { copied: 0, weight: Weight::default(), left: TOUCHED };
+    let mut budget = Budget { copied: 0, weight: Weight::default(), left: MAX_TOUCHED };
     for (at, operation) in patch.0.into_iter().enumerate() {
         budget.pay(&patched, &operation)?;
         json_patch::patch_unsafe(&mut patched, std::slice::from_ref(&operation)).map_err(|error| {
@@ -60,7 +60,7 @@ fn rejected(why: impl std::fmt::Display) -> Status {
     Status::unprocessable(format!("the server rejected our request due to an error in our request: {why}"))
 }
 
-/// What one patch may still do.
+/// The remaining budget of one patch.
 struct Budget {
     copied: usize,
     weight: Weight,
@@ -79,7 +79,7 @@ impl Budget {
             PatchOperation::Move(moved) => {
                 self.shift(object, &moved.from)?;
                 self.shift(object, &moved.path)?;
-                // A missing source is the operation's own error.
+                // The operation itself reports a missing source.
                 let Some(source) = object.pointer(moved.from.as_str()) else { return Ok(()) };
                 self.nest(&moved.path, source)
             }
@@ -100,7 +100,7 @@ impl Budget {
         }
     }
 
-    /// An insertion into or a removal from a list moves what is behind it.
+    /// An insertion into a list, or a removal from it, moves the items behind it.
     fn shift(&mut self, object: &Value, path: &Pointer) -> Result<(), Status> {
         let Some((parent, last)) = path.split_back() else { return Ok(()) };
         let Some(Value::Array(items)) = object.pointer(parent.as_str()) else { return Ok(()) };
@@ -108,7 +108,7 @@ impl Budget {
         self.spend(items.len().saturating_sub(at))
     }
 
-    /// A value put at a path makes the object as deep as both together.
+    /// A value put at a path adds its depth to that of the path.
     fn nest(&mut self, path: &Pointer, value: &Value) -> Result<(), Status> {
         let mut nodes = 0;
         let depth = path.count() + depth(value, DEPTH, &mut nodes);
@@ -122,7 +122,7 @@ impl Budget {
     fn spend(&mut self, items: usize) -> Result<(), Status> {
         self.left = self.left.checked_sub(items).ok_or_else(|| {
             Status::too_large(format!(
-                "the operations of the JSON patch touch more than {TOUCHED} list items and fields in total"
+                "the operations of the JSON patch touch more than {MAX_TOUCHED} list items and fields in total"
             ))
         })?;
         Ok(())
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_operation_guards_the_rest() {
+    fn a_failed_test_operation_rejects_the_patch() {
         let object = json!({"a": {"b": 1}});
         let good = br#"[{"op":"test","path":"/a/b","value":1},{"op":"replace","path":"/a/b","value":2}]"#;
         assert_eq!(json_patch(&object, good).unwrap(), json!({"a": {"b": 2}}));
@@ -159,9 +159,9 @@ mod tests {
         );
     }
 
-    /// 22 operations used to ask for more memory than the machine has.
+    /// 22 operations used to request more memory than the host has.
     #[test]
-    fn copies_that_double_an_object_stop_at_the_limit_of_upstream() {
+    fn copies_are_limited_as_upstream() {
         let copies: Vec<Value> =
             (0..30).map(|n| json!({"op": "copy", "from": "/data", "path": format!("/data/{n}")})).collect();
         let object = json!({"data": {"a": "x".repeat(300)}});
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_cannot_nest_an_object_out_of_reach() {
+    fn operations_cannot_exceed_the_nesting_limit() {
         let nested: Vec<Value> =
             (1..=DEPTH + 1).map(|n| json!({"op": "add", "path": "/a".repeat(n), "value": {}})).collect();
         assert_eq!(json_patch(&json!({}), json!(nested).to_string().as_bytes()).unwrap_err().code, 422);

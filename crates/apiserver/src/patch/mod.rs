@@ -1,5 +1,4 @@
-//! Patches: JSON patch, merge patch, and behind the seams below strategic merge and server-side apply, which
-//! [`Fields`] fills.
+//! Patches: JSON patch, merge patch, and traits for strategic merge and server-side apply, which [`Fields`] implements.
 
 mod fields;
 mod json;
@@ -17,10 +16,10 @@ pub use fields::Fields;
 pub use json::json_patch;
 pub use merge::merge_patch;
 
-use crate::registry::{Registry, Resource};
+use crate::resources::{Resource, ResourceTable};
 use crate::status::Status;
 
-/// The type of a built-in kind, for those who check fields against it.
+/// The type of a built-in kind, for checks of its fields.
 pub(crate) fn builtin_type(api_version: &str, kind: &str) -> Option<drover_smd::schema::Type<'static>> {
     table::Builtin::get().kind(api_version, kind)
 }
@@ -38,21 +37,21 @@ pub enum PatchType {
     Apply,
 }
 
-/// Who writes, for `metadata.managedFields`.
+/// The writer, for `metadata.managedFields`.
 #[derive(Clone, Debug)]
 pub struct Manager<'a> {
     /// Field manager name.
     pub name: &'a str,
     /// Subresource or empty.
     pub subresource: &'a str,
-    /// When.
+    /// The time.
     pub now: Timestamp,
 }
 
 /// Ownership of fields.
 pub trait FieldManager: Send + Sync + 'static {
-    /// Called once at start: where other versions of a kind are found.
-    fn attach(&self, _registry: &Arc<Registry>) {}
+    /// Called once at start; provides the other versions of a kind.
+    fn attach(&self, _resources: &Arc<ResourceTable>) {}
 
     /// Records in `new.metadata.managedFields` which fields a create (`live` is `None`) or update changed.
     fn track(
@@ -63,8 +62,8 @@ pub trait FieldManager: Send + Sync + 'static {
         by: &Manager<'_>,
     ) -> Result<(), Status>;
 
-    /// Server-side apply: merges `config` into `live` and returns the object to be stored, ownership
-    /// included. `live` is `None` when the object is to be created.
+    /// Server-side apply: merges `config` into `live` and returns the object to store, with its ownership. `live` is
+    /// `None` if the object does not exist.
     fn apply(
         &self,
         resource: &Resource,

@@ -1,11 +1,11 @@
-//! Strategic merge patch, on `drover_smd`.
+//! Strategic merge patch, based on `drover_smd`.
 
 use drover_smd::strategic::{StrategicError, strategic_merge};
 use serde_json::Value;
 
 use super::StrategicMerge;
 use super::fields::Fields;
-use crate::registry::Resource;
+use crate::resources::Resource;
 use crate::status::Status;
 
 impl StrategicMerge for Fields {

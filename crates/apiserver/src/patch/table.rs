@@ -1,4 +1,4 @@
-//! The types of the built-in kinds, read once from `builtin_types.txt`.
+//! The types of the built-in kinds, parsed once from `builtin_types.txt`.
 //!
 //! A line is `kind <apiVersion> <Kind> <type>`, `type <name> [atomic] [*:<type of other keys>] <field>:<type><marks>…`
 //! for a struct, or `type <name> = <type>` for anything else. Types are `s n b u` (string, number, boolean, any
@@ -21,7 +21,7 @@ pub(super) struct Builtin {
 }
 
 impl Builtin {
-    /// The one table.
+    /// The single table.
     pub(super) fn get() -> &'static Self {
         static TABLE: OnceLock<Builtin> = OnceLock::new();
         TABLE.get_or_init(|| Reader::read(TEXT))
@@ -32,7 +32,7 @@ impl Builtin {
         self.kinds.get(&(api_version, kind)).map(|id| Type { schema: &self.schema, id: *id })
     }
 
-    /// What is known of an object of a kind that is not in the table: its metadata.
+    /// The type for kinds that are not in the table: only metadata is known.
     pub(super) fn unknown_kind(&self) -> (Schema, TypeId) {
         let mut schema = self.schema.clone();
         let string = schema.scalar(Scalar::String);
@@ -57,7 +57,7 @@ impl Reader {
             let id = reader.schema.declare();
             reader.names.insert(name, id);
         }
-        // Plain types first: a struct may use one in an altered form, which is a copy.
+        // Plain types first: a struct may use a modified copy of one.
         let mut structs: Vec<&'static str> =
             lines().filter(|(word, _)| *word == "type").map(|(_, rest)| rest).collect();
         structs.sort_by_key(|rest| rest.contains('!'));
@@ -106,7 +106,7 @@ impl Reader {
         self.schema.define(id, Atom { map: Some(Map::new(fields, element, atomic)), ..Atom::default() });
     }
 
-    /// A type and what follows it.
+    /// Parses a type; returns the rest of the text.
     fn parse(&mut self, text: &'static str) -> (TypeId, &'static str) {
         let end = text.find(['(', ')', '+', '~', '=']).unwrap_or(text.len());
         let (word, rest) = text.split_at(end);
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_of_a_deployment_are_what_upstream_says() {
+    fn lists_of_a_deployment_match_upstream() {
         let deployment = Builtin::get().kind("apps/v1", "Deployment").unwrap();
         let containers = at(deployment, "spec.template.spec.containers");
         assert_eq!(containers.patch, PatchStrategy::MergeBy("name".into()));
@@ -213,7 +213,7 @@ mod tests {
         for reference in TEXT.split('@').skip(1) {
             let name =
                 reference.trim_start_matches('!').split([' ', ')', '+', '~', '=', '\n']).next().unwrap();
-            assert!(known.contains(&name), "{name} is used and not defined");
+            assert!(known.contains(&name), "{name} is used but not defined");
         }
     }
 }

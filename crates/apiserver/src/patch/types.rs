@@ -1,4 +1,4 @@
-//! The type of a resource: from the table for built-in kinds, from its schema for custom ones.
+//! The type of a resource: from the table for built-in kinds, from its schema for custom resources.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, Weak};
@@ -10,19 +10,19 @@ use parking_lot::RwLock;
 use serde_json::Value;
 
 use super::table::Builtin;
-use crate::registry::{Registry, Resource};
+use crate::resources::{Resource, ResourceTable};
 
 /// Types of resources, compiled once per registration.
 #[derive(Default)]
 pub(super) struct Types {
-    registry: OnceLock<Weak<Registry>>,
+    resources: OnceLock<Weak<ResourceTable>>,
     /// By apiVersion and kind, with the registration they were compiled for.
     compiled: RwLock<HashMap<(String, String), Registered>>,
 }
 
 type Registered = (u64, Arc<Compiled>);
 
-/// A type with the schema it lives in.
+/// A type and its schema.
 pub(super) enum Compiled {
     Builtin(Type<'static>),
     Own { schema: Schema, id: TypeId },
@@ -38,9 +38,9 @@ impl Compiled {
 }
 
 impl Types {
-    /// Where other versions of a kind are found.
-    pub(super) fn attach(&self, registry: &Arc<Registry>) {
-        let _ = self.registry.set(Arc::downgrade(registry));
+    /// Sets the table with the other versions of a kind.
+    pub(super) fn attach(&self, resources: &Arc<ResourceTable>) {
+        let _ = self.resources.set(Arc::downgrade(resources));
     }
 
     /// The type of a resource.
@@ -56,18 +56,18 @@ impl Types {
         compiled
     }
 
-    /// The versions of a resource's kind that owners may have written in; those of `entries` are enough.
+    /// The versions of a resource's kind in which managers may have written; only those of `entries` are needed.
     pub(super) fn versions<'a>(
         &self,
         resource: &'a Resource,
         spoken: impl Iterator<Item = &'a str>,
     ) -> KindVersions<'a> {
         let mut siblings = HashMap::new();
-        if let Some(registry) = self.registry.get().and_then(Weak::upgrade) {
+        if let Some(resources) = self.resources.get().and_then(Weak::upgrade) {
             for api_version in spoken.filter(|version| *version != resource.api_version()) {
                 let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
                 if group == resource.def.group
-                    && let Some(sibling) = registry.snapshot().kind(group, version, &resource.def.kind)
+                    && let Some(sibling) = resources.snapshot().kind(group, version, &resource.def.kind)
                 {
                     siblings.insert(api_version.to_owned(), (sibling.clone(), self.of(sibling)));
                 }
@@ -77,7 +77,7 @@ impl Types {
     }
 }
 
-/// All versions of one kind that matter for one write.
+/// All versions of a kind that are needed for one write.
 pub(super) struct KindVersions<'a> {
     resource: &'a Resource,
     own: Arc<Compiled>,
@@ -103,10 +103,10 @@ impl Versions for KindVersions<'_> {
 
     fn convert(&self, object: &Value, from: &str, to: &str) -> Result<Value, String> {
         let (Some(source), Some(target)) = (self.resource(from), self.resource(to)) else {
-            return Err(format!("there is no conversion from {from} to {to}"));
+            return Err(format!("no conversion from {from} to {to}"));
         };
-        // Conversions in process are ready at once; one that has to be waited for is not available here.
-        let waits = || format!("the conversion from {from} to {to} is not done in process");
+        // In-process conversions are ready at once; those that must be awaited are not available here.
+        let waits = || format!("the conversion from {from} to {to} does not run in process");
         let stored = source.strategy.to_storage(object.clone()).now_or_never().ok_or_else(waits)?;
         let stored = stored.map_err(|status| status.message)?;
         let converted = target.strategy.from_storage(vec![stored]).now_or_never().ok_or_else(waits)?;

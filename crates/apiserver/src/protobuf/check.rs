@@ -1,11 +1,11 @@
-//! JSON objects of built-in kinds against the same table: types that do not fit, fields that nobody knows.
+//! Checks JSON objects of built-in kinds against the protobuf table: wrong types and unknown fields.
 
 use serde_json::Value;
 
 use super::table::{self, Form, TypeId};
 use crate::limits::{STRICT_ERRORS, shortened};
 
-/// Says what Go's decoder would: a value whose type does not fit its field.
+/// Returns the error of Go's decoder for a value whose type does not match its field.
 pub(crate) fn check_types(object: &Value) -> Result<(), String> {
     let Some(of) = kind_of(object) else { return Ok(()) };
     let mut path = String::new();
@@ -33,7 +33,7 @@ fn kind_of(object: &Value) -> Option<TypeId> {
     table::kind(text(object, "apiVersion"), text(object, "kind"))
 }
 
-/// The form of a field of a message; inline messages count as part of it.
+/// The form of a field of a message, including fields of inline messages.
 fn form_of(of: TypeId, name: &str) -> Option<&'static Form> {
     table::fields(of).iter().find_map(|field| match &field.form {
         Form::Message(inner) if field.name.is_empty() => form_of(*inner, name),
@@ -45,7 +45,7 @@ fn is_type_meta(path: &str, name: &str) -> bool {
     path.is_empty() && matches!(name, "apiVersion" | "kind")
 }
 
-/// On failure `path` is where, and the error what was wanted.
+/// On failure, `path` is the path of the value, and the error is the expected type.
 fn check(value: &Value, form: &Form, path: &mut String) -> Result<(), &'static str> {
     let whole = |value: &Value| {
         value.as_i64().is_some()
@@ -101,7 +101,7 @@ fn below(value: &Value, form: &Form, name: &str, path: &mut String) -> Result<()
     Ok(())
 }
 
-/// `path` is where the value is; it is the same buffer all the way down, because a key can be megabytes long.
+/// `path` is the path of the value; one buffer is used for all levels, because a key can be megabytes long.
 fn prune_value(value: &mut Value, form: &Form, path: &mut String, unknown: &mut Vec<String>) {
     match (form, value) {
         (Form::List(item), Value::Array(items)) if nests(item) => {
@@ -144,7 +144,7 @@ fn prune_value(value: &mut Value, form: &Form, path: &mut String, unknown: &mut 
     }
 }
 
-/// Appends a field and returns where the path ended before.
+/// Appends a field and returns the previous length of the path.
 fn descend(path: &mut String, name: &str) -> usize {
     let end = path.len();
     if end > 0 {
@@ -154,7 +154,7 @@ fn descend(path: &mut String, name: &str) -> usize {
     end
 }
 
-/// Whether there can be fields below.
+/// Whether the form can contain fields.
 fn nests(form: &Form) -> bool {
     matches!(form, Form::Message(_) | Form::List(_) | Form::Map(_))
 }
@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unknown_fields_are_dropped_and_named() {
+    fn unknown_fields_are_dropped_and_reported() {
         let mut pod = json!({
             "apiVersion": "v1", "kind": "Pod", "nope": 1, "metadata": {"name": "x", "labels": {"any": "thing"}, "bad": 1},
             "spec": {"containers": [{"name": "c", "image": "i", "Image": "j"}], "volumes": [{"name": "v", "emptyDir": {"x": 1}}]},
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_types_are_refused_where_they_are() {
+    fn wrong_types_are_rejected_with_their_path() {
         let object = |spec: Value| json!({"apiVersion": "v1", "kind": "Pod", "spec": spec});
         let container =
             |field: &str, value: Value| object(json!({"containers": [{"name": "c", field: value}]}));

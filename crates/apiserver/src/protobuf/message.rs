@@ -1,4 +1,4 @@
-//! From protobuf messages to JSON values, by the table.
+//! Converts protobuf messages to JSON values, according to the table.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -12,7 +12,7 @@ use crate::clock::{rfc3339_micros, rfc3339_seconds};
 use crate::json::DecodeError;
 use crate::limits::Weight;
 
-/// No built-in type nests deeper; the limit is for broken bytes.
+/// No built-in type nests deeper; the limit protects against malformed messages.
 const MAX_DEPTH: usize = 40;
 
 pub(super) fn decode(of: TypeId, bytes: &[u8]) -> Result<Value, ProtobufError> {
@@ -82,7 +82,7 @@ fn items(
     depth: usize,
     weight: &mut Weight,
 ) -> Result<(), ProtobufError> {
-    // Numbers may come packed.
+    // Numbers may be packed.
     if let (Form::Integer | Form::Bool, WireValue::Bytes(packed)) = (form, raw.value) {
         let mut reader = Reader::new(packed);
         while !reader.is_empty() {
@@ -123,7 +123,7 @@ fn value(form: &Form, raw: &RawField<'_>, depth: usize, weight: &mut Weight) -> 
     Ok(match form {
         Form::Text => raw.text()?.into(),
         Form::Bool => (raw.number()? != 0).into(),
-        // Negative numbers are sign-extended to 64 bits, of whatever size they are.
+        // Negative numbers of all sizes are sign-extended to 64 bits.
         Form::Integer => raw.number()?.cast_signed().into(),
         Form::Double => f64::from_bits(raw.number()?).into(),
         Form::Bytes => STANDARD.encode(raw.bytes()?).into(),
@@ -170,7 +170,7 @@ fn value(form: &Form, raw: &RawField<'_>, depth: usize, weight: &mut Weight) -> 
     })
 }
 
-/// JSON inside of protobuf.
+/// JSON inside protobuf.
 pub(super) fn json_value(json: &[u8], what: &'static str) -> Result<Value, ProtobufError> {
     match crate::json::decode(json) {
         Ok(decoded) => Ok(decoded.value),
@@ -179,7 +179,7 @@ pub(super) fn json_value(json: &[u8], what: &'static str) -> Result<Value, Proto
     }
 }
 
-/// Seconds and nanoseconds; an empty message is no time at all.
+/// Seconds and nanoseconds; an empty message means no time.
 fn time(bytes: &[u8]) -> Result<Option<Timestamp>, ProtobufError> {
     if bytes.is_empty() {
         return Ok(None);

@@ -1,8 +1,8 @@
 //! `application/vnd.kubernetes.protobuf` request bodies of built-in kinds, as JSON values.
 //!
-//! kubectl's `create` commands and controller-runtime send their bodies so and take JSON for an answer. The fields
-//! of each kind come from `table.txt`; a value looks as if the same Go client had sent JSON. The same table tells
-//! which fields a JSON body of such a kind may have, see `check.rs`.
+//! kubectl's `create` commands and controller-runtime send such bodies and accept JSON responses. The fields of each
+//! kind come from `table.txt`; a value is equal to the JSON that the same Go client would send. The same table defines
+//! the fields of JSON bodies of such kinds, see `check.rs`.
 
 mod check;
 mod message;
@@ -22,20 +22,20 @@ pub const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
 
 const MAGIC: &[u8] = b"k8s\0";
 
-/// Why a body cannot be used.
+/// Why a body was rejected.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum ProtobufError {
     /// The envelope's magic bytes are missing.
     #[error("the body does not start with the magic bytes of Kubernetes protobuf")]
     NoEnvelope,
-    /// The bytes end or break off where they must not.
+    /// The message is malformed or truncated.
     #[error("malformed protobuf: {0}")]
     Malformed(&'static str),
     /// It would take too much memory.
     #[error("the decoded object would take too much memory")]
     TooHeavy,
-    /// Nothing is known of the kind.
-    #[error("{api_version} {kind} has no protobuf form here")]
+    /// The kind is not in the table.
+    #[error("protobuf is not supported for {api_version} {kind}")]
     UnknownKind {
         /// As in the envelope.
         api_version: String,
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn kubernetes_check_2_a_secret_reads_as_the_same_json() {
+    fn kubernetes_check_2_a_secret_decodes_to_the_same_json() {
         // metadata{name: x, creationTimestamp: {}}, data{k: [1,2]}, type Opaque, immutable false
         let metadata = [bytes_field(1, b"x"), bytes_field(2, b""), bytes_field(8, b"")].concat();
         let entry = [bytes_field(1, b"k"), bytes_field(2, &[1, 2])].concat();
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn inline_structs_zero_pointers_and_special_types() {
-        // Deployment spec.replicas = 0 is a pointer and stays; a Volume's source is inline.
+        // spec.replicas = 0 of a Deployment is a pointer and is kept; the source of a Volume is inline.
         let spec = vec![1 << 3, 0];
         let object = decode(&envelope("apps/v1", "Deployment", &bytes_field(2, &spec))).unwrap();
         assert_eq!(object["spec"]["replicas"], 0);
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn garbage_is_an_error_and_never_a_panic() {
+    fn garbage_is_an_error_without_a_panic() {
         assert_eq!(decode(b"{}"), Err(ProtobufError::NoEnvelope));
         let good = envelope("v1", "Secret", &bytes_field(1, &bytes_field(1, b"x")));
         for end in 4..good.len() {

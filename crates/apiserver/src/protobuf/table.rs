@@ -1,4 +1,4 @@
-//! The fields of the built-in kinds, read once from `table.txt`, which `tools/prototable` writes.
+//! The fields of the built-in kinds, parsed once from `table.txt`, which `tools/prototable` generates.
 //!
 //! A line is `kind <apiVersion> <Kind> <type>` or `type <name> <number>:<json name><?>:<form>…`. An empty name
 //! means that the fields of the message belong to the parent; `?` that an empty value is left out. Forms are `s b i d
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_line_of_the_table_is_understood() {
+    fn every_line_of_the_table_is_valid() {
         let mut fields = 0;
         for line in TEXT.lines().filter_map(|line| line.strip_prefix("type ")) {
             fields += line.split(' ').count() - 1;

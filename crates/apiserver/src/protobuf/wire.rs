@@ -7,7 +7,7 @@ pub(super) struct Reader<'a> {
     rest: &'a [u8],
 }
 
-/// One field as it is on the wire.
+/// A field in wire format.
 pub(super) struct RawField<'a> {
     pub(super) number: u32,
     pub(super) value: WireValue<'a>,

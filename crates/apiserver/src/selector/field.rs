@@ -1,6 +1,6 @@
 //! Field selectors: `metadata.name=x,status.phase!=Running`.
 
-use crate::registry::{Resource, SelectableField};
+use crate::resources::{Resource, SelectableField};
 use crate::storage::Version;
 
 /// A parsed field selector; the empty one matches everything.
@@ -17,7 +17,7 @@ struct Term {
 }
 
 impl FieldSelector {
-    /// Parses a selector; the error is what to tell the client. Field names are checked by [`Self::check`].
+    /// Parses a selector; the error is the message for the client. [`Self::check`] validates field names.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut terms = Vec::new();
         for part in split_unescaped(text) {
@@ -34,12 +34,12 @@ impl FieldSelector {
         Ok(Self { terms })
     }
 
-    /// A selector for one object.
+    /// A selector for the name of one object.
     pub fn name(name: &str) -> Self {
         Self { terms: vec![Term { field: "metadata.name".into(), equal: true, value: name.into() }] }
     }
 
-    /// Refuses fields that the resource does not offer.
+    /// Rejects fields that the resource does not support.
     pub fn check(&self, resource: &Resource) -> Result<(), String> {
         for term in &self.terms {
             let known = matches!(term.field.as_str(), "metadata.name" | "metadata.namespace")
@@ -51,17 +51,17 @@ impl FieldSelector {
         Ok(())
     }
 
-    /// Whether everything matches.
+    /// Whether it matches everything.
     pub fn is_empty(&self) -> bool {
         self.terms.is_empty()
     }
 
-    /// The name that the selector pins, if any.
+    /// The name that the selector requires, if any.
     pub fn pinned(&self, field: &str) -> Option<&str> {
         self.terms.iter().find(|term| term.equal && term.field == field).map(|term| term.value.as_str())
     }
 
-    /// Whether a stored version matches. Decodes it only for fields beyond name and namespace, once.
+    /// Whether a stored version matches. Decodes the object only for fields other than name and namespace, once.
     pub fn matches(&self, resource: &Resource, version: &Version) -> bool {
         self.terms.iter().all(|term| {
             let equal = match term.field.as_str() {

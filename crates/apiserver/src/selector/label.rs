@@ -28,7 +28,7 @@ enum Operator {
 }
 
 impl LabelSelector {
-    /// Parses a selector; the error is what to tell the client.
+    /// Parses a selector; the error is the message for the client.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut parser = Parser { rest: text };
         let mut requirements = Vec::new();
@@ -50,7 +50,7 @@ impl LabelSelector {
         Ok(Self { requirements })
     }
 
-    /// A selector that wants these exact labels.
+    /// A selector that requires exactly these labels.
     pub fn equal_to<'a>(labels: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         let requirements = labels.into_iter().map(|(key, value)| Requirement {
             key: key.into(),
@@ -60,7 +60,7 @@ impl LabelSelector {
         Self { requirements: requirements.collect() }
     }
 
-    /// A selector of an object's field: `matchLabels` and `matchExpressions`.
+    /// Converts the selector of an object's field: `matchLabels` and `matchExpressions`.
     pub fn from_object(selector: &Map<String, Value>) -> Result<Self, String> {
         let text =
             |value: &Value| value.as_str().map(str::to_owned).ok_or(format!("{value} is not a string"));
@@ -84,7 +84,7 @@ impl LabelSelector {
         Ok(Self { requirements })
     }
 
-    /// Whether everything matches.
+    /// Whether it matches everything.
     pub fn is_empty(&self) -> bool {
         self.requirements.is_empty()
     }
@@ -94,7 +94,7 @@ impl LabelSelector {
         self.matches_with(|key| meta.label(key))
     }
 
-    /// Whether labels given by a lookup match.
+    /// Whether the labels returned by a lookup match.
     pub fn matches_with<'a>(&self, lookup: impl Fn(&str) -> Option<&'a str>) -> bool {
         self.requirements.iter().all(|requirement| requirement.matches(lookup(&requirement.key)))
     }
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_selectors_are_refused() {
+    fn malformed_selectors_are_rejected() {
         for bad in ["=a", "a in b", "a in (b", "a=b,", "a b", "n>x", "a/b/c=d", ",", "a=*"] {
             assert!(LabelSelector::parse(bad).is_err(), "{bad}");
         }

@@ -1,4 +1,4 @@
-//! What every store promises, run on each of them; and what only the durable one can break.
+//! Tests of the guarantees of all stores, and of those of the durable store.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ fn journaled(path: &Path) -> MemoryStorage {
 }
 
 #[tokio::test]
-async fn a_journal_brings_everything_back_but_a_record_that_was_cut_off() {
+async fn a_journal_restores_everything_except_a_truncated_record() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("deep/journal");
     let store = journaled(&path);
@@ -113,7 +113,7 @@ async fn writes_get_increasing_revisions_and_are_visible_at_once() {
 }
 
 #[tokio::test]
-async fn check_11_of_two_writes_with_one_expectation_exactly_one_wins() {
+async fn check_11_exactly_one_of_two_writes_with_the_same_expectation_succeeds() {
     on_all(async |store| {
         let first = store.write(put("a", Expect::Absent, 0)).await.unwrap().revision();
         let races = (1..=50).map(|n| store.write(put("a", Expect::Revision(first), n)));
@@ -134,7 +134,7 @@ async fn check_11_of_two_writes_with_one_expectation_exactly_one_wins() {
 }
 
 #[tokio::test]
-async fn lists_can_go_back_in_time() {
+async fn lists_at_older_revisions() {
     on_all(async |store| {
         let a = store.write(put("a", Expect::Absent, 1)).await.unwrap().revision();
         let b = store.write(put("b", Expect::Absent, 1)).await.unwrap().revision();
@@ -199,7 +199,7 @@ async fn check_6_a_slow_follower_gets_every_event_in_order() {
 }
 
 #[tokio::test]
-async fn check_7_compacted_history_is_refused_and_the_present_stays() {
+async fn check_7_compacted_history_is_rejected_and_current_state_is_kept() {
     on_all(async |store| {
         let a = store.write(put("a", Expect::Absent, 1)).await.unwrap().revision();
         let a2 = store.write(put("a", Expect::Revision(a), 2)).await.unwrap().revision();
@@ -234,9 +234,9 @@ async fn history_is_bounded_by_count() {
     assert!((90..=110).contains(&kept), "{kept}");
 }
 
-/// Of one object that is written again and again little is kept; of many objects as much as they are.
+/// For one object that is written repeatedly, little history is kept; for many objects, as many bytes as they have.
 #[tokio::test]
-async fn history_is_bounded_by_bytes_or_by_what_there_is() {
+async fn history_is_bounded_by_bytes_or_by_the_size_of_the_objects() {
     let retention = Retention {
         max_age: SignedDuration::from_hours(1),
         min_events: 1,
@@ -259,7 +259,7 @@ async fn history_is_bounded_by_bytes_or_by_what_there_is() {
 }
 
 #[tokio::test]
-async fn check_22_what_was_acknowledged_is_there_after_a_restart() {
+async fn check_22_acknowledged_writes_survive_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let (bytes, revision, deleted);
     {
@@ -271,7 +271,7 @@ async fn check_22_what_was_acknowledged_is_there_after_a_restart() {
         let last = store.index().get(&key("x199")).unwrap().revision();
         deleted = store.write(delete("x199", last)).await.unwrap().revision();
         revision = store.index().revision();
-        // A copy of the files as a crash would leave them: the log is not merged back.
+        // A copy of the files as after a crash: the log is not merged.
         copy(dir.path(), &dir.path().join("crashed"));
     }
     for place in [dir.path().to_owned(), dir.path().join("crashed")] {
@@ -280,7 +280,7 @@ async fn check_22_what_was_acknowledged_is_there_after_a_restart() {
         assert_eq!(store.index().get(&key("x000")).unwrap().bytes(), &bytes);
         assert!(store.index().get(&key("x199")).is_none());
         assert_eq!(store.index().count("", "things"), 199);
-        // Watches go on where they were, without a relist.
+        // Watches resume at their revision, without a relist.
         let mut tail = store.index().follow("", "things", deleted - 1).unwrap();
         let events = store.index().read(&mut tail, 10).unwrap().events;
         assert_eq!(events[0].kind, EventKind::Deleted);
@@ -323,7 +323,7 @@ async fn a_failed_commit_leaves_no_trace() {
     let flag = broken.clone();
     let options = SqliteOptions {
         commit_fault: Some(Arc::new(move || {
-            if flag.load(Ordering::SeqCst) { Err("no commit today".into()) } else { Ok(()) }
+            if flag.load(Ordering::SeqCst) { Err("the test fails this commit".into()) } else { Ok(()) }
         })),
         ..SqliteOptions::default()
     };
@@ -349,14 +349,14 @@ async fn a_failed_commit_leaves_no_trace() {
 }
 
 #[tokio::test]
-async fn queued_writes_are_one_batch_and_each_is_judged_on_those_before_it() {
+async fn queued_writes_form_one_batch_and_are_checked_in_order() {
     let dir = tempfile::tempdir().unwrap();
     let commits = Arc::new(AtomicUsize::new(0));
     let (release, gate) = std::sync::mpsc::channel::<()>();
     let (count, gate) = (commits.clone(), std::sync::Mutex::new(gate));
     let options = SqliteOptions {
         commit_fault: Some(Arc::new(move || {
-            // The second commit waits for the test, and what comes meanwhile is queued.
+            // The second commit waits for the test; later writes are queued meanwhile.
             if count.fetch_add(1, Ordering::SeqCst) == 1 {
                 gate.lock().unwrap().recv().unwrap();
             }
@@ -381,14 +381,14 @@ async fn queued_writes_are_one_batch_and_each_is_judged_on_those_before_it() {
         put("a", Expect::Absent, 4),
         put("b", Expect::Absent, 1),
     ];
-    // The first look at each puts it into the queue.
+    // Polling each write once puts it into the queue.
     let mut queued = futures::future::join_all(queued.map(|write| store.write(write)));
     assert!(futures::poll!(&mut queued).is_pending());
-    assert!(store.index().get(&key("a")).is_none(), "nobody sees what is not committed");
+    assert!(store.index().get(&key("a")).is_none(), "uncommitted writes are not visible");
     release.send(()).unwrap();
     let answers = queued.await;
     held.await.unwrap().unwrap();
-    assert_eq!(commits.load(Ordering::SeqCst), 3, "one commit for all that was queued");
+    assert_eq!(commits.load(Ordering::SeqCst), 3, "one commit for all queued writes");
     let revisions: Vec<_> = answers.iter().map(|a| a.as_ref().ok().map(|v| v.revision())).collect();
     assert_eq!(revisions, [Some(created), Some(changed), None, None, Some(changed + 1)]);
     assert!(answers.iter().flat_map(|a| a.as_ref().err()).all(|e| !matches!(e, StorageError::Backend(_))));
@@ -399,7 +399,7 @@ async fn queued_writes_are_one_batch_and_each_is_judged_on_those_before_it() {
 }
 
 #[tokio::test]
-async fn a_full_disk_is_named_and_loses_nothing() {
+async fn a_full_disk_is_reported_and_loses_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let options = SqliteOptions { max_pages: Some(64), ..SqliteOptions::default() };
     let store = SqliteStorage::open_with(dir.path(), options).unwrap();
@@ -423,7 +423,7 @@ async fn a_full_disk_is_named_and_loses_nothing() {
 }
 
 #[tokio::test]
-async fn a_directory_in_use_or_of_a_newer_release_is_refused() {
+async fn a_directory_in_use_or_of_a_newer_release_is_rejected() {
     let dir = tempfile::tempdir().unwrap();
     let store = SqliteStorage::open(dir.path()).unwrap();
     let Err(error) = SqliteStorage::open(dir.path()) else { panic!("opened twice") };
@@ -433,18 +433,18 @@ async fn a_directory_in_use_or_of_a_newer_release_is_refused() {
     let database = rusqlite::Connection::open(dir.path().join("store.db")).unwrap();
     database.pragma_update(None, "user_version", 99).unwrap();
     drop(database);
-    let Err(error) = SqliteStorage::open(dir.path()) else { panic!("opened a newer one") };
+    let Err(error) = SqliteStorage::open(dir.path()) else { panic!("opened a newer version") };
     assert!(matches!(error, StorageError::NewerSchema { found: 99, .. }), "{error}");
 }
 
 #[tokio::test]
-async fn a_damaged_file_is_refused_and_left_as_it_is() {
+async fn a_damaged_file_is_rejected_and_not_modified() {
     let dir = tempfile::tempdir().unwrap();
     let store = SqliteStorage::open(dir.path()).unwrap();
     for n in 0..50 {
         store.write(put(&format!("x{n}"), Expect::Absent, n)).await.unwrap();
     }
-    // As a crash leaves it, with a log; and as a stop does, without one.
+    // As after a crash, with a log, and as after a normal stop, without one.
     copy(dir.path(), &dir.path().join("crashed"));
     drop(store);
     let garbage = |from: usize, whole: &[u8]| [&whole[..from], &vec![0xa5; whole.len() - from]].concat();
@@ -465,7 +465,7 @@ async fn a_damaged_file_is_refused_and_left_as_it_is() {
             Some(whole[..50].to_vec()),
             Some(whole[..whole.len() / 2].to_vec()),
         ];
-        // Without file and log it is a new store; with a log it is none.
+        // Without file and log, the directory is a new store; with a log, it is damaged.
         damages.push(if logged.is_some() { None } else { Some(foreign.clone()) });
         for (n, damage) in damages.iter().enumerate() {
             match damage {
@@ -484,15 +484,15 @@ async fn a_damaged_file_is_refused_and_left_as_it_is() {
                 );
             }
         }
-        // A copy that is put back is whole again.
+        // Restoring the file restores the store.
         std::fs::write(&file, whole).unwrap();
         assert_eq!(SqliteStorage::open(&place).unwrap().index().count("", "things"), 50);
     }
 }
 
-/// A file that is being made has another name: what has the right one is whole.
+/// A file is created under another name, so a file with the final name is complete.
 #[tokio::test]
-async fn what_a_crash_left_of_the_first_start_is_made_anew() {
+async fn a_store_is_created_again_after_a_crash_during_the_first_start() {
     let dir = tempfile::tempdir().unwrap();
     for name in ["store.new", "store.new-journal"] {
         std::fs::write(dir.path().join(name), "half").unwrap();

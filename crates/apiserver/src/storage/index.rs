@@ -1,9 +1,9 @@
-//! Committed state in memory: the current objects, and one ordered event log that doubles as history.
+//! Committed state in memory: the current objects, and one ordered event log that is also the history.
 //!
-//! A list at an older revision is the current state with the events after that revision undone, so there
-//! are no version chains to collect: history is as long as the log. Watchers pull from the log of their
-//! resource at their own pace; a slow one costs nobody anything, and one that falls behind the log's start
-//! learns that its revision is compacted.
+//! A list at an older revision is the current state with later events undone, so there are no old versions to
+//! garbage-collect: history is as long as the log. Watchers read the log of their resource at their own pace. A slow
+//! watcher does not affect others; one that falls behind the start of the log gets an error that its revision is
+//! compacted.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Bound;
@@ -16,33 +16,33 @@ use tokio::sync::watch;
 use super::{Key, StorageError, Version};
 use crate::metrics::Commits;
 
-/// What happened to a key.
+/// The kind of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventKind {
-    /// It appeared.
+    /// The object was created.
     Added,
-    /// It changed.
+    /// The object was modified.
     Modified,
-    /// It went.
+    /// The object was removed.
     Deleted,
 }
 
-/// One committed change.
+/// A committed change.
 #[derive(Debug)]
 pub struct Event {
-    /// What happened.
+    /// The kind of change.
     pub kind: EventKind,
     /// The new state; for a removal the last state, with the revision of the removal.
     pub version: Arc<Version>,
-    /// The state before, unless it was absent.
+    /// The state before, unless the object did not exist.
     pub previous: Option<Arc<Version>>,
-    /// When it was committed.
+    /// The time of the commit.
     pub at: Timestamp,
     left: OnceLock<Arc<Version>>,
 }
 
 impl Event {
-    /// An event.
+    /// Creates an event.
     pub fn new(
         kind: EventKind,
         version: Arc<Version>,
@@ -57,7 +57,7 @@ impl Event {
         self.version.revision()
     }
 
-    /// The previous content under the new revision: what a watcher gets whose selector it left.
+    /// The previous content with the new revision: sent to watchers whose selector no longer matches.
     pub fn left(&self) -> Option<&Arc<Version>> {
         let previous = self.previous.as_ref()?;
         Some(self.left.get_or_init(|| Arc::new(previous.at_revision(self.revision()))))
@@ -68,17 +68,18 @@ impl Event {
     }
 }
 
-/// How much history is kept: events older than `max_age` go, but `min_events` always stay, and never more
-/// than `max_events`, or than `max_bytes` unless the objects themselves are larger: who lists or follows many needs longer.
+/// How much history is kept. Events older than `max_age` are dropped, but at least `min_events` are kept, at most
+/// `max_events`, and at most `max_bytes`. The byte limit is at least the size of the current objects, because listing
+/// and watching many objects takes longer.
 #[derive(Clone, Copy, Debug)]
 pub struct Retention {
     /// Age after which an event may go.
     pub max_age: SignedDuration,
-    /// Events kept whatever their age.
+    /// Events that are kept regardless of age.
     pub min_events: usize,
-    /// Events kept at most.
+    /// Maximum number of events.
     pub max_events: usize,
-    /// Bytes of object data kept at most, or as many as the objects have.
+    /// Maximum bytes of object data, or the size of the current objects if that is larger.
     pub max_bytes: usize,
 }
 
@@ -93,7 +94,7 @@ impl Default for Retention {
     }
 }
 
-/// Committed state. Cheap to read from any thread; only a backend publishes into it.
+/// Committed state. Cheap to read from any thread; only a backend publishes to it.
 pub struct Index {
     state: RwLock<State>,
     head: watch::Sender<u64>,
@@ -108,7 +109,7 @@ struct State {
     topics: HashMap<Box<str>, Topic>,
     log: VecDeque<Arc<Event>>,
     log_bytes: usize,
-    /// Of the current objects.
+    /// Size of the current objects.
     object_bytes: usize,
 }
 
@@ -124,39 +125,39 @@ impl Default for Topic {
     }
 }
 
-/// Which keys to list.
+/// The keys to list.
 #[derive(Clone, Debug, Default)]
 pub struct Range<'a> {
     /// API group.
     pub group: &'a str,
     /// Plural resource.
     pub resource: &'a str,
-    /// Only this namespace.
+    /// Only this namespace, if set.
     pub namespace: Option<&'a str>,
     /// Start at this key (inclusive), in the text form of [`Key`].
     pub start: Option<&'a str>,
 }
 
-/// A part of a list, all of it as of one revision.
+/// A part of a list, all of it at one revision.
 #[derive(Debug)]
 pub struct Page {
     /// Objects in key order.
     pub items: Vec<Arc<Version>>,
-    /// How many follow.
+    /// The number of further objects.
     pub remaining: usize,
 }
 
-/// Some events of a log and how far the log was read.
+/// Events of a log, and the revision up to which the log was read.
 #[derive(Debug)]
 pub struct Batch {
     /// Events in revision order.
     pub events: Vec<Arc<Event>>,
-    /// Everything up to this revision is delivered with this batch.
+    /// All events up to this revision have been returned.
     pub revision: u64,
 }
 
 impl Index {
-    /// An empty store. Revisions start at 1, so that the first write gets 2 and no list ever says "0".
+    /// An empty store. Revisions start at 1, so that the first write gets 2 and no list has resourceVersion "0".
     pub fn new(retention: Retention) -> Self {
         let state = State { revision: 1, compacted: 0, ..State::default() };
         Self {
@@ -167,7 +168,7 @@ impl Index {
         }
     }
 
-    /// What is counted of the commits.
+    /// Metrics of commits.
     pub(crate) fn commits(&self) -> &Commits {
         &self.commits
     }
@@ -183,7 +184,7 @@ impl Index {
         self.state.read().revision
     }
 
-    /// History up to and including this revision is gone.
+    /// History up to and including this revision has been dropped.
     pub fn compacted(&self) -> u64 {
         self.state.read().compacted
     }
@@ -199,7 +200,7 @@ impl Index {
         state.topics.get(&*topic_name(group, resource)).map_or(0, |topic| topic.objects.len())
     }
 
-    /// Resources (`group`, `resource`) that hold at least one object.
+    /// Resources (`group`, `resource`) with at least one object.
     pub fn resources(&self) -> Vec<(String, String)> {
         let state = self.state.read();
         let held = state.topics.iter().filter(|(_, topic)| !topic.objects.is_empty());
@@ -217,8 +218,8 @@ impl Index {
         (items, state.revision)
     }
 
-    /// At most `limit` objects of a range as they were at `revision`. `count` asks for
-    /// [`Page::remaining`], which costs a walk over the rest of the range.
+    /// At most `limit` objects of a range as they were at `revision`. `count` requests [`Page::remaining`], which walks
+    /// the rest of the range.
     pub fn page(
         &self,
         range: &Range<'_>,
@@ -286,7 +287,7 @@ impl Index {
         let _ = head.wait_for(|current| *current >= revision).await;
     }
 
-    /// Follows the events of one resource after `after`.
+    /// Follows the events of one resource after revision `after`.
     pub fn follow(&self, group: &str, resource: &str, after: u64) -> Result<Tail, StorageError> {
         let name = topic_name(group, resource);
         {
@@ -303,13 +304,13 @@ impl Index {
         Ok(Tail { topic: Some(name), after, head })
     }
 
-    /// Follows the events of all resources after `after`.
+    /// Follows the events of all resources after revision `after`.
     pub fn follow_all(&self, after: u64) -> Result<Tail, StorageError> {
         self.state.read().check(after)?;
         Ok(Tail { topic: None, after, head: self.head.subscribe() })
     }
 
-    /// Reads on in a log; empty when there is nothing new.
+    /// Reads further events of a log; empty if there are none.
     pub fn read(&self, tail: &mut Tail, max: usize) -> Result<Batch, StorageError> {
         tail.head.mark_unchanged();
         let state = self.state.read();
@@ -334,10 +335,10 @@ impl Index {
         Ok(Batch { events, revision })
     }
 
-    /// Applies committed events in order and wakes whom it concerns. `revision` is the new head.
+    /// Applies committed events in order and wakes their watchers. `revision` is the new head.
     pub(super) fn publish(&self, events: Vec<Arc<Event>>, revision: u64) {
         self.commits.writes.observe(events.len() as f64);
-        let mut woken: Vec<(watch::Sender<u64>, u64)> = Vec::new();
+        let mut to_notify: Vec<(watch::Sender<u64>, u64)> = Vec::new();
         {
             let mut state = self.state.write();
             for event in events {
@@ -356,20 +357,20 @@ impl Index {
                 let revision = event.revision();
                 topic.log.push_back(event);
                 if topic.head.receiver_count() > 0 {
-                    woken.push((topic.head.clone(), revision));
+                    to_notify.push((topic.head.clone(), revision));
                 }
                 state.object_bytes += now;
                 state.object_bytes -= before.map_or(0, |before| before.bytes().len());
             }
             state.revision = state.revision.max(revision);
         }
-        for (sender, revision) in woken {
+        for (sender, revision) in to_notify {
             sender.send_replace(revision);
         }
         self.head.send_replace(revision);
     }
 
-    /// The revision up to which history should go now, if any.
+    /// The revision up to which history should be dropped now, if any.
     pub(super) fn compaction_due(&self, now: Timestamp) -> Option<u64> {
         let state = self.state.read();
         let keep = self.retention;
@@ -386,12 +387,12 @@ impl Index {
             bytes -= event.weight();
             due = Some(event.revision());
         }
-        // Compact in strides, so that this costs next to nothing per write.
+        // Compact in steps of many events, so that the cost per write is small.
         let stride = (keep.max_events / 20).clamp(1, 1_000);
         due.filter(|_| state.log.len() - left >= stride)
     }
 
-    /// Forgets history up to and including `revision`.
+    /// Drops history up to and including `revision`.
     pub(super) fn forget(&self, revision: u64) {
         let mut state = self.state.write();
         let revision = revision.min(state.revision);
@@ -444,7 +445,7 @@ impl State {
 }
 
 impl Topic {
-    /// What each key that changed after `revision` held at `revision`.
+    /// The state at `revision` of each key that changed later.
     fn undone(&self, revision: u64) -> BTreeMap<Key, Option<Arc<Version>>> {
         let mut undone = BTreeMap::new();
         let after = self.log.partition_point(|event| event.revision() <= revision);
@@ -455,7 +456,7 @@ impl Topic {
     }
 }
 
-/// A reader's place in a log.
+/// The position of a reader in a log.
 pub struct Tail {
     topic: Option<Box<str>>,
     after: u64,
@@ -463,10 +464,10 @@ pub struct Tail {
 }
 
 impl Tail {
-    /// Waits until there may be something new. Cancel-safe.
+    /// Waits until there may be new events. Cancel-safe.
     pub async fn changed(&mut self) {
         if self.head.changed().await.is_err() {
-            // The index is gone; nothing will ever come.
+            // The index was dropped; there will be no further events.
             std::future::pending::<()>().await;
         }
     }
@@ -489,7 +490,7 @@ fn bounds(range: &Range<'_>) -> KeyBounds {
         prefix.push_str(namespace);
         prefix.push('/');
     }
-    // '0' follows '/' in ASCII, so this is the first key behind the prefix.
+    // '0' follows '/' in ASCII, so this is the first key after the prefix.
     let end = format!("{}0", &prefix[..prefix.len() - 1]);
     let start = match range.start {
         Some(start) if start > prefix.as_str() => start.to_owned(),

@@ -1,8 +1,9 @@
-//! A file beside a store in memory, for clusters that must outlive a restart but not a power cut: versions are appended
-//! without waiting for the disk, and the file is rewritten when most of it is history.
+//! The file of an in-memory store, for clusters that must survive a restart but not a power failure: versions are
+//! appended without waiting for the disk, and the file is rewritten when most of it is history.
 //!
-//! A record is a line `revision created hole deleted length key`, then the JSON of that length, then a newline. A file that
-//! was rewritten begins with a line `head revision`: the last write may have been a removal, of which nothing is left.
+//! A record is a line `revision created hole deleted length key`, then the JSON of that length, then a newline. A
+//! rewritten file begins with a line `head revision`, because the last write may have been a removal, which has no
+//! record any more.
 
 use std::collections::HashMap;
 use std::fs::{self, OpenOptions};
@@ -14,7 +15,7 @@ use bytes::Bytes;
 
 use super::{Event, EventKind, Index, Key, Range, StorageError, Version};
 
-/// A shorter file is not worth a rewrite.
+/// Smaller files are not rewritten.
 const SMALLEST_REWRITE: u64 = 512 << 10;
 
 pub(super) struct Journal {
@@ -25,7 +26,7 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    /// Opens or creates the file, and loads what it holds. A record that was cut off is dropped.
+    /// Opens or creates the file, and loads its records. A truncated record is dropped.
     pub(super) fn open(path: &Path, index: &Index) -> Result<Self, StorageError> {
         let failed = |error: io::Error| failure(path, &error);
         if let Some(parent) = path.parent() {
@@ -62,14 +63,14 @@ impl Journal {
     pub(super) fn append(&mut self, event: &Event) -> Result<(), StorageError> {
         let mut record = Vec::with_capacity(event.version.bytes().len() + 128);
         put_record(&mut record, &event.version, event.kind == EventKind::Deleted);
-        // Opened for each write: a process with thousands of stores has better uses for descriptors.
+        // The file is opened for each write, because a process can have thousands of stores and needs its descriptors.
         let appended = OpenOptions::new()
             .create(true)
             .append(true)
             .open(&self.path)
             .and_then(|mut file| file.write_all(&record));
         if let Err(error) = appended {
-            // Half a record would hide everything after it.
+            // A partial record would hide all later ones.
             let _ =
                 OpenOptions::new().write(true).open(&self.path).and_then(|file| file.set_len(self.length));
             return Err(failure(&self.path, &error));
@@ -78,7 +79,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Rewrites the file if most of it is history. The file as it was stays if that fails.
+    /// Rewrites the file if most of it is history. If that fails, the file is unchanged.
     pub(super) fn settle(&mut self, index: &Index) {
         if self.length < SMALLEST_REWRITE.max(self.settled * 3) {
             return;
@@ -97,7 +98,7 @@ impl Journal {
                 self.settled = self.length;
             }
             Err(error) => {
-                tracing::warn!(path = %self.path.display(), %error, "the journal was not rewritten");
+                tracing::warn!(path = %self.path.display(), %error, "failed to rewrite the journal");
                 self.settled = self.length;
             }
         }
@@ -136,7 +137,7 @@ fn take_head(rest: &mut Bytes) -> Option<u64> {
     Some(revision)
 }
 
-/// The first record, which is cut off `rest`; none where it is not whole.
+/// Splits the first record off `rest`; `None` if it is incomplete.
 fn take_record(rest: &mut Bytes) -> Option<(Version, bool)> {
     let end = rest.iter().position(|byte| *byte == b'\n')?;
     let head = std::str::from_utf8(&rest[..end]).ok()?;

@@ -1,4 +1,5 @@
-//! The store without a disk: no thread, no waiting, so it also works in virtual time. A journal lets it outlive a restart.
+//! The in-memory store: no thread and no waiting, so it also works in virtual time. With a journal, it survives a
+//! restart.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use super::stage::Stage;
 use super::{Index, Retention, Storage, StorageError, Version, Write};
 use crate::clock::{Clock, SystemClock};
 
-/// Keeps everything in memory and, without a journal, loses it with the process.
+/// Keeps everything in memory. Without a journal, the content is lost with the process.
 pub struct MemoryStorage {
     index: Index,
     writer: Mutex<Journaling>,
@@ -30,12 +31,12 @@ impl MemoryStorage {
         Self::with(Arc::new(SystemClock), Retention::default())
     }
 
-    /// An empty store with its own clock and history bounds.
+    /// An empty store with its own clock and history limits.
     pub fn with(clock: Arc<dyn Clock>, retention: Retention) -> Self {
         Self { index: Index::new(retention), writer: Mutex::new(Journaling::None), clock }
     }
 
-    /// A store that is loaded from a file and appends every write to it, without waiting for the disk.
+    /// A store that loads a file and appends every write to it, without waiting for the disk.
     pub fn journaled(path: &Path, retention: Retention) -> Result<Self, StorageError> {
         let store = Self::with(Arc::new(SystemClock), retention);
         *store.writer.lock() = Journaling::To(Journal::open(path, &store.index)?);
@@ -43,7 +44,7 @@ impl MemoryStorage {
     }
 
     fn write_now(&self, write: &Write) -> Result<Arc<Version>, StorageError> {
-        // One at a time.
+        // Writes are serialized.
         let mut journal = self.writer.lock();
         let now = self.clock.now();
         let mut stage = Stage::new(&self.index);

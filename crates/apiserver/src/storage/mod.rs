@@ -1,8 +1,7 @@
 //! The store: one global revision, compare-and-swap writes, and committed state in memory.
 //!
-//! A backend only decides how a write becomes durable; everything that is read (objects, lists at a
-//! revision, the event log) comes from the shared [`Index`], which holds committed state only. Read
-//! `index.rs` first, then `memory.rs`, then `sqlite/`.
+//! A backend only makes writes durable. Everything that is read (objects, lists at a revision, the event log) comes
+//! from the shared [`Index`], which has committed state only. Read `index.rs` first, then `memory.rs`, then `sqlite/`.
 
 mod index;
 mod journal;
@@ -24,58 +23,58 @@ pub use memory::MemoryStorage;
 pub use sqlite::{CommitFault, SqliteOptions, SqliteStorage};
 pub use version::{Key, Meta, OwnerRef, Version};
 
-/// Why a write or read did not succeed.
+/// Why a write or read failed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum StorageError {
-    /// The expectation of the write does not hold; carries what is there.
+    /// The expectation of the write does not hold; has the current version.
     #[error("the stored version differs from the expected one")]
     Conflict {
-        /// What is stored now (as of the commit that made the judgement true).
+        /// The stored version, as of the commit in which the write was checked.
         current: Option<Arc<Version>>,
     },
-    /// History no longer covers the revision.
+    /// The history no longer has this revision.
     #[error("revision {asked} has been compacted, the oldest is {oldest}")]
     Compacted {
-        /// Revision asked for.
+        /// The requested revision.
         asked: u64,
-        /// Oldest revision that can be read.
+        /// The oldest available revision.
         oldest: u64,
     },
-    /// The revision lies in the future.
-    #[error("revision {asked} is not reached yet, the current is {current}")]
+    /// The revision is in the future.
+    #[error("revision {asked} is newer than the current revision {current}")]
     Future {
-        /// Revision asked for.
+        /// The requested revision.
         asked: u64,
-        /// Current revision.
+        /// The current revision.
         current: u64,
     },
-    /// No space; nothing was stored.
+    /// The disk is full; nothing was stored.
     #[error("no space left for the store: {0}")]
     Full(Arc<str>),
     /// The backend failed; nothing was stored.
     #[error("the store failed: {0}")]
     Backend(Arc<str>),
-    /// Another process holds the data directory.
-    #[error("the store in {0} is in use by another server; stop it or choose another directory")]
+    /// Another process uses the data directory.
+    #[error("the store in {0} is in use by another server; stop that server or choose another directory")]
     InUse(Arc<str>),
     /// The file was written by a newer release.
     #[error(
-        "the store in {path} has schema version {found}, this program knows up to {known}; use the newer release"
+        "the store in {path} has schema version {found}, but this program supports up to {known}; use the newer release"
     )]
     NewerSchema {
         /// The file.
         path: Arc<str>,
         /// Version in the file.
         found: i64,
-        /// Version known here.
+        /// The latest version that this program supports.
         known: i64,
     },
-    /// What lies there is no store, or not a whole one.
-    #[error("the store {path} is damaged ({why}) and was left as it is")]
+    /// The file is not a store, or is incomplete.
+    #[error("the store {path} is damaged ({why}); it was not modified")]
     Damaged {
         /// The file.
         path: Arc<str>,
-        /// How it shows.
+        /// What is damaged.
         why: Arc<str>,
     },
     /// The store is shutting down.
@@ -83,52 +82,52 @@ pub enum StorageError {
     Closed,
 }
 
-/// What a write expects to find.
+/// The expected current state of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expect {
-    /// No object.
+    /// The object does not exist.
     Absent,
-    /// The object at exactly this revision.
+    /// The object has exactly this revision.
     Revision(u64),
 }
 
-/// One change of one key.
+/// A change of one key.
 #[derive(Clone, Debug)]
 pub struct Write {
     /// The key.
     pub key: Key,
-    /// What must be there.
+    /// The expected current state.
     pub expect: Expect,
-    /// What to do.
+    /// The change.
     pub change: Change,
 }
 
-/// What a [`Write`] does.
+/// The kinds of changes.
 #[derive(Clone, Debug)]
 pub enum Change {
-    /// Store this object.
+    /// Stores this object.
     Put(Encoded),
-    /// Remove the object. The event carries `last`, or the stored object when that is `None`; either way
-    /// with the revision of the removal.
+    /// Removes the object. The event has `last`, or the stored object if that is `None`, with the revision of the
+    /// removal.
     Delete {
-        /// Final state to show to watchers.
+        /// The final state for watchers.
         last: Option<Encoded>,
     },
 }
 
-/// An object encoded as JSON, with a hole where the writer puts the digits of `resourceVersion`.
+/// An object encoded as JSON, with a hole for the digits of `resourceVersion`.
 #[derive(Clone, Debug)]
 pub struct Encoded {
     /// JSON in which `resourceVersion` is the empty string.
     pub json: Bytes,
-    /// Where the digits go (just after the opening quote).
+    /// The offset of the digits (just after the opening quote).
     pub hole: u32,
 }
 
 /// A store.
 pub trait Storage: Send + Sync + 'static {
-    /// Judges the write against everything written before it and makes it durable. When this returns `Ok`
-    /// the write is durable and visible to every reader; when it returns an error it left no trace.
+    /// Checks the write against all earlier writes and makes it durable. After `Ok`, the write is durable and visible
+    /// to every reader; after an error, nothing has changed.
     fn write(&self, write: Write) -> BoxFuture<'_, Result<Arc<Version>, StorageError>>;
 
     /// Committed state and history.
@@ -139,15 +138,16 @@ pub trait Storage: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Bytes that it takes where it is kept.
+    /// The size of the backend's files in bytes.
     fn size(&self) -> u64 {
         let (objects, history) = self.index().bytes();
         (objects + history) as u64
     }
 
-    /// Ends writes, where another store may open the same files next while a request to this one is still under way.
+    /// Rejects further writes, because another store may open the same files while a request to this one is still in
+    /// progress.
     fn close(&self) {}
 
-    /// Drops history up to and including `revision`, as if its time had come.
+    /// Drops history up to and including `revision` immediately.
     fn compact(&self, revision: u64) -> BoxFuture<'_, Result<(), StorageError>>;
 }

@@ -1,4 +1,4 @@
-//! Judging writes: in order, against committed state and what the same batch has staged before.
+//! Checks writes in order, against committed state and the earlier writes of the batch.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use super::{Change, Event, EventKind, Expect, Index, Key, StorageError, Version, Write};
 
-/// The writes of one batch that were accepted so far.
+/// The accepted writes of one batch.
 pub(super) struct Stage<'a> {
     index: &'a Index,
     revision: u64,
@@ -20,7 +20,7 @@ impl<'a> Stage<'a> {
         Self { index, revision: index.revision(), pending: HashMap::new(), events: Vec::new() }
     }
 
-    /// Accepts the write under the next revision, or says what is in its way.
+    /// Accepts the write with the next revision, or returns the conflict.
     pub(super) fn judge(&mut self, write: &Write, now: Timestamp) -> Result<Arc<Event>, StorageError> {
         let current = match self.pending.get(&write.key) {
             Some(staged) => staged.clone(),
@@ -64,7 +64,7 @@ impl<'a> Stage<'a> {
         self.events.is_empty()
     }
 
-    /// Makes the batch visible; call only once it is durable.
+    /// Makes the batch visible; call only after it is durable.
     pub(super) fn publish(self) {
         self.index.publish(self.events, self.revision);
     }

@@ -1,4 +1,4 @@
-//! One immutable version of one object: bytes encoded once and shared by store, reads and watchers.
+//! An immutable version of an object: encoded once, and shared by store, reads and watchers.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -9,8 +9,9 @@ use serde_json::Value;
 
 use super::Encoded;
 
-/// Where an object lives: `<group>/<resource>/<namespace>/<name>`, with empty group (core) and namespace
-/// (cluster-scoped) allowed. Ordered by bytes, so a resource, and a namespace in it, is one range.
+/// The location of an object: `<group>/<resource>/<namespace>/<name>`, where the group (core) and the namespace
+/// (cluster-scoped) may be empty. Ordered by bytes, so the objects of a resource, and of a namespace in it, form one
+/// range.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key(Arc<str>);
 
@@ -20,7 +21,7 @@ impl Key {
         Self(format!("{group}/{resource}/{namespace}/{name}").into())
     }
 
-    /// A key from its text form, as stored.
+    /// Parses the text form.
     pub fn parse(text: &str) -> Option<Self> {
         (text.splitn(4, '/').count() == 4).then(|| Self(text.into()))
     }
@@ -74,7 +75,7 @@ impl fmt::Display for Key {
     }
 }
 
-/// One version of an object.
+/// A version of an object.
 pub struct Version {
     key: Key,
     revision: u64,
@@ -86,7 +87,7 @@ pub struct Version {
     partial: OnceLock<Bytes>,
 }
 
-/// What selectors, garbage collection and metadata-only readers need, decoded at most once per version.
+/// The metadata for selectors, garbage collection and metadata-only readers, decoded at most once per version.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Meta {
@@ -94,7 +95,7 @@ pub struct Meta {
     pub name: Box<str>,
     /// Namespace or empty.
     pub namespace: Box<str>,
-    /// Identity.
+    /// UID.
     pub uid: Box<str>,
     /// Labels, sorted by key.
     #[serde(deserialize_with = "sorted_pairs")]
@@ -105,7 +106,7 @@ pub struct Meta {
     /// Finalizers.
     #[serde(deserialize_with = "nullable")]
     pub finalizers: Box<[Box<str>]>,
-    /// Set once deletion has started.
+    /// Whether deletion has started.
     pub deletion_timestamp: Option<Box<str>>,
     /// When the object was created.
     pub creation_timestamp: Option<Box<str>>,
@@ -121,7 +122,7 @@ pub struct OwnerRef {
     pub kind: Box<str>,
     /// Name of the owner.
     pub name: Box<str>,
-    /// Identity of the owner.
+    /// UID of the owner.
     pub uid: Box<str>,
     /// Whether this is the managing controller.
     pub controller: Option<bool>,
@@ -159,13 +160,13 @@ struct OnlyMeta {
 }
 
 impl Version {
-    /// A version as the writer makes it: the digits of `revision` go into the hole.
+    /// Creates a version in the writer: inserts the digits of `revision` into the hole.
     pub fn splice(key: Key, revision: u64, created: u64, encoded: &Encoded) -> Self {
         let bytes = put_digits(&encoded.json, encoded.hole as usize, 0, revision);
         Self::stored(key, revision, created, bytes, encoded.hole)
     }
 
-    /// A version read back from where `splice` left it.
+    /// Creates a version from stored bytes, in which the revision is already inserted.
     pub fn stored(key: Key, revision: u64, created: u64, bytes: Bytes, hole: u32) -> Self {
         Self {
             key,
@@ -179,7 +180,7 @@ impl Version {
         }
     }
 
-    /// The same content under another revision (a removal, or an object that left a selector).
+    /// The same content with another revision (for a removal, or an object that a selector no longer matches).
     pub fn at_revision(&self, revision: u64) -> Self {
         let old_digits = decimal_len(self.revision);
         let bytes = put_digits(&self.bytes, self.hole as usize, old_digits, revision);
@@ -190,7 +191,7 @@ impl Version {
         copy
     }
 
-    /// Where it lives.
+    /// The location.
     pub fn key(&self) -> &Key {
         &self.key
     }
@@ -217,9 +218,10 @@ impl Version {
 
     /// Decodes the whole object.
     pub fn decode(&self) -> Value {
-        // Stored bytes were written by us; if a disk broke them the object shows as empty, not as a panic.
+        // Stored bytes were written by this server; if the disk corrupted them, the object is returned as empty instead
+        // of a panic.
         serde_json::from_slice(&self.bytes).unwrap_or_else(|error| {
-            tracing::error!(key = %self.key, %error, "stored object cannot be decoded");
+            tracing::error!(key = %self.key, %error, "failed to decode stored object");
             Value::Object(serde_json::Map::new())
         })
     }
@@ -229,7 +231,7 @@ impl Version {
         self.meta.get_or_init(|| match serde_json::from_slice::<OnlyMeta>(&self.bytes) {
             Ok(only) => only.metadata,
             Err(error) => {
-                tracing::error!(key = %self.key, %error, "metadata of stored object cannot be decoded");
+                tracing::error!(key = %self.key, %error, "failed to decode the metadata of a stored object");
                 Meta::default()
             }
         })
@@ -248,7 +250,7 @@ impl Version {
         values
     }
 
-    /// The bytes as `PartialObjectMetadata`, made once.
+    /// The bytes as `PartialObjectMetadata`, computed once.
     pub fn partial(&self, make: impl FnOnce(&Value) -> Bytes) -> &Bytes {
         self.partial.get_or_init(|| make(&self.decode()))
     }
@@ -274,7 +276,7 @@ fn put_digits(bytes: &[u8], hole: usize, old_digits: usize, revision: u64) -> By
 }
 
 impl Key {
-    /// A bound for ranges; need not name an object.
+    /// A bound for ranges; it need not be the key of an object.
     pub(super) fn raw(text: &str) -> Self {
         Self(text.into())
     }

@@ -1,9 +1,9 @@
-//! Ages as kubectl shows them.
+//! Ages in kubectl's format.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
-/// `5s`, `3m20s`, `2d4h`, `1y10d`: at most two units, the second only while it matters.
+/// `5s`, `3m20s`, `2d4h`, `1y10d`: at most two units, the second only if it is significant.
 pub fn human_duration(duration: SignedDuration) -> String {
     let seconds = duration.as_secs();
     if seconds < -1 {
@@ -46,7 +46,7 @@ pub fn human_duration(duration: SignedDuration) -> String {
     format!("{}y", days / 365)
 }
 
-/// Age of a timestamp field: `<unknown>` when absent, `<invalid>` when it is no time.
+/// The age of a timestamp field: `<unknown>` if absent, `<invalid>` if it is not a time.
 pub(super) fn since(field: Option<&Value>, now: Timestamp) -> String {
     match field {
         None | Some(Value::Null) => "<unknown>".to_owned(),
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_read_like_kubectls() {
+    fn durations_match_kubectl() {
         for (seconds, text) in [
             (-5, "<invalid>"),
             (-1, "0s"),
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_times_are_named() {
+    fn missing_and_invalid_times_are_reported() {
         assert_eq!(since(None, Timestamp::UNIX_EPOCH), "<unknown>");
         assert_eq!(since(Some(&Value::from("x")), Timestamp::UNIX_EPOCH), "<invalid>");
     }

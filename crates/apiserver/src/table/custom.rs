@@ -9,12 +9,12 @@ use super::{Column, Printer};
 use crate::limits::shortened_to;
 use crate::object::ObjectExt;
 
-/// How much of a text is shown in one cell, and in all cells of a row. A column can find the whole object, and there can
-/// be thousands of columns.
+/// Size limits of one cell, and of all cells of a row. A column can select the whole object, and there can be thousands
+/// of columns.
 const CELL_BYTES: usize = 16 << 10;
 const ROW_BYTES: usize = 256 << 10;
 
-/// Name and the declared columns; without any declared ones, Name and Age.
+/// Name and the declared columns; if none are declared, Name and Age.
 #[derive(Debug)]
 pub struct CustomPrinter {
     columns: Vec<Column>,
@@ -22,8 +22,8 @@ pub struct CustomPrinter {
 }
 
 impl CustomPrinter {
-    /// `declared` is `spec.versions[].additionalPrinterColumns`; columns whose path does not parse are left out (the
-    /// CRD was checked when it was written).
+    /// `declared` is `spec.versions[].additionalPrinterColumns`; columns whose path cannot be parsed are omitted (the
+    /// CRD was validated when it was written).
     pub fn new(declared: &[Value]) -> Self {
         let mut printer =
             CustomPrinter { columns: vec![Column::new("Name", "string", 0)], paths: Vec::new() };
@@ -67,7 +67,7 @@ impl Printer for CustomPrinter {
     }
 }
 
-/// An absent value is null, and so is one of another type than declared.
+/// An absent value is null, and so is a value that is not of the declared type.
 fn cell(path: &JsonPath, kind: &str, object: &Value, now: Timestamp) -> Value {
     let found = path.find(object);
     let Some(first) = found.first() else { return Value::Null };

@@ -3,10 +3,10 @@
 
 use serde_json::Value;
 
-/// How many values one step of a path finds at most: `..a..a` finds a value once for each way that leads to it.
-const FOUND: usize = 1_000;
-/// How many filters may be inside of each other.
-const FILTERS: usize = 4;
+/// How many values one step of a path may find: `..a..a` finds a value once for each way that leads to it.
+const MAX_FOUND: usize = 1_000;
+/// How deeply filters may nest.
+const MAX_NESTED_FILTERS: usize = 4;
 
 /// A parsed path.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,7 +36,7 @@ enum Comparison {
 }
 
 impl JsonPath {
-    /// Parses the form with a leading dot; braces around it are allowed.
+    /// Parses the form with a leading dot; surrounding braces are allowed.
     pub fn parse(text: &str) -> Result<JsonPath, String> {
         let text = text.trim();
         let text = text.strip_prefix('{').and_then(|t| t.strip_suffix('}')).unwrap_or(text);
@@ -48,7 +48,7 @@ impl JsonPath {
         }
     }
 
-    /// All values that the path finds in `value`; an absent field is not an error.
+    /// All values in `value` that the path selects; an absent field is not an error.
     pub fn find<'v>(&self, value: &'v Value) -> Vec<&'v Value> {
         run(&self.steps, value)
     }
@@ -60,8 +60,8 @@ fn run<'v>(steps: &[Step], value: &'v Value) -> Vec<&'v Value> {
         let mut next = Vec::new();
         for value in found {
             apply(step, value, &mut next);
-            if next.len() >= FOUND {
-                next.truncate(FOUND);
+            if next.len() >= MAX_FOUND {
+                next.truncate(MAX_FOUND);
                 break;
             }
         }
@@ -99,7 +99,7 @@ fn apply<'v>(step: &Step, value: &'v Value, out: &mut Vec<&'v Value>) {
 }
 
 fn descend<'v>(name: &str, value: &'v Value, out: &mut Vec<&'v Value>) {
-    if out.len() >= FOUND {
+    if out.len() >= MAX_FOUND {
         return;
     }
     match value {
@@ -133,7 +133,7 @@ fn compare(found: &Value, comparison: Comparison, wanted: &Value) -> bool {
 
 struct Parser<'t> {
     rest: &'t str,
-    /// How many filters the parser is in.
+    /// The nesting depth of filters at the parser's position.
     filters: usize,
 }
 
@@ -188,8 +188,8 @@ impl Parser<'_> {
     fn bracket(&mut self) -> Result<Step, String> {
         if let Some(rest) = self.rest.strip_prefix("?(") {
             self.rest = rest;
-            if self.filters == FILTERS {
-                return Err(format!("more than {FILTERS} filters inside of each other in JSONPath"));
+            if self.filters == MAX_NESTED_FILTERS {
+                return Err(format!("more than {MAX_NESTED_FILTERS} nested filters in JSONPath"));
             }
             self.filters += 1;
             let step = self.filter()?;

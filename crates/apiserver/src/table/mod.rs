@@ -1,7 +1,7 @@
-//! Server-side Tables: what `kubectl get` prints.
+//! Server-side Tables, which `kubectl get` prints.
 //!
-//! A [`Printer`] knows the columns of one kind and makes the cells of one object. [`builtin`] has those of the built-in
-//! kinds, [`custom`] makes one from a CRD's `additionalPrinterColumns`. [`Tables`] puts rows together, for lists, single
+//! A [`Printer`] has the columns of one kind and computes the cells of an object. [`builtin`] has those of the built-in
+//! kinds, [`custom`] creates one from a CRD's `additionalPrinterColumns`. [`Tables`] assembles rows for lists, single
 //! objects and watch events.
 
 mod age;
@@ -21,7 +21,7 @@ use serde_json::{Map, Value, json};
 pub use age::human_duration;
 pub use partial::partial_object_metadata;
 
-use crate::registry::Resource;
+use crate::resources::Resource;
 use crate::server::{IncludeObject, TableConvertor, TableOptions};
 use crate::status::Status;
 use crate::storage::Version;
@@ -33,11 +33,11 @@ pub struct Column {
     pub name: String,
     /// `string`, `integer`, `number`, `boolean`, `date`.
     pub kind: String,
-    /// `name` for the column with the object's name, else a hint such as `int32`.
+    /// `name` for the column with the object's name, otherwise a hint such as `int32`.
     pub format: String,
-    /// What it shows.
+    /// The description.
     pub description: String,
-    /// 0 is always shown, others only by `-o wide`.
+    /// 0 is always shown, others only with `-o wide`.
     pub priority: i32,
 }
 
@@ -60,7 +60,7 @@ impl Column {
     }
 }
 
-/// Columns and cells of one kind.
+/// Columns and cells of a kind.
 pub trait Printer: Send + Sync + 'static {
     /// In the order of the cells.
     fn columns(&self) -> &[Column];
@@ -76,7 +76,7 @@ pub fn printer(resource: &Resource) -> &dyn Printer {
     }
 }
 
-/// Makes Tables of every resource.
+/// Creates Tables of all resources.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Tables;
 

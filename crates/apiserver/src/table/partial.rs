@@ -1,8 +1,8 @@
-//! `PartialObjectMetadata`: an object's metadata alone.
+//! `PartialObjectMetadata`: only the metadata of an object.
 
 use serde_json::{Value, json};
 
-/// The metadata of `object` in the kind that metadata-only clients ask for.
+/// The metadata of `object` as `PartialObjectMetadata`.
 pub fn partial_object_metadata(object: &Value) -> Value {
     json!({
         "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1",

@@ -36,9 +36,9 @@ fn columns(group: &str, kind: &str) -> String {
         .join(",")
 }
 
-/// Section 4 of the facts: the columns, and which are for `-o wide`.
+/// The columns, and which of them are for `-o wide`.
 #[test]
-fn columns_are_upstreams() {
+fn columns_match_upstream() {
     for (group, kind, wanted) in [
         ("", "Pod", "Name,Ready,Status,Restarts,Age,IP*,Node*,Nominated Node*,Readiness Gates*"),
         (
@@ -77,7 +77,7 @@ fn columns_are_upstreams() {
 }
 
 #[test]
-fn pods_tell_their_state() {
+fn status_of_pods() {
     let pod = |status: Value, extra: Value| {
         let mut pod = json!({
             "kind": "Pod", "metadata": meta(),

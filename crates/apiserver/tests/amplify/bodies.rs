@@ -1,13 +1,13 @@
-//! Bodies: JSON, YAML and protobuf that take more than they look.
+//! Bodies: JSON, YAML and protobuf whose decoded form is much larger.
 
 use serde_json::json;
 
 use crate::harness::{FOOS, MAPS, MIB, Server, anything, foo, map};
-use crate::meter::alone;
+use crate::meter::exclusive;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn json_of_many_small_values_is_bounded() {
-    let _alone = alone().await;
+    let _exclusive = exclusive().await;
     let server = Server::start().await;
     server.define(anything(), json!([])).await.expect(201);
     let full = |piece: &str| piece.repeat((3 * MIB - 2_000) / piece.len());
@@ -29,7 +29,7 @@ async fn json_of_many_small_values_is_bounded() {
         let answer = server.post(FOOS, body).await;
         answer.bounded(what, sent, code);
     }
-    // The path of a duplicate or unknown field was as long as its keys, once per field.
+    // The path of a duplicate or unknown field used to be as long as its keys, once per field.
     let long = "k".repeat(MIB);
     let many: String = "\"a\":1,".repeat(100_000);
     let duplicates = foo("d", &format!("{{\"{long}\":{{{many}\"b\":1}}}}"));
@@ -39,7 +39,7 @@ async fn json_of_many_small_values_is_bounded() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unknown_fields_below_a_long_key_are_bounded() {
-    let _alone = alone().await;
+    let _exclusive = exclusive().await;
     let server = Server::start().await;
     let inner = json!({"type": "object", "properties": {"known": {"type": "string"}}});
     server.define(json!({"type": "object", "additionalProperties": inner}), json!([])).await.expect(201);
@@ -53,8 +53,8 @@ async fn unknown_fields_below_a_long_key_are_bounded() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn yaml_aliases_cannot_multiply() {
-    let _alone = alone().await;
+async fn yaml_aliases_are_bounded() {
+    let _exclusive = exclusive().await;
     let server = Server::start().await;
     let head = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: y}\n";
     let mut laughs = format!("{head}x0: &x0 [lol,lol,lol,lol,lol,lol,lol,lol,lol]\n");
@@ -100,7 +100,7 @@ async fn yaml_aliases_cannot_multiply() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn compressed_bodies_are_not_unpacked() {
     use std::io::Write;
-    let _alone = alone().await;
+    let _exclusive = exclusive().await;
     let server = Server::start().await;
     let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
     gzip.write_all(map("x", json!({"a": "x".repeat(500 * MIB)})).as_bytes()).unwrap();
@@ -114,7 +114,7 @@ async fn compressed_bodies_are_not_unpacked() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn protobuf_of_many_small_messages_is_bounded() {
-    let _alone = alone().await;
+    let _exclusive = exclusive().await;
     let server = Server::start().await;
     let varint = |mut n: usize| {
         let mut out = Vec::new();
@@ -138,7 +138,7 @@ async fn protobuf_of_many_small_messages_is_bounded() {
     let headers = [("content-type", "application/vnd.kubernetes.protobuf")];
     let answer = server.call("POST", "/api/v1/namespaces/a/pods", &headers, body).await;
     answer.bounded("protobuf of many small messages", sent, 413);
-    // A length that is not there asks for nothing.
+    // A length beyond the end of the message must not allocate memory.
     let lying = [&b"k8s\0"[..], &[10, 0xff, 0xff, 0xff, 0xff, 0x0f]].concat();
     let answer = server.call("POST", "/api/v1/namespaces/a/pods", &headers, lying).await;
     answer.bounded("protobuf with a false length", 10, 400);

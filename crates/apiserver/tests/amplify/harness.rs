@@ -1,4 +1,4 @@
-//! A server in this process, and requests that are measured.
+//! An in-process server, and measured requests.
 
 use std::time::Duration;
 
@@ -17,9 +17,9 @@ const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const DEADLINE: Duration = Duration::from_secs(120);
 
 pub(crate) const MIB: usize = 1 << 20;
-/// What one request may take. A body may be 3 MiB, its values 64 MiB, and a write holds a few copies of them.
+/// Memory limit of one request. A body may be 3 MiB, its values 64 MiB, and a write has a few copies of them.
 pub(crate) const MEMORY: usize = 400 * MIB;
-/// Long enough for a loaded machine without optimisation, short enough for anything that takes the square.
+/// Long enough for an unoptimised build on a busy host, short enough to detect quadratic algorithms.
 pub(crate) const TIME: Duration = Duration::from_secs(40);
 
 pub(crate) struct Server(ApiServer);
@@ -38,7 +38,7 @@ impl Answer {
         serde_json::from_slice(&self.bytes).unwrap_or_default()
     }
 
-    /// The code is the one expected, and the request took no more than one may. Says what it took, for those who look.
+    /// Checks the code, and that the request stayed within the limits. Prints the measurements.
     #[track_caller]
     pub(crate) fn bounded(self, what: &str, sent: usize, code: u16) -> Value {
         let Taken { peak, time } = self.taken;
@@ -59,7 +59,7 @@ impl Server {
         Self(ApiServer::start(Options::default()).await.unwrap())
     }
 
-    /// Sends a request and reads the whole answer, measured.
+    /// Sends a request, reads the whole response, and measures both.
     pub(crate) async fn call(
         &self,
         method: &str,
@@ -122,7 +122,7 @@ pub(crate) fn map(name: &str, data: Value) -> String {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}).to_string()
 }
 
-/// A Foo whose spec is already text.
+/// A Foo with a spec in JSON text.
 pub(crate) fn foo(name: &str, spec: &str) -> String {
     format!(r#"{{"apiVersion":"x.io/v1","kind":"Foo","metadata":{{"name":"{name}"}},"spec":{spec}}}"#)
 }

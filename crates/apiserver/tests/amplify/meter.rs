@@ -1,5 +1,5 @@
-//! Counts the memory of this process, byte by byte, so that a request that multiplies what it sent fails its test instead
-//! of the machine.
+//! Counts the memory of this process, byte by byte, so that an amplifying request fails its test before the host runs
+//! out of memory.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{Mutex, MutexGuard};
 
-/// An allocation beyond this is refused, which ends the test process.
-const MOST: usize = 3 << 30;
+/// A larger allocation is rejected, which aborts the test process.
+const MAX_TOTAL: usize = 3 << 30;
 
 struct Counting;
 
@@ -21,13 +21,13 @@ static ALLOCATOR: Counting = Counting;
 fn grown(by: usize) -> bool {
     let live = LIVE.fetch_add(by, Ordering::Relaxed) + by;
     PEAK.fetch_max(live, Ordering::Relaxed);
-    if live > MOST {
+    if live > MAX_TOTAL {
         LIVE.fetch_sub(by, Ordering::Relaxed);
     }
-    live <= MOST
+    live <= MAX_TOTAL
 }
 
-// SAFETY: all memory comes from the system's allocator, with the layout that the caller gives; only numbers are added.
+// SAFETY: the system's allocator provides all memory, with the caller's layout; this only adds numbers.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if !grown(layout.size()) {
@@ -55,21 +55,21 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// The tests of this binary run one after the other: the numbers are those of the whole process.
-pub(crate) async fn alone() -> MutexGuard<'static, ()> {
+/// Runs the tests of this binary one at a time, because the counts are those of the whole process.
+pub(crate) async fn exclusive() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::const_new(());
     ONE.lock().await
 }
 
-/// What some work took.
+/// The resources that some work used.
 #[derive(Debug)]
 pub(crate) struct Taken {
-    /// Above what was there before, at the highest moment.
+    /// The peak, minus the memory in use before.
     pub(crate) peak: usize,
     pub(crate) time: Duration,
 }
 
-/// Measures from now on.
+/// Starts to measure.
 pub(crate) struct Meter {
     before: usize,
     since: Instant,

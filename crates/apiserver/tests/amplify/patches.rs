@@ -5,17 +5,17 @@ use serde_json::{Value, json};
 use crate::harness::{FOOS, MAPS, MIB, Server, anything, foo, map};
 
 const PODS: &str = "/api/v1/namespaces/a/pods";
-use crate::meter::alone;
+use crate::meter::exclusive;
 
 fn copies(count: usize, field: &str) -> String {
     let operation = |n: usize| json!({"op": "copy", "from": field, "path": format!("{field}/{n}")});
     json!((0..count).map(operation).collect::<Vec<Value>>()).to_string()
 }
 
-/// 19 such operations took 1.3 GiB, 22 ended the server.
+/// 19 such operations used to take 1.3 GiB, and 22 ended the server.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn copies_of_a_json_patch_stop_at_three_mib() {
-    let _alone = alone().await;
+    let _exclusive = exclusive().await;
     let server = Server::start().await;
     server.define(anything(), json!([])).await.expect(201);
     server.post(FOOS, foo("x", &json!({"a": "x".repeat(2_000)}).to_string())).await.expect(201);
@@ -29,14 +29,14 @@ async fn copies_of_a_json_patch_stop_at_three_mib() {
         assert!(text.contains("the accumulated size increase of copy is"), "{text}");
         assert!(text.ends_with("exceeding the limit 3145728"), "{text}");
     }
-    // A few copies are a patch like any other.
+    // A few copies are allowed.
     server.patch(&format!("{FOOS}/x"), "json-patch+json", copies(3, "/spec")).await.expect(200);
 }
 
-/// Small maps take a hundred times their text, so that three MiB of copies could take 300.
+/// Small maps take a hundred times the size of their text, so 3 MiB of copies could take 300 MiB.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn copies_of_small_maps_are_counted_by_their_memory() {
-    let _alone = alone().await;
+    let _exclusive = exclusive().await;
     let server = Server::start().await;
     server.define(anything(), json!([])).await.expect(201);
     let dense = format!("{{\"l\":[{}{{}}]}}", "{\"\":0},".repeat(10_000));
@@ -50,15 +50,15 @@ async fn copies_of_small_maps_are_counted_by_their_memory() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_patched_object_above_the_limit_is_413_whatever_the_kind_of_patch() {
-    let _alone = alone().await;
+async fn a_patched_object_above_the_limit_is_413_for_all_kinds_of_patches() {
+    let _exclusive = exclusive().await;
     let server = Server::start().await;
     let long = |letter: &str| letter.repeat(2 * MIB);
     server.post(PODS, pod("p", json!([long("x")]))).await.expect(201);
     let more = json!({"spec": {"containers": [{"name": "c", "image": "i", "args": [long("x")], "command": [long("y")]}]}});
     let path = format!("{PODS}/p");
     for kind in ["merge-patch+json", "strategic-merge-patch+json"] {
-        // A merge patch replaces the list of containers, so that it adds another field of the same length.
+        // A merge patch replaces the list of containers, so this adds another field of the same length.
         let change = match kind {
             "merge-patch+json" => json!({"spec": {"schedulerName": long("y")}}),
             _ => json!({"spec": {"containers": [{"name": "c", "command": [long("y")]}]}}),
@@ -83,10 +83,10 @@ fn pod(name: &str, args: Value) -> String {
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": [container]}}).to_string()
 }
 
-/// Lists that merge by key or as sets took the square of their length.
+/// Merging lists by key or as sets used to be quadratic.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn long_lists_merge_in_time() {
-    let _alone = alone().await;
+    let _exclusive = exclusive().await;
     let server = Server::start().await;
     for name in ["p", "q"] {
         server.post(PODS, pod(name, json!([]))).await.expect(201);
@@ -109,7 +109,7 @@ async fn long_lists_merge_in_time() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_apply_of_many_fields_ends_in_time() {
-    let _alone = alone().await;
+    let _exclusive = exclusive().await;
     let server = Server::start().await;
     let data: serde_json::Map<String, Value> =
         (0..30_000).map(|n| (format!("key-{n}"), json!("v"))).collect();
@@ -126,10 +126,10 @@ async fn an_apply_of_many_fields_ends_in_time() {
     }
 }
 
-/// Each manager that applies has an entry in `managedFields`; the object's limit is theirs.
+/// Each manager that applies has an entry in `managedFields`, which the limit of the object bounds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn managers_cannot_make_an_object_grow_without_bound() {
-    let _alone = alone().await;
+async fn managers_cannot_grow_an_object_without_bound() {
+    let _exclusive = exclusive().await;
     let server = Server::start().await;
     let data: serde_json::Map<String, Value> =
         (0..2_000).map(|n| (format!("{}{n}", "k".repeat(200)), json!("v"))).collect();
@@ -148,14 +148,14 @@ async fn managers_cannot_make_an_object_grow_without_bound() {
     assert_eq!(last, 413);
     let stored = server.get(&format!("{MAPS}/x"), "application/json").await;
     assert!(stored.bytes.len() <= 3 * MIB, "{}", stored.bytes.len());
-    // Updaters are merged above ten, as upstream does, and the object can be made smaller.
+    // Above ten, updaters are merged as upstream does, and the object can be made smaller.
     let smaller = json!({"metadata": {"managedFields": [{}]}, "data": null}).to_string();
     server.patch(&format!("{MAPS}/x"), "merge-patch+json", smaller).await.expect(200);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_patch_cannot_nest_an_object_out_of_reach() {
-    let _alone = alone().await;
+async fn a_patch_cannot_exceed_the_nesting_limit() {
+    let _exclusive = exclusive().await;
     let server = Server::start().await;
     server.define(anything(), json!([])).await.expect(201);
     server.post(FOOS, foo("x", "{}")).await.expect(201);
@@ -165,11 +165,11 @@ async fn a_patch_cannot_nest_an_object_out_of_reach() {
         .collect();
     let patch = json!(deeper[..500]).to_string();
     server.patch(&path, "json-patch+json", patch).await.expect(422);
-    // Merge patches from both ends: each is shallow enough, their sum is not.
+    // Merge patches to both ends: each is within the depth limit, their sum is not.
     let nest = |depth: usize| format!("{{\"spec\":{}1{}}}", "{\"a\":".repeat(depth), "}".repeat(depth));
     server.patch(&path, "merge-patch+json", nest(90)).await.expect(200);
     server.patch(&path, "merge-patch+json", nest(110)).await.expect(400);
     server.patch(&format!("{path}?fieldManager=m"), "apply-patch+yaml", nest(200)).await.expect(400);
-    // What is stored can be read back, in a list as well.
+    // What is stored can be read, also in a list.
     server.get(FOOS, "application/json").await.expect(200);
 }

@@ -1,9 +1,9 @@
-//! Lists, tables and selectors: small requests with large answers.
+//! Lists, tables and selectors: small requests with large responses.
 
 use serde_json::json;
 
 use crate::harness::{MAPS, MIB, Server, map};
-use crate::meter::alone;
+use crate::meter::exclusive;
 
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 
@@ -16,15 +16,15 @@ async fn large() -> Server {
     server
 }
 
-/// A list shares the bytes of the store; other forms are made object by object.
+/// A list shares the bytes of the store; other formats are built object by object.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn large_lists_are_not_held_twice() {
-    let _alone = alone().await;
+async fn large_lists_are_not_buffered_twice() {
+    let _exclusive = exclusive().await;
     let server = large().await;
     let answer = server.get(MAPS, "application/json").await;
     let list = answer.bytes.len();
     assert!(list > 30 * MIB);
-    // The test itself collects the answer.
+    // The test itself buffers the response.
     answer.bounded("a list", 0, 200);
     for (what, path, accept) in [
         ("a table", MAPS.to_owned(), TABLE),
@@ -34,7 +34,7 @@ async fn large_lists_are_not_held_twice() {
             MAPS.to_owned(),
             "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
         ),
-        ("a list to be read by people", format!("{MAPS}?pretty=true"), "application/json"),
+        ("a pretty-printed list", format!("{MAPS}?pretty=true"), "application/json"),
         ("a list in YAML", MAPS.to_owned(), "application/yaml"),
         ("a page of a list", format!("{MAPS}?limit=9999999"), "application/json"),
     ] {
@@ -48,7 +48,7 @@ async fn large_lists_are_not_held_twice() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn long_selectors_are_checked_in_time() {
-    let _alone = alone().await;
+    let _exclusive = exclusive().await;
     let server = Server::start().await;
     for n in 0..500 {
         server.post(MAPS, map(&format!("m{n}"), json!({}))).await.expect(201);

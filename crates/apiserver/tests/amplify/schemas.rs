@@ -3,11 +3,11 @@
 use serde_json::{Value, json};
 
 use crate::harness::{FOOS, MIB, Server, anything, foo};
-use crate::meter::alone;
+use crate::meter::exclusive;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn defaults_of_list_items_cannot_multiply() {
-    let _alone = alone().await;
+async fn defaults_of_list_items_are_bounded() {
+    let _exclusive = exclusive().await;
     let server = Server::start().await;
     let items =
         json!({"type": "object", "properties": {"a": {"type": "string", "default": "x".repeat(100_000)}}});
@@ -22,7 +22,7 @@ async fn defaults_of_list_items_cannot_multiply() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn errors_about_a_large_object_are_bounded() {
-    let _alone = alone().await;
+    let _exclusive = exclusive().await;
     let server = Server::start().await;
     let names: Vec<String> = (0..20_000).map(|n| format!("value-{n}")).collect();
     let spec = json!({"type": "object", "properties": {
@@ -52,10 +52,10 @@ async fn errors_about_a_large_object_are_bounded() {
     }
 }
 
-/// Items of lists of type map are compared with their old selves; a search per item takes the square.
+/// Items of lists of type map are compared with their old versions; a linear search per item would be quadratic.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn updates_of_long_keyed_lists_end_in_time() {
-    let _alone = alone().await;
+    let _exclusive = exclusive().await;
     let server = Server::start().await;
     let items = json!({"type": "object", "required": ["k"], "properties": {"k": {"type": "string"}, "v": {"type": "integer"}}});
     let list = json!({"type": "array", "items": items, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"]});
@@ -69,14 +69,14 @@ async fn updates_of_long_keyed_lists_end_in_time() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rules_cannot_multiply_texts() {
-    let _alone = alone().await;
+async fn texts_built_by_rules_are_bounded() {
+    let _exclusive = exclusive().await;
     let server = Server::start().await;
     let rule = |rule: String| {
         let text = json!({"type": "string", "maxLength": 1000});
         json!({"type": "object", "properties": {"s": text}, "x-kubernetes-validations": [{"rule": rule}]})
     };
-    // Each turn doubles the text; thirty turns would be a thousand million times its size.
+    // Each iteration doubles the text; thirty iterations would multiply it by a thousand million.
     let doubled = (0..30).fold("[self.s]".to_owned(), |list, _| format!("{list}.map(a, a + a)"));
     let doubled = format!("{doubled}[0].size() > 0");
     let answer = server.define(rule(doubled), json!([])).await;
@@ -89,10 +89,10 @@ async fn rules_cannot_multiply_texts() {
     }
 }
 
-/// The parser of rules calls itself; a rule of a megabyte of brackets must not end the server.
+/// The parser of rules is recursive; a rule with a megabyte of brackets must not end the server.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn deep_rules_columns_and_patterns_are_refused() {
-    let _alone = alone().await;
+async fn deep_rules_columns_and_patterns_are_rejected() {
+    let _exclusive = exclusive().await;
     let server = Server::start().await;
     let with = |rule: String| {
         let mut spec = anything();
@@ -125,8 +125,8 @@ async fn deep_rules_columns_and_patterns_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn columns_that_find_everything_many_times_are_bounded() {
-    let _alone = alone().await;
+async fn columns_with_many_matches_are_bounded() {
+    let _exclusive = exclusive().await;
     let server = Server::start().await;
     let column =
         |n: usize| json!({"name": format!("C{n}"), "type": "string", "jsonPath": "..a..a..a..a..a..a"});

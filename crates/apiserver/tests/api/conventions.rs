@@ -1,4 +1,4 @@
-//! Codes, headers and forms (Checks of `kubernetes-api`).
+//! Status codes, headers and formats (Checks of `kubernetes-api`).
 
 use futures::FutureExt;
 use serde_json::{Value, json};
@@ -344,7 +344,7 @@ async fn scale() {
 }
 
 #[tokio::test]
-async fn put_creates_only_where_upstream_does() {
+async fn put_creates_only_where_upstream_allows_it() {
     let server = Server::start().await;
     let lease = json!({"metadata": {"name": "l"}, "spec": {"leaseDurationSeconds": 15}});
     server.put("/apis/coordination.k8s.io/v1/namespaces/a/leases/l", lease.clone()).await.expect(201);
@@ -371,7 +371,7 @@ async fn services_get_an_address_and_keep_it() {
 }
 
 #[tokio::test]
-async fn other_forms() {
+async fn other_formats() {
     let server = Server::start().await;
     server.post(MAPS, map("x")).await.expect(201);
     let one = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
@@ -396,7 +396,7 @@ async fn other_forms() {
 }
 
 #[tokio::test]
-async fn api_services_mirror_what_is_served() {
+async fn api_services_mirror_the_served_groups() {
     let server = Server::start().await;
     server.install_foos().await;
     let path = "/apis/apiregistration.k8s.io/v1/apiservices";

@@ -1,4 +1,4 @@
-//! A server in this process and short ways to call it.
+//! An in-process server and helpers to call it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -92,7 +92,7 @@ impl Server {
         self.call("DELETE", path, &[], "").await
     }
 
-    /// A CRD with a status and a scale.
+    /// A CRD with the status and scale subresources.
     pub(crate) async fn install_foos(&self) {
         let schema = json!({"type": "object", "properties": {
             "spec": {"type": "object", "properties": {"replicas": {"type": "integer"}, "x": {"type": "integer"}}},

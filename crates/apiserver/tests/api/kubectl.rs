@@ -1,4 +1,4 @@
-//! Real kubectl against a real socket. Skipped, loudly, where kubectl is not installed.
+//! The real kubectl with a real socket. Prints that it is skipped if kubectl is not installed.
 
 use std::process::{Output, Stdio};
 use std::sync::Arc;
@@ -95,7 +95,7 @@ spec:
 fn installed() -> bool {
     let found = std::process::Command::new("kubectl").arg("help").output().is_ok();
     if !found {
-        eprintln!("SKIPPED: kubectl is not installed, so nothing is proved about it here");
+        eprintln!("SKIPPED: kubectl is not installed");
     }
     found
 }

@@ -1,6 +1,6 @@
-//! The server through its HTTP service: in process for most, over a socket with real kubectl at the end.
+//! The server through its HTTP service: mostly in process, finally with the real kubectl over a socket.
 
-// Helpers of tests are tests, too.
+// Helpers of tests count as tests.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod conventions;

@@ -1,4 +1,4 @@
-//! Watches on the wire (Checks of `kubernetes-api`).
+//! Watches over HTTP (Checks of `kubernetes-api`).
 
 use bytes::Bytes;
 use drover_apiserver::http::ApiBody;
@@ -95,7 +95,7 @@ async fn kubernetes_check_6_a_slow_client_misses_nothing() {
 }
 
 #[tokio::test]
-async fn kubernetes_check_7_a_forgotten_revision_is_an_error_event() {
+async fn kubernetes_check_7_a_compacted_revision_is_an_error_event() {
     let server = Server::start().await;
     server.post(MAPS, map("x")).await.expect(201);
     server.post(MAPS, map("y")).await.expect(201);
@@ -109,7 +109,7 @@ async fn kubernetes_check_7_a_forgotten_revision_is_an_error_event() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn timeouts_end_cleanly() {
+async fn a_watch_ends_normally_at_its_timeout() {
     let server = Server::start().await;
     let mut watch = Lines::open(&server, &format!("{MAPS}?watch=true&timeoutSeconds=5")).await;
     let started = tokio::time::Instant::now();
@@ -126,7 +126,7 @@ async fn kubernetes_check_40_shutdown_ends_watches() {
 }
 
 #[tokio::test]
-async fn all_watchers_see_one_order() {
+async fn all_watchers_see_the_same_order() {
     let server = Server::start().await;
     let mut watches = Vec::new();
     for _ in 0..5 {

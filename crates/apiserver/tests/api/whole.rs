@@ -1,4 +1,4 @@
-//! Everything plugged together in one call.
+//! A complete server, started in one call.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Request bodies over TLS: who is refused before a body arrives, and who still sends one, sees the answer.
+//! Request bodies over TLS: unauthorized requests are rejected before the body arrives, and clients that are still
+//! sending it receive the response.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -83,20 +84,20 @@ fn pieces(count: usize) -> Body {
     StreamBody::new(stream::repeat(piece).take(count).map(|piece| Ok(Frame::data(piece))).boxed())
 }
 
-/// A body that never comes.
+/// A body that never arrives.
 fn pending() -> Body {
     StreamBody::new(stream::pending().boxed())
 }
 
 #[tokio::test]
-async fn whoever_may_not_ask_is_refused_before_the_body_arrives() {
+async fn unauthorized_requests_are_rejected_before_the_body_arrives() {
     let listening = listen(Setup::new(Arc::new(MemoryStorage::new())).start().await).await;
     for alpn in PROTOCOLS {
         let since = std::time::Instant::now();
         let mut anonymous = connect(&listening, None, alpn).await;
         let (code, status) = post(&mut anonymous, Some(1 << 20), pending()).await;
         assert_eq!((code, status["kind"].as_str()), (403, Some("Status")), "{status}");
-        // The old answer came after a minute of waiting for the body.
+        // The response used to wait for the body for a minute.
         assert!(since.elapsed() < Duration::from_secs(30));
     }
 }
@@ -112,7 +113,7 @@ async fn an_answer_of_413_arrives_while_the_body_is_sent() {
             let (code, status) = post(&mut sender, length, pieces(pieces_sent)).await;
             assert_eq!((code, status["reason"].as_str()), (413, Some("RequestEntityTooLarge")), "{status}");
             assert_eq!(status["message"], "Request entity too large: limit is 3145728");
-            // The connection goes on.
+            // The connection stays open.
             if let Sender::Two(_) = &sender {
                 let (code, _) = post(&mut sender, Some(0), pieces(0)).await;
                 assert_eq!(code, 400);
@@ -121,7 +122,7 @@ async fn an_answer_of_413_arrives_while_the_body_is_sent() {
     }
 }
 
-/// A sender of more than the server is willing to throw away sees the answer nevertheless.
+/// A client that sends more than the server discards still receives the response.
 #[tokio::test]
 async fn an_endless_body_does_not_hide_the_answer() {
     let listening = listen(Setup::new(Arc::new(MemoryStorage::new())).start().await).await;
@@ -132,7 +133,7 @@ async fn an_endless_body_does_not_hide_the_answer() {
     assert_eq!((code, status["code"].as_u64()), (413, Some(413)), "{status}");
 }
 
-/// What people use: both show the Status.
+/// Common clients show the Status.
 #[tokio::test]
 async fn curl_shows_the_status_of_413() {
     if !std::process::Command::new("curl")
@@ -140,7 +141,7 @@ async fn curl_shows_the_status_of_413() {
         .output()
         .is_ok_and(|output| output.status.success())
     {
-        eprintln!("no curl on this machine: skipped");
+        eprintln!("SKIPPED: curl is not installed");
         return;
     }
     let listening = listen(Setup::new(Arc::new(MemoryStorage::new())).start().await).await;

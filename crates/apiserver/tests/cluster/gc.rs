@@ -2,7 +2,7 @@
 
 use crate::harness::{Cluster, Setup, config_map, on_both, reopen, uid};
 use drover_apiserver::controllers::ControllerOptions;
-use drover_apiserver::registry::{Resource, ResourceDef};
+use drover_apiserver::resources::{Resource, ResourceDef};
 use drover_apiserver::storage::{MemoryStorage, Range, SqliteStorage, Storage};
 use drover_apiserver::strategy::Plain;
 use serde_json::json;
@@ -71,7 +71,7 @@ async fn kubernetes_check_18_background_removes_a_thousand_dependents() {
             .expect(200);
         cluster.get(&format!("{MAPS}/owner")).await.expect(404);
         let started = std::time::Instant::now();
-        // The root certificate stays.
+        // The root certificate is not collected.
         let index = cluster.storage.index();
         cluster.eventually("the cascade", || async { index.list(&maps_of_a()).0.len() <= 1 }).await;
         eprintln!("1000 dependents collected in {:?}", started.elapsed());
@@ -113,7 +113,7 @@ async fn kubernetes_check_18_orphan_strips_the_references() {
 }
 
 #[tokio::test]
-async fn kubernetes_check_19_a_missing_owner_collects_and_an_unserved_kind_keeps() {
+async fn kubernetes_check_19_objects_of_missing_owners_are_collected_unless_the_kind_is_not_served() {
     on_both(|cluster| async move {
         cluster.namespace("a").await;
         cluster.post(MAPS, config_map("stray", &[("nobody", "no-such-uid")])).await.expect(201);
@@ -124,7 +124,7 @@ async fn kubernetes_check_19_a_missing_owner_collects_and_an_unserved_kind_keeps
         cluster.gone(&format!("{MAPS}/stray")).await;
         cluster.get(&format!("{MAPS}/odd")).await.expect(200);
 
-        // Once the kind is served, everyone can see that there is no such owner.
+        // Once the kind is served, it is certain that the owner does not exist.
         let def = ResourceDef {
             group: "example.com".into(),
             version: "v1".into(),
@@ -137,14 +137,14 @@ async fn kubernetes_check_19_a_missing_owner_collects_and_an_unserved_kind_keeps
             ..ResourceDef::default()
         };
         let widgets = Resource::new(def, Arc::new(Plain));
-        cluster.server.objects().registry().change(|editor| editor.insert(widgets));
+        cluster.server.objects().resources().change(|editor| editor.insert(widgets));
         cluster.gone(&format!("{MAPS}/odd")).await;
     })
     .await;
 }
 
 #[tokio::test]
-async fn one_solid_owner_keeps_the_object_and_the_lost_one_is_dropped() {
+async fn one_existing_owner_keeps_the_object_and_the_missing_one_is_removed() {
     on_both(|cluster| async move {
         cluster.namespace("a").await;
         let keep = uid(&cluster.post(MAPS, config_map("keep", &[])).await.expect(201));
@@ -152,7 +152,7 @@ async fn one_solid_owner_keeps_the_object_and_the_lost_one_is_dropped() {
         cluster.post(MAPS, config_map("d", &[("keep", &keep), ("lose", &lose)])).await.expect(201);
         cluster.delete(&format!("{MAPS}/lose"), json!({})).await.expect(200);
         cluster
-            .eventually("the lost reference goes", || async {
+            .eventually("the reference to the missing owner is removed", || async {
                 let d = cluster.get(&format!("{MAPS}/d")).await.expect(200);
                 d["metadata"]["ownerReferences"].as_array().unwrap().len() == 1
             })
@@ -183,7 +183,7 @@ async fn an_owner_in_another_namespace_does_not_count() {
 }
 
 #[tokio::test]
-async fn a_circle_of_owners_does_not_block_foreground_deletion() {
+async fn a_cycle_of_owners_does_not_block_foreground_deletion() {
     on_both(|cluster| async move {
         cluster.namespace("a").await;
         let mut uids = Vec::new();
@@ -205,7 +205,7 @@ async fn a_circle_of_owners_does_not_block_foreground_deletion() {
     .await;
 }
 
-/// Everything but garbage collection: the state that a crash leaves behind.
+/// Everything except garbage collection: the state after a crash.
 async fn interrupted(storage: Arc<dyn Storage>) -> Cluster {
     let options = ControllerOptions { garbage_collection: false, ..ControllerOptions::default() };
     Setup { controllers: Some(options), ..Setup::new(storage) }.start().await
@@ -261,9 +261,9 @@ async fn kubernetes_check_21_a_cascade_cut_off_in_the_middle_is_finished_by_the_
             .delete(&format!("{MAPS}/owner"), json!({"propagationPolicy": "Background"}))
             .await
             .expect(200);
-        cluster.eventually("some are gone", || async { dependents(&cluster).await.len() < 400 }).await;
+        cluster.eventually("some are deleted", || async { dependents(&cluster).await.len() < 400 }).await;
         cluster.stop().await;
     }
     let cluster = Setup::new(reopen(dir.path()).await).start().await;
-    cluster.eventually("the rest goes", || async { dependents(&cluster).await.is_empty() }).await;
+    cluster.eventually("the rest is deleted", || async { dependents(&cluster).await.is_empty() }).await;
 }

@@ -1,4 +1,4 @@
-//! A server with everything on, over either store, called through its in-process service.
+//! A complete server with either store, called through its in-process service.
 
 use drover_apiserver::auth::pki::Pki;
 use drover_apiserver::auth::{Auth, AuthOptions};
@@ -21,7 +21,7 @@ pub(crate) struct Cluster {
     controllers: Option<Controllers>,
 }
 
-/// How a test cluster differs from the usual one.
+/// The options of a test cluster.
 pub(crate) struct Setup {
     pub(crate) storage: Arc<dyn Storage>,
     pub(crate) clock: Arc<dyn Clock>,
@@ -61,7 +61,7 @@ impl Setup {
     }
 }
 
-/// Runs a test on both stores.
+/// Runs a test with both stores.
 pub(crate) async fn on_both<F: Future<Output = ()>>(test: impl Fn(Cluster) -> F) {
     test(Setup::new(Arc::new(MemoryStorage::new())).start().await).await;
     let dir = tempfile::tempdir().unwrap();
@@ -69,7 +69,7 @@ pub(crate) async fn on_both<F: Future<Output = ()>>(test: impl Fn(Cluster) -> F)
     test(Setup::new(storage).start().await).await;
 }
 
-/// Opens a store that a stopped server held; its last tasks may still be ending.
+/// Opens a store that a stopped server used; its last tasks may still be ending.
 pub(crate) async fn reopen(dir: &std::path::Path) -> Arc<dyn Storage> {
     let open = async {
         loop {
@@ -91,7 +91,7 @@ pub(crate) fn user(name: &str) -> UserInfo {
     UserInfo { name: name.into(), groups: vec!["system:authenticated".into()], ..UserInfo::default() }
 }
 
-/// An answer.
+/// A response.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) code: u16,
@@ -107,7 +107,7 @@ impl Answer {
 }
 
 impl Cluster {
-    /// Ends everything, so that the store can be opened again.
+    /// Stops everything, so that the store can be opened again.
     pub(crate) async fn stop(self) {
         if let Some(controllers) = self.controllers {
             controllers.stop().await;
@@ -115,7 +115,7 @@ impl Cluster {
         self.server.shut_down();
     }
 
-    /// One request; `who` is trusted, `None` lets the server find out.
+    /// Sends one request; `who` is trusted, `None` lets the server authenticate.
     pub(crate) async fn call(
         &self,
         who: Option<UserInfo>,
@@ -173,7 +173,7 @@ impl Cluster {
         self.post("/api/v1/namespaces", json!({"metadata": {"name": name}})).await.expect(201);
     }
 
-    /// Waits until the condition holds, looking again at every change of the store.
+    /// Waits for the condition; checks it again after every change of the store.
     pub(crate) async fn eventually<F: Future<Output = bool>>(&self, what: &str, condition: impl Fn() -> F) {
         let index = self.storage.index();
         let wait = async {
@@ -185,7 +185,7 @@ impl Cluster {
                 tail.changed().await;
             }
         };
-        assert!(tokio::time::timeout(DEADLINE, wait).await.is_ok(), "{what} did not come true in time");
+        assert!(tokio::time::timeout(DEADLINE, wait).await.is_ok(), "timed out waiting for: {what}");
     }
 
     pub(crate) async fn gone(&self, path: &str) {

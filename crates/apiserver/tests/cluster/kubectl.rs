@@ -1,4 +1,4 @@
-//! Real `kubectl` over TLS with a client certificate. Skipped, with a note, where there is no kubectl.
+//! The real `kubectl` over TLS with a client certificate. Skipped, with a message, if kubectl is not installed.
 
 use crate::harness::{DEADLINE, Setup};
 use crate::tls::{Listening, listen};
@@ -38,7 +38,7 @@ impl Kubectl {
     async fn start() -> Option<Self> {
         let found = std::process::Command::new("kubectl").arg("version").arg("--client").output();
         if !found.is_ok_and(|o| o.status.success()) {
-            eprintln!("no kubectl on this machine: skipped");
+            eprintln!("SKIPPED: kubectl is not installed");
             return None;
         }
         let home = tempfile::tempdir().unwrap();
@@ -87,7 +87,7 @@ impl Kubectl {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn kubectl_with_a_client_certificate_asks_what_it_may() {
+async fn kubectl_with_a_client_certificate_lists_its_permissions() {
     let Some(k) = Kubectl::start().await else { return };
     assert_eq!(k.run(&["auth", "can-i", "*", "*"]).await.success(), "yes");
     assert_eq!(k.run(&["auth", "can-i", "create", "pods", "--as=jane"]).await.failure(), "no");
@@ -107,7 +107,7 @@ async fn kubectl_with_a_client_certificate_asks_what_it_may() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn kubectl_create_token_makes_a_token_that_works_until_its_account_goes() {
+async fn kubectl_create_token_creates_a_token_that_is_valid_until_its_account_is_deleted() {
     let Some(k) = Kubectl::start().await else { return };
     k.run(&["create", "serviceaccount", "robot"]).await.success();
     let token = k.run(&["create", "token", "robot", "--duration=10m"]).await.success();
@@ -146,7 +146,7 @@ async fn kubectl_deletes_namespaces_and_cascades() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn kubectl_shows_why_a_large_object_is_refused() {
+async fn kubectl_shows_why_a_large_object_is_rejected() {
     let Some(k) = Kubectl::start().await else { return };
     let large = serde_json::json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "large", "namespace": "default"},

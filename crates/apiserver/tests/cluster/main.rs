@@ -1,7 +1,7 @@
-//! The server with authentication, RBAC and controllers, as clients see it. Check numbers are those of `kubernetes-api` in
-//! docs/checks.md.
+//! A server with authentication, RBAC and controllers, from the clients' view. Check numbers are those of
+//! `kubernetes-api` in docs/checks.md.
 
-// A test that cannot go on may panic.
+// Tests may panic.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod bodies;

@@ -1,4 +1,4 @@
-//! Namespaces, and what each of them has (Checks of `kubernetes-api`).
+//! Namespaces and their default objects (Checks of `kubernetes-api`).
 
 use crate::harness::{Cluster, Setup, admin, config_map, on_both, reopen};
 use drover_apiserver::auth::pki::Pki;
@@ -33,7 +33,7 @@ async fn namespaces_exist_from_the_start_and_three_cannot_be_deleted() {
 }
 
 #[tokio::test]
-async fn each_namespace_has_an_account_and_the_root_certificate_and_gets_them_back() {
+async fn each_namespace_has_an_account_and_the_root_certificate_which_are_restored() {
     on_both(|cluster| async move {
         cluster.namespace("a").await;
         let (account, ca) =
@@ -43,7 +43,7 @@ async fn each_namespace_has_an_account_and_the_root_certificate_and_gets_them_ba
             let before = cluster.get(path).await.expect(200)["metadata"]["uid"].clone();
             cluster.delete(path, json!({})).await.expect(200);
             cluster
-                .eventually("it comes back", || async {
+                .eventually("it is recreated", || async {
                     let again = cluster.get(path).await;
                     again.code == 200 && again.body["metadata"]["uid"] != before
                 })
@@ -69,7 +69,7 @@ async fn writes_need_a_namespace_that_exists() {
 }
 
 #[tokio::test]
-async fn a_deleted_namespace_takes_everything_with_it_and_can_be_made_again() {
+async fn a_namespace_is_deleted_with_its_content_and_can_be_recreated() {
     on_both(|cluster| async move {
         cluster.namespace("a").await;
         for i in 0..300 {
@@ -105,7 +105,7 @@ async fn with_stuck_object(cluster: &Cluster) {
 }
 
 #[tokio::test]
-async fn kubernetes_check_20_a_stuck_object_is_named_and_its_release_ends_the_namespace() {
+async fn kubernetes_check_20_a_stuck_object_is_reported_and_its_release_ends_the_namespace() {
     on_both(|cluster| async move {
         with_stuck_object(&cluster).await;
         let path = format!("{NS}/a");
@@ -143,7 +143,7 @@ async fn kubernetes_check_21_namespace_deletion_resumes_after_a_restart() {
         whole.namespace("a").await;
         whole.post(&format!("{NS}/a/configmaps"), config_map("x", &[])).await.expect(201);
         whole.stop().await;
-        // The controllers are gone, the deletion is recorded: as after a kill.
+        // As after a kill: the controllers have stopped, and the deletion is recorded.
         let bare = Setup { controllers: None, ..Setup::new(storage) }.start().await;
         bare.delete(&format!("{NS}/a"), json!({})).await.expect(200);
         bare.get(&format!("{NS}/a/configmaps/x")).await.expect(200);
@@ -154,7 +154,7 @@ async fn kubernetes_check_21_namespace_deletion_resumes_after_a_restart() {
 }
 
 #[tokio::test]
-async fn finalize_is_the_way_to_change_the_finalizers_of_a_namespace() {
+async fn only_finalize_changes_the_finalizers_of_a_namespace() {
     on_both(|cluster| async move {
         cluster.namespace("a").await;
         let path = format!("{NS}/a");
@@ -171,7 +171,7 @@ async fn finalize_is_the_way_to_change_the_finalizers_of_a_namespace() {
         assert_eq!(put["spec"]["finalizers"], json!(["kubernetes", "example.com/x"]));
         cluster.delete(&path, json!({})).await.expect(200);
         cluster
-            .eventually("only the foreign finalizer", || async {
+            .eventually("only the other finalizer", || async {
                 cluster.get(&path).await.body["spec"]["finalizers"] == json!(["example.com/x"])
             })
             .await;
@@ -229,13 +229,13 @@ async fn the_kubernetes_service_points_at_the_server_and_follows_it() {
     assert_eq!(cluster.get(slice).await.expect(200)["ports"][0]["port"], 8443);
     for path in [slice.to_owned(), format!("{NS}/default/services/kubernetes")] {
         cluster.delete(&path, json!({})).await.expect(200);
-        cluster.eventually("it comes back", || async { cluster.get(&path).await.code == 200 }).await;
+        cluster.eventually("it is recreated", || async { cluster.get(&path).await.code == 200 }).await;
     }
     cluster.stop().await;
     let before = storage.index().revision();
     let cluster = start(8443, storage.clone()).await;
     tokio::time::pause();
     tokio::time::sleep(Duration::from_secs(1_000)).await;
-    assert_eq!(storage.index().revision(), before, "nothing to put right, nothing written");
+    assert_eq!(storage.index().revision(), before, "nothing to correct, nothing written");
     cluster.stop().await;
 }

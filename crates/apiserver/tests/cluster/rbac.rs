@@ -26,7 +26,7 @@ async fn ask(cluster: &Cluster, who: UserInfo, method: &str, path: &str) -> (u16
 }
 
 #[tokio::test]
-async fn refusals_have_the_words_of_upstream() {
+async fn denials_have_upstream_messages() {
     on_both(|cluster| async move {
         let jane = || user("jane");
         let (code, body) = ask(&cluster, jane(), "GET", "/api/v1/namespaces/default/pods").await;
@@ -47,14 +47,14 @@ async fn refusals_have_the_words_of_upstream() {
         );
         let (code, body) = ask(&cluster, jane(), "GET", "/metrics").await;
         assert_eq!((code, body["message"].as_str().unwrap()), (403, r#"forbidden: User "jane" cannot get path "/metrics""#));
-        assert_eq!(ask(&cluster, jane(), "GET", "/version").await.0, 200, "bootstrap roles let everyone see this");
+        assert_eq!(ask(&cluster, jane(), "GET", "/version").await.0, 200, "the bootstrap roles allow this to everyone");
         assert_eq!(ask(&cluster, jane(), "GET", "/api").await.0, 200);
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_binding_counts_for_the_next_request_and_its_removal_too() {
+async fn a_binding_and_its_removal_apply_to_the_next_request() {
     on_both(|cluster| async move {
         let path = "/api/v1/namespaces/default/configmaps";
         assert_eq!(ask(&cluster, user("jane"), "GET", path).await.0, 403);
@@ -81,7 +81,7 @@ async fn a_binding_counts_for_the_next_request_and_its_removal_too() {
 }
 
 #[tokio::test]
-async fn kubernetes_check_35_nobody_grants_what_they_do_not_hold() {
+async fn kubernetes_check_35_users_can_only_grant_permissions_they_hold() {
     on_both(|cluster| async move {
         cluster.namespace("a").await;
         cluster.eventually("admin is aggregated", || async {
@@ -89,7 +89,7 @@ async fn kubernetes_check_35_nobody_grants_what_they_do_not_hold() {
             admin["rules"].as_array().is_some_and(|r| r.len() > 10)
         })
         .await;
-        // Edit alone cannot write roles at all; with that right added, the content is judged.
+        // The role edit alone does not allow writing roles; after adding that permission, the content is checked.
         bind(&cluster, "a", "edit", "ed").await;
         let roles = format!("{RBAC}/namespaces/a/roles");
         let bindings = format!("{RBAC}/namespaces/a/rolebindings");
@@ -109,7 +109,7 @@ async fn kubernetes_check_35_nobody_grants_what_they_do_not_hold() {
             "{message}"
         );
         assert!(message.contains(r#"{APIGroups:[""], Resources:["nodes"], Verbs:["delete" "get"]}"#), "{message}");
-        assert!(!message.contains(r#"Resources:["pods"]"#), "what is held is not missing: {message}");
+        assert!(!message.contains(r#"Resources:["pods"]"#), "must not list permissions that are held: {message}");
         let less = json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]);
         cluster.call(ed(), "POST", &roles, Some(&role("less", less))).await.expect(201);
 
@@ -119,7 +119,7 @@ async fn kubernetes_check_35_nobody_grants_what_they_do_not_hold() {
         cluster.call(ed(), "POST", &bindings, Some(&binding("x", "ClusterRole", "absent", "ed"))).await.expect(404);
         cluster.call(ed(), "POST", &bindings, Some(&binding("y", "ClusterRole", "edit", "joe"))).await.expect(201);
         cluster.call(Some(admin()), "POST", &bindings, Some(&root)).await.expect(201);
-        // Now ed is an administrator of the namespace, and only there.
+        // Now ed is an administrator of this namespace only.
         cluster.call(ed(), "POST", &roles, Some(&role("all", writer))).await.expect(201);
         cluster.call(ed(), "POST", &format!("{RBAC}/clusterroles"), Some(&role("all", json!([])))).await.expect(403);
     })
@@ -127,7 +127,7 @@ async fn kubernetes_check_35_nobody_grants_what_they_do_not_hold() {
 }
 
 #[tokio::test]
-async fn the_verbs_escalate_and_bind_lift_the_check_and_aggregation_needs_everything() {
+async fn the_verbs_escalate_and_bind_skip_the_check_and_aggregation_needs_all_permissions() {
     on_both(|cluster| async move {
         let rules = json!([
             {"verbs": ["create", "escalate"], "apiGroups": ["rbac.authorization.k8s.io"], "resources": ["clusterroles"]},
@@ -143,7 +143,7 @@ async fn the_verbs_escalate_and_bind_lift_the_check_and_aggregation_needs_everyt
         cluster.call(gus(), "POST", &bindings, Some(&binding("p", "ClusterRole", "power", "x"))).await.expect(201);
         cluster.call(gus(), "POST", &bindings, Some(&binding("c", "ClusterRole", "cluster-admin", "x"))).await.expect(403);
 
-        // Without escalate, an aggregation rule needs full rights.
+        // Without escalate, an aggregation rule requires all permissions.
         let rules = json!([{"verbs": ["create"], "apiGroups": ["rbac.authorization.k8s.io"], "resources": ["clusterroles"]}]);
         cluster.post(&format!("{RBAC}/clusterroles"), role("creator", rules)).await.expect(201);
         cluster.post(&bindings, binding("h", "ClusterRole", "creator", "hal")).await.expect(201);
@@ -164,11 +164,11 @@ async fn aggregated_roles_follow_the_roles_they_select() {
         part["metadata"]["labels"] = json!({"x": "y"});
         cluster.post(&roles, part).await.expect(201);
         let count = || async { cluster.get(&format!("{roles}/sum")).await.body["rules"].as_array().map_or(0, Vec::len) };
-        cluster.eventually("the rule arrives", || async { count().await == 1 }).await;
+        cluster.eventually("the rule is added", || async { count().await == 1 }).await;
         cluster.post(&format!("{RBAC}/clusterrolebindings"), binding("s", "ClusterRole", "sum", "jane")).await.expect(201);
         assert_eq!(ask(&cluster, user("jane"), "GET", "/api/v1/nodes/x").await.0, 404);
         cluster.delete(&format!("{roles}/part"), json!({})).await.expect(200);
-        cluster.eventually("the rule goes", || async { count().await == 0 }).await;
+        cluster.eventually("the rule is removed", || async { count().await == 0 }).await;
     })
     .await;
 }
@@ -213,7 +213,7 @@ async fn kubernetes_check_36_a_named_secret_can_be_read_and_watched_but_not_list
 }
 
 #[tokio::test]
-async fn kubernetes_check_37_impersonation_needs_the_right_and_then_is_complete() {
+async fn kubernetes_check_37_impersonation_needs_permission_and_replaces_the_user() {
     on_both(|cluster| async move {
         let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
         let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
@@ -234,7 +234,7 @@ async fn kubernetes_check_37_impersonation_needs_the_right_and_then_is_complete(
         );
         let only_group = [("impersonate-group", "devs")];
         cluster.call_with(Some(admin()), "POST", path, Some(&review), &only_group).await.expect(400);
-        // Rights are those of the impersonated user.
+        // The permissions are those of the impersonated user.
         let as_jane = [("impersonate-user", "jane")];
         cluster.call_with(Some(admin()), "GET", "/api/v1/nodes", None, &as_jane).await.expect(403);
 
@@ -249,7 +249,7 @@ async fn kubernetes_check_37_impersonation_needs_the_right_and_then_is_complete(
 }
 
 #[tokio::test]
-async fn access_reviews_answer_for_oneself_and_for_others() {
+async fn access_reviews_for_the_caller_and_for_others() {
     on_both(|cluster| async move {
         let api = "/apis/authorization.k8s.io/v1";
         let rules = json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]);
@@ -305,7 +305,7 @@ async fn access_reviews_answer_for_oneself_and_for_others() {
 }
 
 #[tokio::test]
-async fn bootstrap_roles_come_back_at_the_next_start_unless_opted_out() {
+async fn bootstrap_roles_are_restored_at_the_next_start_unless_opted_out() {
     use crate::harness::Setup;
     use drover_apiserver::storage::{MemoryStorage, Storage};
     use std::sync::Arc;
@@ -327,11 +327,11 @@ async fn bootstrap_roles_come_back_at_the_next_start_unless_opted_out() {
     cluster.stop().await;
     let before = storage.index().revision();
     let _again = Setup::new(storage.clone()).start().await;
-    assert_eq!(storage.index().revision(), before, "a start with nothing to do writes nothing");
+    assert_eq!(storage.index().revision(), before, "a start without differences writes nothing");
 }
 
 #[tokio::test]
-async fn junk_in_a_binding_is_refused_and_breaks_nothing() {
+async fn an_invalid_binding_is_rejected_without_side_effects() {
     on_both(|cluster| async move {
         let path = format!("{RBAC}/clusterrolebindings");
         for junk in [

@@ -1,4 +1,4 @@
-//! The server behind TLS, with client certificates.
+//! The server with TLS and client certificates.
 
 use crate::harness::{Cluster, DEADLINE, Setup};
 use drover_apiserver::PeerCertificates;
@@ -15,7 +15,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tower::ServiceExt;
 
-/// A cluster that listens; ends with the value.
+/// A cluster with a listener, which stops when this is dropped.
 pub(crate) struct Listening {
     pub(crate) cluster: Arc<Cluster>,
     pub(crate) address: SocketAddr,
@@ -56,7 +56,7 @@ pub(crate) async fn listen(cluster: Cluster) -> Listening {
     Listening { cluster, address, serving, _tasks: tasks }
 }
 
-/// One request over a fresh HTTP/1.1 or HTTP/2 connection.
+/// One request over a new HTTP/1.1 or HTTP/2 connection.
 async fn request(
     listening: &Listening,
     trust: &Pki,
@@ -109,7 +109,7 @@ async fn request(
 const WHOAMI: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 
 #[tokio::test]
-async fn certificates_make_users_and_foreign_ones_are_401() {
+async fn certificates_authenticate_and_those_of_others_are_401() {
     let listening = listen(Setup::new(Arc::new(MemoryStorage::new())).start().await).await;
     let pki = &listening.cluster.pki;
     let now = Timestamp::now();

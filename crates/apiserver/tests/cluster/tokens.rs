@@ -27,7 +27,7 @@ async fn request_token(cluster: &Cluster, spec: Value) -> Value {
     cluster.post(&format!("{ACCOUNTS}/robot/token"), body).await.expect(201)
 }
 
-/// Who the server thinks we are with this token.
+/// The user that the server authenticates with this token.
 async fn whoami(cluster: &Cluster, token: &str) -> (u16, Value) {
     let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
     let header = format!("Bearer {token}");
@@ -37,7 +37,7 @@ async fn whoami(cluster: &Cluster, token: &str) -> (u16, Value) {
 }
 
 #[tokio::test]
-async fn kubernetes_check_38_a_token_is_good_while_its_account_lives() {
+async fn kubernetes_check_38_a_token_is_valid_while_its_account_exists() {
     on_both(|cluster| async move {
         let account = account(&cluster).await;
         let answer = request_token(&cluster, json!({})).await;
@@ -68,7 +68,7 @@ async fn kubernetes_check_38_a_token_is_good_while_its_account_lives() {
 }
 
 #[tokio::test]
-async fn kubernetes_check_38_a_bound_token_ends_with_its_secret() {
+async fn kubernetes_check_38_a_bound_token_becomes_invalid_with_its_secret() {
     on_both(|cluster| async move {
         account(&cluster).await;
         let secret = cluster.post(SECRETS, json!({"metadata": {"name": "s"}})).await.expect(201);
@@ -86,7 +86,7 @@ async fn kubernetes_check_38_a_bound_token_ends_with_its_secret() {
 }
 
 #[tokio::test]
-async fn kubernetes_check_38_durations_below_ten_minutes_are_refused() {
+async fn kubernetes_check_38_durations_below_ten_minutes_are_rejected() {
     on_both(|cluster| async move {
         account(&cluster).await;
         let body = json!({"kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1", "spec": {"expirationSeconds": 60}});
@@ -101,7 +101,7 @@ async fn kubernetes_check_38_durations_below_ten_minutes_are_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn kubernetes_check_38_an_expired_token_is_refused() {
+async fn kubernetes_check_38_an_expired_token_is_rejected() {
     let clock = Arc::new(TokioClock::starting_at("2026-01-01T00:00:00Z".parse().unwrap()));
     let storage = Arc::new(MemoryStorage::with(clock.clone(), Retention::default()));
     let cluster = Setup { clock, ..Setup::new(storage) }.start().await;
@@ -115,7 +115,7 @@ async fn kubernetes_check_38_an_expired_token_is_refused() {
 }
 
 #[tokio::test]
-async fn token_secrets_are_filled_at_once_and_go_with_their_account() {
+async fn token_secrets_are_completed_at_once_and_deleted_with_their_account() {
     on_both(|cluster| async move {
         let account = account(&cluster).await;
         let kind = "kubernetes.io/service-account-token";
@@ -135,7 +135,7 @@ async fn token_secrets_are_filled_at_once_and_go_with_their_account() {
 
         let again =
             cluster.patch(&format!("{SECRETS}/t"), json!({"data": {"token": null}})).await.expect(200);
-        assert!(!data(&again, "token").is_empty(), "a removed token is filled in again");
+        assert!(!data(&again, "token").is_empty(), "a removed token is restored");
 
         cluster.delete(&format!("{ACCOUNTS}/robot"), json!({})).await.expect(200);
         assert_eq!(whoami(&cluster, &data(&again, "token")).await.0, 401);
@@ -147,7 +147,7 @@ async fn token_secrets_are_filled_at_once_and_go_with_their_account() {
 }
 
 #[tokio::test]
-async fn token_reviews_know_audiences_and_strangers() {
+async fn token_reviews_check_audiences_and_reject_other_tokens() {
     on_both(|cluster| async move {
         account(&cluster).await;
         let ours = request_token(&cluster, json!({})).await["status"]["token"].clone();
@@ -170,7 +170,7 @@ async fn token_reviews_know_audiences_and_strangers() {
 }
 
 #[tokio::test]
-async fn bootstrap_tokens_and_bad_tokens() {
+async fn bootstrap_tokens_and_invalid_tokens() {
     on_both(|cluster| async move {
         let secret = json!({
             "metadata": {"name": "bootstrap-token-abcdef"}, "type": "bootstrap.kubernetes.io/token",
@@ -221,7 +221,7 @@ async fn the_embedding_program_adds_its_own_tokens() {
 }
 
 #[tokio::test]
-async fn the_key_set_verifies_our_tokens() {
+async fn the_key_set_verifies_issued_tokens() {
     use base64::engine::general_purpose::URL_SAFE_NO_PAD as B64;
     on_both(|cluster| async move {
         account(&cluster).await;

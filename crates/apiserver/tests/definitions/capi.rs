@@ -1,16 +1,16 @@
-//! Cluster API's own CRDs on this server.
+//! Cluster API's own CRDs.
 
 use serde_json::{Value, json};
 
 use crate::harness::{CRDS, Server, capi_crds};
 
 #[tokio::test]
-async fn cluster_api_is_served_and_judges_objects() {
+async fn cluster_api_is_served_and_validates_objects() {
     let Some(crds) = capi_crds() else { return };
     let server = Server::start().await;
     for (_, crd) in &crds {
         let mut crd = crd.clone();
-        // Shipped with a conversion webhook added by kustomize only; the bases have none.
+        // Only kustomize adds the conversion webhook; the base files have none.
         crd["spec"]["conversion"] = Value::Null;
         let made = server.post(CRDS, &crd).await;
         assert_eq!(made["kind"], "CustomResourceDefinition", "{made}");

@@ -1,4 +1,4 @@
-//! A server on a port of its own.
+//! A server with its own port.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -91,7 +91,7 @@ impl Server {
         path.to_str().unwrap().to_owned()
     }
 
-    /// Runs kubectl; `None` without one on this machine.
+    /// Runs kubectl; `None` if it is not installed.
     pub(crate) async fn kubectl(&self, args: &[&str]) -> Option<Output> {
         let output = Command::new("kubectl")
             .arg(format!("--server=http://{}", self.address))
@@ -103,7 +103,7 @@ impl Server {
         let output = match tokio::time::timeout(std::time::Duration::from_secs(60), output).await {
             Ok(Ok(output)) => output,
             Ok(Err(_)) => {
-                eprintln!("SKIPPED: no kubectl on this machine");
+                eprintln!("SKIPPED: kubectl is not installed");
                 return None;
             }
             Err(_) => panic!("kubectl {args:?} takes more than a minute"),
@@ -124,14 +124,14 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// Succeeded without a word on stderr.
+    /// Checks that it succeeded with an empty stderr.
     pub(crate) fn clean(self) -> String {
         assert!(self.ok && self.err.is_empty(), "{self:?}");
         self.out
     }
 }
 
-/// The CRDs of Cluster API from Go's module cache; `None` (said loudly) without go or network.
+/// The CRDs of Cluster API from Go's module cache; `None`, with a message, without go or network.
 pub(crate) fn capi_crds() -> Option<Vec<(String, Value)>> {
     const MODULE: &str = "sigs.k8s.io/cluster-api@v1.13.4";
     let output = std::process::Command::new("go")
@@ -144,7 +144,7 @@ pub(crate) fn capi_crds() -> Option<Vec<(String, Value)>> {
         .and_then(|o| serde_json::from_slice::<Value>(&o.stdout).ok())
         .and_then(|answer| answer["Dir"].as_str().map(PathBuf::from));
     let Some(dir) = dir else {
-        eprintln!("SKIPPED: {MODULE} is not to be had (no go, or no network)");
+        eprintln!("SKIPPED: {MODULE} is not available (no go, or no network)");
         return None;
     };
     let mut crds = Vec::new();

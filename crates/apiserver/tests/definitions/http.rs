@@ -1,4 +1,4 @@
-//! What clients see over HTTP.
+//! Custom resources over HTTP.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -46,9 +46,9 @@ async fn check_4_discovery_and_openapi_change_with_the_crd() {
     assert_eq!(absent.status(), 404);
 }
 
-/// Every reference of every document leads somewhere, and built-in kinds can be patched strategically.
+/// Every reference in every document can be resolved, and built-in kinds support strategic patches.
 #[tokio::test]
-async fn documents_of_all_versions_are_closed() {
+async fn references_in_all_documents_can_be_resolved() {
     fn references<'a>(value: &'a Value, out: &mut Vec<&'a str>) {
         match value {
             Value::Object(object) => {
@@ -82,7 +82,7 @@ async fn documents_of_all_versions_are_closed() {
 }
 
 #[tokio::test]
-async fn openapi_v2_is_protobuf_for_who_asks_so() {
+async fn openapi_v2_is_protobuf_if_requested() {
     let server = Server::start().await;
     let (old, new) = (
         "application/com.github.proto-openapi.spec.v2@v1.0+protobuf",
@@ -177,7 +177,7 @@ async fn status_and_scale_subresources() {
     assert_eq!((&read["spec"]["size"], &read["metadata"]["generation"]), (&json!(5), &json!(2)));
 }
 
-/// A watch as Table sends its columns once.
+/// A watch as Table sends its columns only once.
 #[tokio::test]
 async fn table_watches_send_columns_with_the_first_event() {
     let server = Server::start().await;

@@ -1,4 +1,4 @@
-//! Check 1: kubectl works without a warning.
+//! Check 1: kubectl works without warnings.
 
 use serde_json::json;
 
@@ -15,11 +15,11 @@ spec: {color: green, crew: [{name: joe}]}
 async fn a_crd_and_its_first_object_in_one_file() {
     let server = Server::start().await;
     let file = server.file("both.yaml", &format!("# YAML\n{}\n---{TANK}", tank_crd()));
-    // kubectl asks again for a kind it does not find only if its discovery comes from an earlier run.
+    // kubectl refreshes its discovery for an unknown kind only if the cache is from an earlier run.
     if server.kubectl(&["get", "namespaces"]).await.is_none() {
         return;
     }
-    // `create` looks up each kind when it comes to it, so the CRD must be served when its create returns.
+    // `create` resolves each kind when it reaches it, so the CRD must be served when its create returns.
     let Some(created) = server.kubectl(&["create", "-f", &file]).await else { return };
     let created = created.clean();
     assert!(
@@ -127,7 +127,7 @@ async fn explain_describes_built_in_and_custom_kinds() {
 }
 
 #[tokio::test]
-async fn a_kind_that_is_not_served_is_named() {
+async fn an_unserved_kind_is_reported() {
     let server = Server::start().await;
     let file = server.file("none.yaml", &TANK.replace("kind: Tank", "kind: Boat"));
     for verb in ["apply", "create"] {

@@ -1,5 +1,5 @@
-// Command prototable writes the table of protobuf fields of the built-in kinds (src/protobuf/table.txt) from
-// the Go types of Kubernetes. Run it with: go run . > ../../src/protobuf/table.txt
+// Command prototable generates the table of protobuf fields of the built-in kinds (src/protobuf/table.txt) from the Go
+// types of Kubernetes. Usage: go run . > ../../src/protobuf/table.txt
 package main
 
 import (
@@ -29,7 +29,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Types that are written in their own way, by name.
+// Types with their own JSON encoding, by name.
 var special = map[string]string{
 	"meta.v1.Time": "time", "meta.v1.MicroTime": "microtime", "meta.v1.Duration": "duration",
 	"resource.Quantity": "quantity", "intstr.IntOrString": "intorstring", "runtime.RawExtension": "raw",

@@ -44,7 +44,7 @@ pub fn without_effect(kind: &str, object: &Value) -> Option<String> {
     };
     let taints = |pointer: &str| {
         let path = pointer.trim_start_matches('/').replace('/', ".");
-        is_set(pointer).then(|| format!("{path} is stored, but taints are not brought to Nodes yet"))
+        is_set(pointer).then(|| format!("{path} is stored, but taints are not copied to Nodes yet"))
     };
     match kind {
         "Cluster" => is_set("/spec/topology").then(|| format!("spec.topology is stored, but {NO_TOPOLOGY}")),

@@ -14,7 +14,7 @@ fn valid_deployment(over: Value) -> drover_api::capi::v1beta2::MachineDeployment
 }
 
 #[test]
-fn defaults_are_those_of_upstreams_webhooks() {
+fn defaults_are_those_of_upstream_webhooks() {
     let mut new = deployment(json!({ "spec": {
         "replicas": null, "selector": { "matchLabels": null }, "template": { "spec": { "version": "1.34.1+k3s1" } },
     } }));
@@ -114,7 +114,7 @@ fn capi_check_34_bad_input_is_refused_with_a_field_path() {
 }
 
 #[test]
-fn sets_machines_and_clusters_are_checked_alike() {
+fn sets_machines_and_clusters_are_validated_alike() {
     let mut new = set("set", json!({}));
     default_machine_set(&mut new, None);
     assert_eq!(validate_machine_set(&new, None), []);
@@ -158,7 +158,7 @@ fn a_start_up_timeout_of_ten_seconds_is_refused() {
 }
 
 #[test]
-fn fields_without_effect_are_told_by_their_path() {
+fn fields_without_effect_give_a_warning_with_their_path() {
     let taints = json!([{"key": "k", "effect": "NoSchedule", "propagation": "Always"}]);
     let machine = json!({"spec": {"taints": taints}});
     let set = json!({"spec": {"template": {"spec": {"taints": taints}}}});
@@ -168,8 +168,8 @@ fn fields_without_effect_are_told_by_their_path() {
         ("MachineDeployment", &set, "spec.template.spec.taints"),
         ("Cluster", &json!({"spec": {"topology": {"version": "v1"}}}), "spec.topology"),
     ] {
-        let told = without_effect(kind, object).unwrap();
-        assert!(told.starts_with(path) && told.contains("stored, but"), "{told}");
+        let warning = without_effect(kind, object).unwrap();
+        assert!(warning.starts_with(path) && warning.contains("stored, but"), "{warning}");
         assert_eq!(without_effect(kind, &json!({"spec": {"taints": [], "topology": null}})), None);
     }
 }

@@ -125,7 +125,7 @@ pub fn validate_machine_health_check(new: &MachineHealthCheck, old: Option<&Mach
         errors.push(FieldError::new("spec.selector", "must not be empty"));
     }
     if labels_wanted.get(labels::CLUSTER_NAME).is_some_and(|name| *name != spec.cluster_name) {
-        errors.push(FieldError::new("spec.selector.matchLabels", "must not name another cluster"));
+        errors.push(FieldError::new("spec.selector.matchLabels", "must not refer to another cluster"));
     }
     if let Some(seconds) = spec.checks.as_ref().and_then(|checks| checks.node_startup_timeout_seconds)
         && seconds != 0
@@ -137,7 +137,7 @@ pub fn validate_machine_health_check(new: &MachineHealthCheck, old: Option<&Mach
         let own = ["Ready", "Available", "HealthCheckSucceeded", "OwnerRemediated", "ExternallyRemediated"];
         if own.contains(&condition.type_.as_str()) {
             let path = format!("spec.checks.unhealthyMachineConditions[{index}].type");
-            errors.push(FieldError::new(path, format!("{} depends on the check itself", condition.type_)));
+            errors.push(FieldError::new(path, format!("{} is set by the check itself", condition.type_)));
         }
     }
     errors
@@ -165,7 +165,7 @@ fn machine_spec(path: &str, spec: &MachineSpec, control_plane: bool, errors: &mu
     {
         errors.push(FieldError::new(
             format!("{path}.version"),
-            format!("{version:?} is no version such as v1.34.1+k3s1"),
+            format!("{version:?} is not a version such as v1.34.1+k3s1"),
         ));
     }
     for (index, taint) in spec.taints.iter().enumerate() {
@@ -200,7 +200,7 @@ fn preflight(metadata: &ObjectMeta, errors: &mut Errors) {
             let path = format!("metadata.annotations[{}]", annotations::SKIP_PREFLIGHT_CHECKS);
             errors.push(FieldError::new(
                 path,
-                format!("knows no check {name}; use {}", PREFLIGHT_CHECKS.join(", ")),
+                format!("unknown check {name}; use {}", PREFLIGHT_CHECKS.join(", ")),
             ));
         }
     }
@@ -234,7 +234,7 @@ fn networks(network: Option<&ClusterNetwork>, errors: &mut Errors) {
         for (index, cidr) in ranges.iter().flat_map(|ranges| &ranges.cidr_blocks).enumerate() {
             if !is_cidr(cidr) {
                 let path = format!("spec.clusterNetwork.{name}.cidrBlocks[{index}]");
-                errors.push(FieldError::new(path, format!("{cidr:?} is no CIDR")));
+                errors.push(FieldError::new(path, format!("{cidr:?} is not a CIDR")));
             }
         }
     }

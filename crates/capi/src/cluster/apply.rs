@@ -20,7 +20,7 @@ impl ClusterController {
     pub(super) async fn apply(&self, scope: &Scope, decision: &Decision) -> Result<(), Error> {
         for action in &decision.actions {
             self.execute(scope, action).await?;
-            self.events.tell(&scope.cluster, &events::done(scope, action));
+            self.events.publish(&scope.cluster, &events::done(scope, action));
         }
         Ok(())
     }

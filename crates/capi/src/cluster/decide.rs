@@ -210,12 +210,12 @@ fn made_by_set(meta: &kube::api::ObjectMeta) -> bool {
 fn note<K: Resource<DynamicType = ()>>(
     kind: &'static str,
     object: &K,
-    ours: bool,
+    own: bool,
     decision: &mut Decision,
     left: &mut Vec<String>,
 ) {
     left.push(format!("{kind} {}", object.name_any()));
-    if ours && !meta::is_deleting(object.meta()) {
+    if own && !meta::is_deleting(object.meta()) {
         let descendant = Descendant { kind, name: object.name_any(), uid: object.uid() };
         decision.actions.push(Action::DeleteDescendant(descendant));
     }

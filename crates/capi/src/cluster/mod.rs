@@ -118,7 +118,7 @@ impl Reconciler for ClusterController {
         let notes = events::events(&scope, &decision, &status);
         desired.status = Some(status);
         shell::ignore_gone(self.status.apply_status(&desired, Some(&cluster)).await)?;
-        self.events.tell(&*cluster, &notes);
+        self.events.publish(&*cluster, &notes);
         applied?;
         shell::all_listed([&scope.infra, &scope.control_plane])?;
         Ok(Next::EVENT)

@@ -24,12 +24,12 @@ fn scope(over: Value) -> Scope {
     }
 }
 
-fn going() -> Scope {
+fn deleting() -> Scope {
     scope(json!({ "metadata": { "deletionTimestamp": at(0).to_string() } }))
 }
 
 #[test]
-fn what_providers_report_is_copied_and_stays() {
+fn values_of_providers_are_copied_and_kept() {
     let mut scope = scope(json!({}));
     assert_eq!(status(&scope, &decide(&scope), None, at(1)).phase.as_deref(), Some("Provisioning"));
     scope.infra = found(
@@ -71,7 +71,7 @@ fn what_providers_report_is_copied_and_stays() {
 }
 
 #[test]
-fn an_endpoint_that_someone_set_is_left_alone() {
+fn an_endpoint_that_a_user_set_is_kept() {
     let mut scope = scope(json!({ "spec": { "controlPlaneEndpoint": { "host": "mine", "port": 1 } } }));
     scope.infra = found(
         "RKECluster",
@@ -84,7 +84,7 @@ fn an_endpoint_that_someone_set_is_left_alone() {
 }
 
 #[test]
-fn without_control_plane_object_the_first_node_initializes() {
+fn without_a_control_plane_object_the_first_node_initializes_the_cluster() {
     let mut scope = scope(json!({ "spec": { "controlPlaneRef": null } }));
     scope.control_plane = External::Unset;
     let machine = |node: Value| {
@@ -103,7 +103,7 @@ fn without_control_plane_object_the_first_node_initializes() {
 
 #[test]
 fn capi_check_23_the_control_plane_waits_for_workers_and_the_infrastructure_for_it() {
-    let mut scope = going();
+    let mut scope = deleting();
     scope.deployments = vec![Arc::new(deployment(json!({})))];
     scope.sets = vec![Arc::new(set("md-1", json!({})))];
     scope.machines = vec![Arc::new(machine("w", json!({})))];
@@ -114,7 +114,7 @@ fn capi_check_23_the_control_plane_waits_for_workers_and_the_infrastructure_for_
     assert_eq!(get(&shown.conditions, types::DELETING).unwrap().reason, "WaitingForWorkersDeletion");
 
     (scope.deployments, scope.sets) = (vec![], vec![]);
-    assert!(decide(&scope).actions.is_empty(), "a Machine is still there");
+    assert!(decide(&scope).actions.is_empty(), "a Machine still exists");
     scope.machines = vec![];
     let decision = decide(&scope);
     assert_eq!(
@@ -131,8 +131,8 @@ fn capi_check_23_the_control_plane_waits_for_workers_and_the_infrastructure_for_
 }
 
 #[test]
-fn control_plane_machines_of_a_provider_are_its_own_business() {
-    let mut scope = going();
+fn control_plane_machines_of_a_provider_are_left_to_it() {
+    let mut scope = deleting();
     scope.machines = vec![Arc::new(machine(
         "cp",
         json!({ "metadata": { "labels": { "cluster.x-k8s.io/control-plane": "" } } }),
@@ -142,7 +142,7 @@ fn control_plane_machines_of_a_provider_are_its_own_business() {
 
 #[test]
 fn capi_check_24_objects_removed_by_hand_do_not_hold_the_deletion() {
-    let mut scope = going();
+    let mut scope = deleting();
     scope.control_plane =
         External::Unresolvable(ResolveError::CrdMissing { kind: "K".into(), group: "g".into() });
     scope.infra = not_found("RKECluster");
@@ -154,14 +154,14 @@ fn capi_check_24_objects_removed_by_hand_do_not_hold_the_deletion() {
     let deleting = get(&shown.conditions, types::DELETING).unwrap();
     assert!(
         deleting.message.contains("rkeclusters.rke.cattle.io"),
-        "the real cause is told: {}",
+        "the cause is reported: {}",
         deleting.message
     );
 }
 
 #[test]
 fn capi_check_25_a_paused_cluster_does_nothing_even_when_deleted() {
-    let mut paused = going();
+    let mut paused = deleting();
     paused.cluster.spec.paused = Some(true);
     let decision = decide(&paused);
     assert_eq!((decision.paused, decision.actions.len()), (true, 0));
@@ -171,7 +171,7 @@ fn capi_check_25_a_paused_cluster_does_nothing_even_when_deleted() {
 }
 
 #[test]
-fn a_cluster_that_cannot_be_reached_says_so() {
+fn an_unreachable_cluster_is_reported() {
     let mut scope = scope(json!({}));
     let why = away_because("the tunnel is not open");
     scope.disconnected = Some(Disconnected::now(why.clone()));
@@ -181,7 +181,7 @@ fn a_cluster_that_cannot_be_reached_says_so() {
 }
 
 #[test]
-fn a_cluster_that_is_expected_back_counts_as_it_was_known() {
+fn a_cluster_that_is_expected_to_reconnect_keeps_its_conditions() {
     let mut scope = scope(json!({}));
     let probe = |scope: &mut Scope| {
         let shown = status(scope, &decide(scope), None, at(1));
@@ -191,30 +191,30 @@ fn a_cluster_that_is_expected_back_counts_as_it_was_known() {
     };
     let away = Disconnected { why: away_because("no tunnel yet"), expected: true };
     scope.disconnected = Some(away.clone());
-    assert_eq!(probe(&mut scope).status, "False", "nothing was known");
+    assert_eq!(probe(&mut scope).status, "False", "there was no condition");
     scope.disconnected = None;
     let known = probe(&mut scope);
     assert_eq!(known.status, "True");
     scope.disconnected = Some(away);
     assert_eq!(probe(&mut scope), known);
-    scope.disconnected = Some(Disconnected::now(away_because("it stays away")));
-    assert_eq!(probe(&mut scope).message, away_because("it stays away").to_string());
+    scope.disconnected = Some(Disconnected::now(away_because("it did not reconnect")));
+    assert_eq!(probe(&mut scope).message, away_because("it did not reconnect").to_string());
 }
 
 #[test]
-fn a_cluster_tells_each_step_of_its_way_once() {
+fn each_step_of_a_cluster_gives_one_event() {
     let reasons = |scope: &Scope| {
         let decision = decide(scope);
         let next = status(scope, &decision, None, at(1));
-        let told = events::events(scope, &decision, &next);
-        (told.iter().map(|note| note.reason).collect::<Vec<_>>(), next)
+        let notes = events::events(scope, &decision, &next);
+        (notes.iter().map(|note| note.reason).collect::<Vec<_>>(), next)
     };
     let mut scope = scope(json!({}));
     let step = |scope: &mut Scope, wanted: &[&str]| {
-        let (told, next) = reasons(scope);
-        assert_eq!(told, wanted);
+        let (given, next) = reasons(scope);
+        assert_eq!(given, wanted);
         scope.cluster.status = Some(next);
-        assert_eq!(reasons(scope).0, Vec::<&str>::new(), "told once");
+        assert_eq!(reasons(scope).0, Vec::<&str>::new(), "no repetition");
     };
     step(&mut scope, &["Provisioning"]);
     scope.infra = found("RKECluster", json!({ "status": { "initialization": { "provisioned": true } } }));
@@ -223,8 +223,8 @@ fn a_cluster_tells_each_step_of_its_way_once() {
         "RKEControlPlane",
         json!({ "status": { "initialization": { "controlPlaneInitialized": true } } }),
     );
-    let (told, next) = reasons(&scope);
-    assert_eq!(told[0], "ControlPlaneInitialized");
+    let (given, next) = reasons(&scope);
+    assert_eq!(given[0], "ControlPlaneInitialized");
     scope.cluster.status = Some(next);
     scope.cluster.metadata.deletion_timestamp =
         Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(2)));
@@ -236,8 +236,8 @@ fn a_cluster_tells_each_step_of_its_way_once() {
     step(&mut scope, &["WaitingForInfrastructureDeletion"]);
     scope.infra = not_found("RKECluster");
     let last = decide(&scope);
-    let told: Vec<_> = last.actions.iter().filter_map(|action| events::done(&scope, action)).collect();
-    assert_eq!(told[0].reason, "Deleted");
+    let notes: Vec<_> = last.actions.iter().filter_map(|action| events::done(&scope, action)).collect();
+    assert_eq!(notes[0].reason, "Deleted");
 }
 
 /// An unreachable cluster with this cause.

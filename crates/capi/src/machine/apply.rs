@@ -28,10 +28,10 @@ impl MachineController {
             };
             if let Err(error) = done {
                 let note = events::failed(action, &error.chain());
-                self.events.tell(&scope.machine, note.iter().filter(|_| !error.is_conflict()));
+                self.events.publish(&scope.machine, note.iter().filter(|_| !error.is_conflict()));
                 return Err(error);
             }
-            self.events.tell(&scope.machine, &events::done(action));
+            self.events.publish(&scope.machine, &events::done(action));
         }
         Ok(generation)
     }

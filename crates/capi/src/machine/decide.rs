@@ -244,13 +244,13 @@ pub fn desired_owners(
     scope: &Scope,
     object: &DynamicObject,
 ) -> Vec<k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference> {
-    let ours = meta::owner_reference(&scope.machine, true);
+    let reference = meta::owner_reference(&scope.machine, true);
     let maker = meta::controller_of(&scope.machine.metadata);
     let mut owners: Vec<_> = object.metadata.owner_references.clone().unwrap_or_default();
-    let at = owners.iter().position(|owner| meta::same_owner(owner, &ours));
+    let at = owners.iter().position(|owner| meta::same_owner(owner, &reference));
     match at {
-        Some(at) => owners[at] = ours,
-        None => owners.push(ours),
+        Some(at) => owners[at] = reference,
+        None => owners.push(reference),
     }
     owners.retain(|owner| {
         meta::is_core_owner(owner, "Machine")

@@ -77,7 +77,7 @@ impl Stage {
 /// The current stage, and when to check again if no event comes first.
 pub fn stage(scope: &Scope, now: Timestamp) -> (Stage, Option<SignedDuration>) {
     let node_allowed = node_deletion_allowed(scope);
-    if !server_is_going(scope) {
+    if !is_server_deleting(scope) {
         if node_allowed && let Some(held) = before_terminate(scope, now) {
             return held;
         }
@@ -122,8 +122,8 @@ fn node_deletion_allowed(scope: &Scope) -> bool {
     scope.control_plane_machines > 0
 }
 
-/// Once the server has been told to go there is nothing left to drain.
-fn server_is_going(scope: &Scope) -> bool {
+/// Once the server is being deleted, there is nothing to drain.
+fn is_server_deleting(scope: &Scope) -> bool {
     match &scope.infra {
         External::Found { object, .. } => meta::is_deleting(&object.metadata),
         other => other.is_gone() && scope.was_provisioned(),
@@ -206,7 +206,7 @@ fn attached_volumes(scope: &Scope) -> Vec<String> {
 
 fn external_stage(
     external: &External,
-    going: impl Fn(bool) -> Stage,
+    deleting: impl Fn(bool) -> Stage,
     blocked: impl Fn(Hold) -> Stage,
 ) -> Option<Stage> {
     match external {
@@ -214,7 +214,7 @@ fn external_stage(
         // Without its CRD, the object does not exist either.
         External::Unresolvable(ResolveError::CrdMissing { .. }) => None,
         External::Unresolvable(error) => Some(blocked(Hold::Unresolvable(error.clone()))),
-        External::Found { object, .. } => Some(going(!meta::is_deleting(&object.metadata))),
+        External::Found { object, .. } => Some(deleting(!meta::is_deleting(&object.metadata))),
     }
 }
 
@@ -229,9 +229,9 @@ fn node_stage(scope: &Scope, now: Timestamp) -> Option<(Stage, Option<SignedDura
     let remaining = left(Some(timeout), scope.machine.metadata.deletion_timestamp.as_ref(), now);
     match &scope.node {
         NodeView::Found(node) => {
-            // The first attempt is always made, however long the rest of the deletion took.
-            let gone = remaining == Some(SignedDuration::ZERO) && meta::is_deleting(&node.metadata);
-            (!gone).then(|| (Stage::Node(node.name_any()), remaining))
+            // At least one attempt is made, however long the rest of the deletion took.
+            let gave_up = remaining == Some(SignedDuration::ZERO) && meta::is_deleting(&node.metadata);
+            (!gave_up).then(|| (Stage::Node(node.name_any()), remaining))
         }
         NodeView::Disconnected(lost) if remaining != Some(SignedDuration::ZERO) => {
             Some((Stage::NodeBlocked(Hold::Disconnected(lost.why.to_string())), remaining))

@@ -68,14 +68,15 @@ fn deletion(
     if before == reasons::DRAINING_NODE {
         notes.push(match drain_limit(scope, live).filter(|(due, _)| *due <= now) {
             Some((_, limit)) => {
-                let message = format!("Node {node} was not drained within {limit} s; going on without");
+                let message =
+                    format!("Node {node} was not drained within {limit} s; continuing without draining");
                 Note::warning("FailedDrainNode", message)
             }
             None => Note::normal("SuccessfulDrainNode", format!("Drained Node {node}")),
         });
     }
     if before == reasons::WAITING_FOR_VOLUME_DETACH {
-        notes.push(Note::normal("NodeVolumesDetached", format!("No volume of Node {node} is waited for")));
+        notes.push(Note::normal("NodeVolumesDetached", format!("All volumes of Node {node} are detached")));
     }
     match stage {
         Stage::DrainBlocked(_) | Stage::InfrastructureBlocked(_) | Stage::BootstrapBlocked(_) => {}

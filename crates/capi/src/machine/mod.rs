@@ -157,7 +157,7 @@ impl Reconciler for MachineController {
         let notes = events::events(&scope, &decision, &status, now);
         desired.status = Some(status);
         shell::ignore_gone(self.status.apply_status(&desired, Some(&machine)).await)?;
-        self.events.tell(&*machine, &notes);
+        self.events.publish(&*machine, &notes);
         applied?;
         shell::all_listed([&scope.bootstrap, &scope.infra, &scope.control_plane])?;
         Ok(shell::next(next))

@@ -107,7 +107,7 @@ async fn observe_drain(cluster: &ClusterHandle, node: &str) -> DrainView {
         Ok::<_, kube::Error>(DrainView { pods, daemon_sets, volumes, error: None })
     };
     gathered.await.unwrap_or_else(|error| DrainView {
-        error: Some(format!("the pods of Node {node} cannot be listed: {error}")),
+        error: Some(format!("failed to list the pods of Node {node}: {error}")),
         ..DrainView::default()
     })
 }

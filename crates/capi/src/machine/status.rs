@@ -79,7 +79,7 @@ pub fn status(scope: &Scope, decision: &Decision, error: Option<&str>, now: Time
 
 /// The conditions of a paused object that this controller owns.
 fn owned(conditions: Vec<Condition>) -> Vec<Condition> {
-    let ours = [
+    let own = [
         types::AVAILABLE,
         types::READY,
         types::UP_TO_DATE,
@@ -91,7 +91,7 @@ fn owned(conditions: Vec<Condition>) -> Vec<Condition> {
         types::DELETING,
         types::PAUSED,
     ];
-    conditions.into_iter().filter(|condition| ours.contains(&condition.type_.as_str())).collect()
+    conditions.into_iter().filter(|condition| own.contains(&condition.type_.as_str())).collect()
 }
 
 fn phase(scope: &Scope, decision: &Decision) -> &'static str {

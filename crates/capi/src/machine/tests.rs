@@ -26,8 +26,8 @@ fn scope(over: serde_json::Value) -> Scope {
     }
 }
 
-/// A Machine that runs and is now being deleted.
-fn going(over: serde_json::Value) -> Scope {
+/// A running Machine that is being deleted.
+fn being_deleted(over: serde_json::Value) -> Scope {
     let running = json!({
         "metadata": { "deletionTimestamp": at(0).to_string() },
         "spec": { "providerID": "local://node" },
@@ -65,7 +65,7 @@ fn provisioned() -> External {
 }
 
 #[test]
-fn capi_check_5_provisioned_without_provider_id_waits_and_completes_when_it_comes() {
+fn capi_check_5_a_provisioned_machine_waits_for_its_provider_id() {
     let mut scope = scope(json!({}));
     scope.infra = found("LocalMachine", json!({ "status": { "initialization": { "provisioned": true } } }));
     let decision = decide(&scope, at(1));
@@ -88,7 +88,7 @@ fn capi_check_5_provisioned_without_provider_id_waits_and_completes_when_it_come
 }
 
 #[test]
-fn capi_check_6_what_was_provisioned_stays_so() {
+fn capi_check_6_provisioned_stays_true() {
     let mut scope = scope(json!({ "status": { "initialization": { "infrastructureProvisioned": true } } }));
     scope.infra = found("LocalMachine", json!({ "status": { "initialization": { "provisioned": false } } }));
     let decision = decide(&scope, at(1));
@@ -193,7 +193,7 @@ fn a_running_machine_is_ready_then_available_after_min_ready_seconds() {
 }
 
 #[test]
-fn capi_check_33_two_nodes_with_one_provider_id_are_an_error_that_shows() {
+fn capi_check_33_two_nodes_with_one_provider_id_are_reported_as_an_error() {
     let twins = vec![
         node("a", json!({ "spec": { "providerID": "x" } })),
         node("b", json!({ "spec": { "providerID": "x" } })),
@@ -210,7 +210,7 @@ fn capi_check_33_two_nodes_with_one_provider_id_are_an_error_that_shows() {
 #[test]
 fn capi_check_25_a_paused_machine_gets_its_finalizer_and_the_condition_and_nothing_else() {
     let deleting = json!({ "metadata": { "annotations": { "cluster.x-k8s.io/paused": "false" } } });
-    for mut scope in [going(deleting), going(json!({}))] {
+    for mut scope in [being_deleted(deleting), being_deleted(json!({}))] {
         if scope.machine.metadata.annotations.is_none() {
             scope.cluster = Some(cluster(json!({ "spec": { "paused": true } })));
         }
@@ -228,17 +228,17 @@ fn capi_check_25_a_paused_machine_gets_its_finalizer_and_the_condition_and_nothi
 #[test]
 fn capi_check_17_a_pre_drain_hook_holds_before_anything_is_cordoned() {
     let hook = "pre-drain.delete.hook.machine.cluster.x-k8s.io/anything";
-    let held = going(json!({ "metadata": { "annotations": { hook: "x" } } }));
+    let held = being_deleted(json!({ "metadata": { "annotations": { hook: "x" } } }));
     let decision = decide(&held, at(1));
     assert_eq!(stage(&decision), &Stage::PreDrainHook(vec![hook.into()]));
     assert!(!decision.actions.iter().any(|a| matches!(a, Action::Cordon(_) | Action::Evict { .. })));
-    assert!(decide(&going(json!({})), at(1)).actions.contains(&Action::Cordon("node".into())));
+    assert!(decide(&being_deleted(json!({})), at(1)).actions.contains(&Action::Cordon("node".into())));
 }
 
 #[test]
 fn capi_check_18_a_pre_terminate_hook_holds_even_while_the_cluster_is_deleted() {
     let hook = "pre-terminate.delete.hook.machine.cluster.x-k8s.io/rke-bootstrap-cleanup";
-    let mut held = going(json!({ "metadata": { "annotations": { hook: "x" } } }));
+    let mut held = being_deleted(json!({ "metadata": { "annotations": { hook: "x" } } }));
     held.cluster = Some(cluster(json!({ "metadata": { "deletionTimestamp": at(0).to_string() } })));
     let decision = decide(&held, at(1));
     assert_eq!(stage(&decision).reason(), "WaitingForPreTerminateHook");
@@ -253,7 +253,7 @@ fn pod(name: &str, over: serde_json::Value) -> k8s_openapi::api::core::v1::Pod {
 
 #[test]
 fn capi_check_19_a_drain_waits_for_pods_by_name_and_gives_up_at_its_timeout() {
-    let mut scope = going(json!({}));
+    let mut scope = being_deleted(json!({}));
     scope.node = cordoned();
     scope.drain = Some(DrainView { pods: vec![pod("web-1", json!({}))], ..DrainView::default() });
     let decision = decide(&scope, at(3600));
@@ -267,12 +267,12 @@ fn capi_check_19_a_drain_waits_for_pods_by_name_and_gives_up_at_its_timeout() {
     scope.machine.spec.deletion = serde_json::from_value(json!({ "nodeDrainTimeoutSeconds": 60 })).unwrap();
     let waiting = decide(&scope, at(3650));
     assert!(matches!(stage(&waiting), Stage::Draining { .. }));
-    assert_eq!(waiting.next.unwrap().as_secs(), 10, "wakes up for the deadline");
+    assert_eq!(waiting.next.unwrap().as_secs(), 10, "repeats at the deadline");
     assert_eq!(stage(&decide(&scope, at(3660))), &Stage::Infrastructure { delete: true });
 }
 
 #[test]
-fn a_drain_leaves_daemon_pods_mirrors_and_skipped_ones() {
+fn a_drain_ignores_daemon_pods_mirror_pods_and_skipped_pods() {
     let owner = |name: &str| {
         json!({ "metadata": { "ownerReferences": [
         { "apiVersion": "apps/v1", "kind": "DaemonSet", "name": name, "uid": name, "controller": true },
@@ -281,7 +281,7 @@ fn a_drain_leaves_daemon_pods_mirrors_and_skipped_ones() {
     let view = DrainView {
         pods: vec![
             pod("daemon", owner("alive")),
-            pod("orphan", owner("gone")),
+            pod("orphan", owner("deleted")),
             pod("mirror", json!({ "metadata": { "annotations": { "kubernetes.io/config.mirror": "x" } } })),
             pod("skip", json!({ "metadata": { "labels": { "cluster.x-k8s.io/drain": "skip" } } })),
             pod("job", json!({ "metadata": { "labels": { "cluster.x-k8s.io/drain": "wait-completed" } } })),
@@ -305,7 +305,7 @@ fn a_drain_leaves_daemon_pods_mirrors_and_skipped_ones() {
 
 #[test]
 fn capi_check_20_the_order_is_server_bootstrap_node_finalizer() {
-    let mut scope = going(json!({}));
+    let mut scope = being_deleted(json!({}));
     scope.node = cordoned();
     let last = |scope: &Scope| decide(scope, at(2)).actions.last().cloned().unwrap();
     assert_eq!(last(&scope), Action::Delete(Part::Infrastructure));
@@ -321,7 +321,7 @@ fn capi_check_20_the_order_is_server_bootstrap_node_finalizer() {
 
 #[test]
 fn capi_check_21_without_node_an_unreachable_cluster_does_not_hold_the_deletion() {
-    let mut scope = going(json!({ "status": { "nodeRef": null } }));
+    let mut scope = being_deleted(json!({ "status": { "nodeRef": null } }));
     scope.node = NodeView::Disconnected(Disconnected::now(away_because("no tunnel")));
     scope.infra = not_found("LocalMachine");
     scope.bootstrap = not_found("RKEBootstrap");
@@ -329,8 +329,8 @@ fn capi_check_21_without_node_an_unreachable_cluster_does_not_hold_the_deletion(
 }
 
 #[test]
-fn an_unreachable_cluster_holds_a_drain_and_says_what_to_do() {
-    let mut scope = going(json!({}));
+fn an_unreachable_cluster_holds_a_drain_and_the_message_has_a_remedy() {
+    let mut scope = being_deleted(json!({}));
     scope.node = NodeView::Disconnected(Disconnected::now(away_because("no tunnel")));
     let decision = decide(&scope, at(2));
     let Stage::DrainBlocked(why) = stage(&decision) else { panic!("{:?}", decision.stage) };
@@ -339,32 +339,32 @@ fn an_unreachable_cluster_holds_a_drain_and_says_what_to_do() {
 }
 
 #[test]
-fn a_node_that_is_expected_back_counts_as_it_was_known() {
+fn a_node_that_is_expected_to_return_keeps_its_conditions() {
     let mut scope = scope(json!({}));
     let shown = |scope: &mut Scope| {
         let shown = status(scope, &decide(scope, at(2)), None, at(2));
         let old = shown.deprecated.clone().unwrap().v1beta1.unwrap().conditions;
         let old = old.into_iter().find(|condition| condition.type_ == "NodeHealthy").unwrap().status;
         let of = |type_: &str| get(&shown.conditions, type_).unwrap().status.clone();
-        let said = [of(types::NODE_READY), of(types::NODE_HEALTHY), old];
+        let statuses = [of(types::NODE_READY), of(types::NODE_HEALTHY), old];
         scope.machine.status = Some(shown);
-        said
+        statuses
     };
     let away = || NodeView::Disconnected(Disconnected { why: away_because("no tunnel yet"), expected: true });
     scope.node = away();
-    assert_eq!(shown(&mut scope), ["Unknown"; 3], "nothing was known");
+    assert_eq!(shown(&mut scope), ["Unknown"; 3], "there was no condition");
     scope.node = NodeView::Found(node("node", json!({})));
     let known = shown(&mut scope);
     assert_ne!(known, ["Unknown"; 3]);
     scope.node = away();
     assert_eq!(shown(&mut scope), known);
-    scope.node = NodeView::Disconnected(Disconnected::now(away_because("it stays away")));
+    scope.node = NodeView::Disconnected(Disconnected::now(away_because("it did not reconnect")));
     assert_eq!(shown(&mut scope), ["Unknown"; 3]);
 }
 
 #[test]
-fn capi_check_22_node_deletion_is_given_up_after_its_timeout() {
-    let mut scope = going(
+fn capi_check_22_deletion_of_the_node_times_out() {
+    let mut scope = being_deleted(
         json!({ "metadata": { "annotations": { "machine.cluster.x-k8s.io/exclude-node-draining": "" } } }),
     );
     scope.node = NodeView::Disconnected(Disconnected::now(away_because("no tunnel")));
@@ -382,7 +382,7 @@ fn capi_check_22_node_deletion_is_given_up_after_its_timeout() {
 
 #[test]
 fn capi_check_24_objects_removed_by_hand_do_not_hold_the_deletion() {
-    let mut scope = going(json!({}));
+    let mut scope = being_deleted(json!({}));
     scope.node = NodeView::Absent;
     scope.infra =
         External::Unresolvable(ResolveError::CrdMissing { kind: "LocalMachine".into(), group: "g".into() });
@@ -392,13 +392,13 @@ fn capi_check_24_objects_removed_by_hand_do_not_hold_the_deletion() {
 
 #[test]
 fn the_last_control_plane_machine_is_not_drained() {
-    let mut scope = going(json!({}));
+    let mut scope = being_deleted(json!({}));
     scope.control_plane_machines = 0;
     assert_eq!(decide(&scope, at(1)).actions.last(), Some(&Action::Delete(Part::Infrastructure)));
 }
 
 #[test]
-fn capi_check_32_labels_follow_to_the_node_and_foreign_ones_survive() {
+fn capi_check_32_labels_are_copied_to_the_node_and_foreign_ones_are_kept() {
     let labelled =
         machine("m", json!({ "metadata": { "labels": { "node-role.kubernetes.io/x": "", "other": "1" } } }));
     let live = node("node", json!({ "metadata": { "labels": { "foreign": "1" } } }));
@@ -412,13 +412,13 @@ fn capi_check_32_labels_follow_to_the_node_and_foreign_ones_survive() {
         "annotations": patch["metadata"]["annotations"],
     } }),
     );
-    assert_eq!(node_sync::patch(&labelled, &synced), None, "nothing to do twice");
+    assert_eq!(node_sync::patch(&labelled, &synced), None, "no second patch");
     let patch = node_sync::patch(&machine("m", json!({})), &synced).unwrap();
     assert_eq!(patch["metadata"]["labels"], json!({ "node-role.kubernetes.io/x": null }));
 }
 
 #[test]
-fn the_start_up_taint_is_removed_and_others_stay() {
+fn the_start_up_taint_is_removed_and_others_are_kept() {
     let live = node(
         "node",
         json!({ "spec": { "taints": [
@@ -431,7 +431,7 @@ fn the_start_up_taint_is_removed_and_others_stay() {
 }
 
 #[test]
-fn conditions_of_others_count_but_are_not_written() {
+fn conditions_of_others_are_used_but_not_written() {
     let gate = "example.io/Scanned";
     let mut scope = scope(json!({
         "spec": { "providerID": "local://node", "readinessGates": [{ "conditionType": gate }] },
@@ -449,18 +449,18 @@ fn conditions_of_others_count_but_are_not_written() {
 fn pass(scope: &Scope, second: i64) -> (Vec<&'static str>, drover_api::capi::v1beta2::MachineStatus) {
     let decision = decide(scope, at(second));
     let next = status(scope, &decision, None, at(second));
-    let told = events::events(scope, &decision, &next, at(second));
-    (told.iter().map(|note| note.reason).collect(), next)
+    let notes = events::events(scope, &decision, &next, at(second));
+    (notes.iter().map(|note| note.reason).collect(), next)
 }
 
 #[test]
 fn a_machine_reports_its_node_and_its_readiness_once() {
     let mut scope = scope(json!({}));
     let step = |scope: &mut Scope, wanted: &[&str]| {
-        let (told, next) = pass(scope, 1);
-        assert_eq!(told, wanted);
+        let (notes, next) = pass(scope, 1);
+        assert_eq!(notes, wanted);
         scope.machine.status = Some(next);
-        assert_eq!(pass(scope, 2).0, Vec::<&str>::new(), "told once");
+        assert_eq!(pass(scope, 2).0, Vec::<&str>::new(), "no repetition");
     };
     step(&mut scope, &[]);
     scope.bootstrap = found(
@@ -477,7 +477,7 @@ fn a_machine_reports_its_node_and_its_readiness_once() {
 }
 
 #[test]
-fn a_cluster_that_is_deleted_on_purpose_is_no_warning() {
+fn the_deletion_of_a_cluster_gives_no_warning() {
     let mut ready = scope(json!({ "spec": { "providerID": "local://node" } }));
     (ready.bootstrap, ready.infra) = (
         found(
@@ -491,7 +491,7 @@ fn a_cluster_that_is_deleted_on_purpose_is_no_warning() {
     assert!(is_true(&ready.machine.status.as_ref().unwrap().conditions, types::READY));
     // The connection is closed first, then the Cluster is deleted, then the Machines.
     ready.node = NodeView::Disconnected(Disconnected::now(away_because("no tunnel")));
-    assert_eq!(pass(&ready, 2).0, ["NotReady"], "nobody wants this");
+    assert_eq!(pass(&ready, 2).0, ["NotReady"], "without a deletion");
     let leaving = Scope { leaving: true, ..ready.clone() };
     assert_eq!(pass(&leaving, 2).0, Vec::<&str>::new());
     let deleting = cluster(json!({ "metadata": { "deletionTimestamp": at(0).to_string() } }));
@@ -500,30 +500,30 @@ fn a_cluster_that_is_deleted_on_purpose_is_no_warning() {
 }
 
 #[test]
-fn a_machine_that_goes_tells_of_its_drain_and_of_what_failed() {
-    let mut scope = going(json!({ "spec": { "deletion": { "nodeDrainTimeoutSeconds": 60 } } }));
+fn the_deletion_of_a_machine_gives_events_for_its_drain_and_for_failures() {
+    let mut scope = being_deleted(json!({ "spec": { "deletion": { "nodeDrainTimeoutSeconds": 60 } } }));
     scope.node = cordoned();
     scope.drain = Some(DrainView { pods: vec![pod("web-1", json!({}))], ..DrainView::default() });
-    let (told, next) = pass(&scope, 1);
-    assert_eq!(told, ["DrainingNode"]);
+    let (notes, next) = pass(&scope, 1);
+    assert_eq!(notes, ["DrainingNode"]);
     scope.machine.status = Some(next);
-    assert_eq!(pass(&scope, 2).0, Vec::<&str>::new(), "waiting for pods is told once");
+    assert_eq!(pass(&scope, 2).0, Vec::<&str>::new(), "one event while waiting for pods");
     assert_eq!(pass(&scope, 90).0, ["FailedDrainNode", "WaitingForInfrastructureDeletion"]);
     scope.drain = Some(DrainView::default());
-    let (told, next) = pass(&scope, 3);
-    assert_eq!(told, ["SuccessfulDrainNode", "WaitingForInfrastructureDeletion"]);
+    let (notes, next) = pass(&scope, 3);
+    assert_eq!(notes, ["SuccessfulDrainNode", "WaitingForInfrastructureDeletion"]);
     scope.machine.status = Some(next);
     scope.infra = not_found("LocalMachine");
     scope.bootstrap = not_found("RKEBootstrap");
     assert_eq!(pass(&scope, 4).0, Vec::<&str>::new());
     let decision = decide(&scope, at(4));
-    let told: Vec<_> = decision.actions.iter().filter_map(events::done).map(|note| note.reason).collect();
-    assert_eq!(told, ["SuccessfulDeleteNode"]);
+    let notes: Vec<_> = decision.actions.iter().filter_map(events::done).map(|note| note.reason).collect();
+    assert_eq!(notes, ["SuccessfulDeleteNode"]);
     let failed = events::failed(&Action::DeleteNode("node".into()), "no route").unwrap();
     assert_eq!((failed.reason, failed.standing), ("FailedDeleteNode", true));
     scope.node = NodeView::Absent;
-    let gone = decide(&scope, at(5));
-    assert!(gone.actions.iter().filter_map(events::done).any(|note| note.reason == "Deleted"), "{gone:?}");
+    let end = decide(&scope, at(5));
+    assert!(end.actions.iter().filter_map(events::done).any(|note| note.reason == "Deleted"), "{end:?}");
 }
 
 /// An unreachable cluster with this cause.
@@ -532,7 +532,7 @@ fn away_because(cause: &str) -> Why {
 }
 
 #[test]
-fn a_change_of_a_node_concerns_its_own_machine_and_a_change_of_the_connection_all() {
+fn a_change_of_a_node_affects_its_machine_and_a_change_of_the_connection_all() {
     use drover_access_api::ClusterChange;
     use drover_api::capi::v1beta2::Machine;
     use drover_runtime::{Cache, Change, ObjectKey};

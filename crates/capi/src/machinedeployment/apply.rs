@@ -24,10 +24,10 @@ impl MachineDeploymentController {
         for action in &decision.actions {
             if let Err(error) = self.execute(scope, action).await {
                 let note = events::failed(action, &error.chain());
-                self.events.tell(&scope.deployment, note.iter().filter(|_| !error.is_conflict()));
+                self.events.publish(&scope.deployment, note.iter().filter(|_| !error.is_conflict()));
                 return Err(error);
             }
-            self.events.tell(&scope.deployment, &events::done(scope, action));
+            self.events.publish(&scope.deployment, &events::done(scope, action));
         }
         Ok(())
     }

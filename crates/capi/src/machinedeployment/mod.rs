@@ -158,7 +158,7 @@ impl Reconciler for MachineDeploymentController {
         let mut desired = MachineDeployment::new(&key.name, deployment.spec.clone());
         desired.metadata.namespace = deployment.namespace();
         desired.status = Some(status::status(&scope, &decision, error.as_deref(), now));
-        self.events.tell(&*deployment, &events::events(&decision));
+        self.events.publish(&*deployment, &events::events(&decision));
         shell::ignore_gone(self.status.apply_status(&desired, Some(&deployment)).await)?;
         applied?;
         shell::all_listed([&scope.bootstrap_template, &scope.infra_template])?;

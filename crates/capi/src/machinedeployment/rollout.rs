@@ -63,9 +63,9 @@ fn rolling(
     let available: i32 = all().map(|set| set.surely_available()).sum();
     let mut spare = (available - removed - min_available).max(0).min(budget);
     for spec in &mut old_specs {
-        let going = (*spec).min(spare);
-        *spec -= going;
-        spare -= going;
+        let removed = (*spec).min(spare);
+        *spec -= removed;
+        spare -= removed;
     }
     let stands_still =
         new_spec == new.spec && old.iter().zip(&old_specs).all(|(set, spec)| set.spec == *spec);
@@ -92,9 +92,9 @@ fn on_delete(replicas: i32, new: Counts, old: &[Counts]) -> (i32, Vec<i32>) {
     let mut old_specs: Vec<i32> = old.iter().map(|set| set.spec.min(set.present)).collect();
     let mut surplus = (old_specs.iter().sum::<i32>() + new.spec.min(replicas) - replicas).max(0);
     for spec in &mut old_specs {
-        let going = (*spec).min(surplus);
-        *spec -= going;
-        surplus -= going;
+        let removed = (*spec).min(surplus);
+        *spec -= removed;
+        surplus -= removed;
     }
     (grow_new(replicas, replicas, new, old), old_specs)
 }

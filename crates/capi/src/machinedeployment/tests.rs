@@ -74,7 +74,7 @@ fn the_first_set_is_created_with_its_replicas_and_a_later_one_empty() {
 }
 
 #[test]
-fn without_its_templates_no_set_is_made() {
+fn without_its_templates_no_set_is_created() {
     let mut scope = scope(json!({}), vec![]);
     scope.infra_template = not_found("LocalMachineTemplate");
     let decision = run(&scope, 1);
@@ -165,7 +165,7 @@ fn play(
             return Ok(());
         }
     }
-    Err(format!("does not come to an end: {sets:?}"))
+    Err(format!("does not end: {sets:?}"))
 }
 
 fn full(count: i32) -> Counts {
@@ -208,7 +208,7 @@ fn capi_check_11_three_replicas_surge_one_goes_step_by_step() {
 }
 
 #[test]
-fn a_rollout_that_stands_still_removes_one_useless_machine() {
+fn a_stuck_rollout_removes_one_unavailable_machine() {
     let strategy = Strategy::RollingUpdate { max_surge: 1, max_unavailable: 0 };
     let broken = Counts { spec: 3, present: 3, available: 2 };
     let (new, old) = plan(strategy, 3, full(1), &[broken]);
@@ -216,7 +216,7 @@ fn a_rollout_that_stands_still_removes_one_useless_machine() {
 }
 
 #[test]
-fn capi_check_12_limits_that_round_to_nothing_allow_one() {
+fn capi_check_12_limits_that_round_to_zero_allow_one() {
     let percent = |surge: &str, unavailable: &str| {
         scope(
             json!({ "spec": { "rollout": { "strategy": { "type": "RollingUpdate", "rollingUpdate": {
@@ -234,12 +234,12 @@ fn capi_check_12_limits_that_round_to_nothing_allow_one() {
 }
 
 #[test]
-fn capi_check_13_rollout_after_makes_one_new_set_once() {
+fn capi_check_13_rollout_after_creates_one_new_set_once() {
     let after = json!({ "spec": { "rollout": { "after": at(50).to_string() } } });
     let before = owned("md-1", 1, (3, 3, 3), json!({}));
     let early = run(&scope(after.clone(), vec![before.clone()]), 40);
     assert!(plans(&early).iter().all(|plan| !plan.create));
-    assert_eq!(early.next.unwrap().as_secs(), 10, "wakes up for it");
+    assert_eq!(early.next.unwrap().as_secs(), 10, "repeats at that time");
     let due = run(&scope(after.clone(), vec![before.clone()]), 60);
     assert_eq!(plans(&due).iter().filter(|plan| plan.create).count(), 1);
     let made =
@@ -249,7 +249,7 @@ fn capi_check_13_rollout_after_makes_one_new_set_once() {
 }
 
 #[test]
-fn capi_check_14_on_delete_replaces_what_a_user_deletes() {
+fn capi_check_14_on_delete_replaces_machines_that_a_user_deletes() {
     let on_delete = json!({ "spec": { "rollout": { "strategy": { "type": "OnDelete" } } } });
     let old = |counts| owned("md-1", 1, counts, old_infra("infra-0"));
     let new = |counts| owned("md-2", 2, counts, json!({}));
@@ -259,7 +259,7 @@ fn capi_check_14_on_delete_replaces_what_a_user_deletes() {
         assert!(plans[0].disable_create && !plans[1].disable_create);
         (plans[0].replicas, plans[1].replicas)
     };
-    assert_eq!(numbers((3, 3, 3), (0, 0, 0)), (3, 0), "nothing happens by itself");
+    assert_eq!(numbers((3, 3, 3), (0, 0, 0)), (3, 0), "no change without a deletion");
     assert_eq!(numbers((3, 2, 2), (0, 0, 0)), (2, 0), "the old set follows");
     assert_eq!(numbers((2, 2, 2), (0, 0, 0)), (2, 1), "and the new one fills up");
     let smaller = json!({ "spec": { "replicas": 1, "rollout": { "strategy": { "type": "OnDelete" } } } });
@@ -267,7 +267,7 @@ fn capi_check_14_on_delete_replaces_what_a_user_deletes() {
     assert_eq!(
         plans(&decision).iter().map(|plan| plan.replicas).collect::<Vec<_>>(),
         [0, 1],
-        "old ones go first"
+        "old ones are deleted first"
     );
 }
 
@@ -291,13 +291,13 @@ fn a_complete_rollout_removes_empty_sets_and_an_incomplete_one_does_not() {
     let empty = owned("md-1", 1, (0, 0, 0), old_infra("infra-0"));
     let done = run(&scope(json!({}), vec![empty.clone(), owned("md-2", 2, (3, 3, 3), json!({}))]), 1);
     assert!(done.actions.iter().any(|a| matches!(a, Action::Delete { name, .. } if name == "md-1")));
-    assert_eq!(plans(&done).len(), 1, "a set that goes is not written");
+    assert_eq!(plans(&done).len(), 1, "a set that is deleted is not written");
     let busy = run(&scope(json!({}), vec![empty, owned("md-2", 2, (3, 3, 2), json!({}))]), 1);
     assert!(!busy.actions.iter().any(|a| matches!(a, Action::Delete { .. })));
 }
 
 #[test]
-fn a_held_deployment_scales_but_does_not_roll() {
+fn a_paused_deployment_scales_but_does_not_roll_out() {
     let held = json!({ "spec": { "paused": true, "replicas": 5 } });
     let decision = run(&scope(held, vec![owned("md-1", 1, (3, 3, 3), old_infra("infra-0"))]), 1);
     let [plan] = plans(&decision)[..] else { panic!("{decision:?}") };
@@ -316,15 +316,15 @@ fn capi_check_25_a_paused_deployment_does_nothing() {
 }
 
 #[test]
-fn a_deleted_deployment_deletes_its_sets_and_then_goes() {
-    let going = json!({ "metadata": { "deletionTimestamp": at(0).to_string() } });
-    let decision = run(&scope(going.clone(), vec![owned("md-1", 1, (3, 3, 3), json!({}))]), 1);
+fn a_deleted_deployment_deletes_its_sets_and_then_its_finalizer() {
+    let deleted = json!({ "metadata": { "deletionTimestamp": at(0).to_string() } });
+    let decision = run(&scope(deleted.clone(), vec![owned("md-1", 1, (3, 3, 3), json!({}))]), 1);
     assert_eq!(decision.actions, [Action::Delete { name: "md-1".into(), uid: Some("uid-md-1".into()) }]);
-    assert_eq!(run(&scope(going, vec![]), 1).actions, [Action::RemoveFinalizer]);
+    assert_eq!(run(&scope(deleted, vec![]), 1).actions, [Action::RemoveFinalizer]);
 }
 
 #[test]
-fn conversion_data_and_kubectls_copy_do_not_reach_sets() {
+fn conversion_data_and_kubectl_annotations_are_not_copied_to_sets() {
     let noted = deployment(json!({ "metadata": { "annotations": {
         "cluster.x-k8s.io/conversion-data": "x", "kubectl.kubernetes.io/last-applied-configuration": "y", "mine": "z",
     } } }));
@@ -336,8 +336,8 @@ fn conversion_data_and_kubectls_copy_do_not_reach_sets() {
 }
 
 #[test]
-fn a_deployment_tells_of_new_sets_of_scaling_and_of_what_stops_it() {
-    let told = |scope: &Scope| -> Vec<String> {
+fn a_deployment_gives_events_for_new_sets_scaling_and_failures() {
+    let notes = |scope: &Scope| -> Vec<String> {
         let decision = run(scope, 1);
         let done = decision.actions.iter().filter_map(|action| events::done(scope, action));
         done.chain(events::events(&decision))
@@ -345,23 +345,23 @@ fn a_deployment_tells_of_new_sets_of_scaling_and_of_what_stops_it() {
             .collect()
     };
     assert_eq!(
-        told(&scope(json!({}), vec![])),
+        notes(&scope(json!({}), vec![])),
         ["SuccessfulCreate: Created MachineSet md-abcde as revision 1"]
     );
-    let scaled = |from| told(&scope(json!({}), vec![owned("one", 1, (from, from, from), json!({}))]));
+    let scaled = |from| notes(&scope(json!({}), vec![owned("one", 1, (from, from, from), json!({}))]));
     assert_eq!(scaled(0), ["SuccessfulScale: Scaled up MachineSet one: 0 -> 3"]);
     assert_eq!(scaled(4), ["SuccessfulScale: Scaled down MachineSet one: 4 -> 3"]);
-    assert_eq!(scaled(3), Vec::<String>::new(), "steady state tells nothing");
+    assert_eq!(scaled(3), Vec::<String>::new(), "no events in steady state");
     let sets = vec![owned("old", 1, (0, 0, 0), old_infra("infra-0")), owned("new", 2, (3, 3, 3), json!({}))];
-    assert_eq!(told(&scope(json!({}), sets)), ["SuccessfulDelete: Deleted MachineSet \"old\""]);
+    assert_eq!(notes(&scope(json!({}), sets)), ["SuccessfulDelete: Deleted MachineSet \"old\""]);
     let mut stuck = scope(json!({}), vec![]);
     stuck.infra_template = not_found("LocalMachineTemplate");
-    let told = told(&stuck);
-    assert!(told[0].starts_with("FailedCreate: ") && told[0].contains("infra-1"), "{told:?}");
+    let given = notes(&stuck);
+    assert!(given[0].starts_with("FailedCreate: ") && given[0].contains("infra-1"), "{given:?}");
 }
 
 #[test]
-fn capi_check_34_without_a_webhook_bad_input_stops_the_controller_and_is_told() {
+fn capi_check_34_without_a_webhook_invalid_input_stops_the_controller_and_is_reported() {
     let bad = json!({ "spec": { "template": { "metadata": { "labels": { "pool": "others" } } } } });
     let scope = scope(bad, vec![]);
     let decision = run(&scope, 1);

@@ -26,10 +26,10 @@ impl MachineSetController {
         for action in &decision.actions {
             if let Err(error) = self.execute(scope, action).await {
                 let note = events::failed(action, &error.chain());
-                self.events.tell(&scope.set, note.iter().filter(|_| !error.is_conflict()));
+                self.events.publish(&scope.set, note.iter().filter(|_| !error.is_conflict()));
                 return Err(error);
             }
-            self.events.tell(&scope.set, &events::done(action));
+            self.events.publish(&scope.set, &events::done(action));
         }
         Ok(())
     }
@@ -63,8 +63,8 @@ impl MachineSetController {
                 let params = DeleteParams { preconditions, ..DeleteParams::background() };
                 let deleted = found(api.delete(name, &params).await)
                     .map_err(Error::api(format!("delete Machine {name}")))?;
-                if let Some(going) = deleted.and_then(|deleted| deleted.left()) {
-                    self.expected.expect(set, going.resource_version());
+                if let Some(deleting) = deleted.and_then(|deleted| deleted.left()) {
+                    self.expected.expect(set, deleting.resource_version());
                 }
                 Ok(())
             }
@@ -160,14 +160,14 @@ impl MachineSetController {
         let mut made: Vec<ApiResource> = Vec::new();
         let outcome = self.create_all(scope, name, namespace, &mut made).await;
         if let Err(error) = &outcome {
-            tracing::warn!(machine = %name, set = %set.name_any(), error = error.chain(), "cannot make Machine");
+            tracing::warn!(machine = %name, set = %set.name_any(), error = error.chain(), "failed to create Machine");
             if !error.is_refusal() {
                 return outcome;
             }
             for resource in made.iter().rev() {
                 let deleted =
                     self.externals.api(namespace, resource).delete(name, &DeleteParams::background()).await;
-                found(deleted).map_err(Error::api(format!("take back {} {name}", resource.kind)))?;
+                found(deleted).map_err(Error::api(format!("delete {} {name}", resource.kind)))?;
             }
         }
         outcome

@@ -227,14 +227,14 @@ fn remediate(scope: &Scope, decision: &mut Decision) {
         let conditions = machine.status.as_ref().map(|status| &status.conditions[..]).unwrap_or_default();
         is_false(conditions, types::HEALTH_CHECK_SUCCEEDED) && is_false(conditions, types::OWNER_REMEDIATED)
     };
-    let (going, mut waiting): (Vec<_>, Vec<_>) =
+    let (deleting, mut waiting): (Vec<_>, Vec<_>) =
         scope.machines.iter().filter(marked).partition(|machine| meta::is_deleting(&machine.metadata));
     waiting.sort_by_key(|machine| {
         let asked = meta::has_annotation(&machine.metadata, annotations::REMEDIATE_MACHINE);
         (!asked, Reverse(machine.creation_timestamp().map(|created| created.0)), machine.name_any())
     });
-    let budget = remediation_budget(scope).saturating_sub(going.len());
-    decision.remediating = going.iter().chain(&waiting).map(|machine| machine.name_any()).collect();
+    let budget = remediation_budget(scope).saturating_sub(deleting.len());
+    decision.remediating = deleting.iter().chain(&waiting).map(|machine| machine.name_any()).collect();
     decision
         .actions
         .extend(waiting.into_iter().take(budget).map(|machine| delete(machine, DeleteReason::Unhealthy)));

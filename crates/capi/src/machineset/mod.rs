@@ -142,7 +142,7 @@ impl Reconciler for MachineSetController {
         let mut desired = MachineSet::new(&key.name, set.spec.clone());
         desired.metadata.namespace = set.namespace();
         desired.status = Some(status::status(&scope, &decision, error.as_deref(), now));
-        self.events.tell(&*set, &events::events(&decision));
+        self.events.publish(&*set, &events::events(&decision));
         shell::ignore_gone(self.status.apply_status(&desired, Some(&set)).await)?;
         applied?;
         shell::all_listed([&scope.bootstrap_template, &scope.infra_template, &scope.control_plane])?;

@@ -50,7 +50,7 @@ pub fn check(template: &str) -> Result<(), String> {
         let variable = found[1].trim().to_owned();
         if ![".cluster.name", ".machineSet.name", ".random"].contains(&variable.as_str()) {
             return Err(format!(
-                "knows no variable {variable}; use .cluster.name, .machineSet.name or .random"
+                "unknown variable {variable}; use .cluster.name, .machineSet.name or .random"
             ));
         }
     }
@@ -59,7 +59,7 @@ pub fn check(template: &str) -> Result<(), String> {
         sample.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'.');
     let ends = |byte: Option<u8>| byte.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
     if !valid || !ends(sample.bytes().next()) || !ends(sample.bytes().last()) {
-        return Err(format!("renders to {sample:?}, which is no DNS name"));
+        return Err(format!("renders to {sample:?}, which is not a DNS name"));
     }
     Ok(())
 }
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn templates_that_cannot_name_machines_are_refused() {
+    fn templates_that_cannot_name_machines_are_rejected() {
         assert_eq!(check(DEFAULT_TEMPLATE), Ok(()));
         assert!(check("{{ .machineSet.name }}").unwrap_err().contains("{{ .random }}"));
         assert!(check("{{ .foo }}-{{ .random }}").unwrap_err().contains(".foo"));

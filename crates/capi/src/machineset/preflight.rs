@@ -24,14 +24,14 @@ pub fn failure(scope: &Scope) -> Option<Hold> {
             return Some(Hold::ControlPlaneUpgrading { from: current, to: wanted });
         }
     }
-    let ours = scope.set.spec.template.spec.version.as_deref()?;
-    let (control_plane, set) = (Version::parse(&wanted)?, Version::parse(ours)?);
+    let version = scope.set.spec.template.spec.version.as_deref()?;
+    let (control_plane, set) = (Version::parse(&wanted)?, Version::parse(version)?);
     if runs("KubernetesVersionSkew") {
         if (set.major, set.minor) > (control_plane.major, control_plane.minor) {
-            return Some(Hold::TooNew { version: ours.to_owned(), control_plane: wanted });
+            return Some(Hold::TooNew { version: version.to_owned(), control_plane: wanted });
         }
         if set.major == control_plane.major && set.minor + 3 < control_plane.minor {
-            return Some(Hold::TooOld { version: ours.to_owned(), control_plane: wanted });
+            return Some(Hold::TooOld { version: version.to_owned(), control_plane: wanted });
         }
     }
     None

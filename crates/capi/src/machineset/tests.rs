@@ -63,7 +63,7 @@ fn deleted(decision: &Decision) -> Vec<&str> {
 }
 
 #[test]
-fn missing_machines_are_made_and_surplus_ones_go() {
+fn missing_machines_are_created_and_surplus_ones_deleted() {
     let decision = run(&scope(json!({}), vec![member("a", json!({}))]));
     assert_eq!(created(&decision), ["set-r0001", "set-r0002"]);
     let four = ["a", "b", "c", "d"].map(|name| member(name, json!({}))).to_vec();
@@ -159,7 +159,7 @@ fn an_unchanged_set_has_nothing_to_do() {
 }
 
 #[test]
-fn capi_check_9_an_interrupted_creation_is_finished_not_repeated() {
+fn capi_check_9_an_interrupted_creation_is_completed_not_repeated() {
     let mut scope = scope(json!({ "spec": { "replicas": 2 } }), vec![member("set-a", json!({}))]);
     scope.unfinished = ["set-half".to_owned()].into();
     assert_eq!(created(&run(&scope)), ["set-half"]);
@@ -170,7 +170,7 @@ fn capi_check_9_an_interrupted_creation_is_finished_not_repeated() {
 }
 
 #[test]
-fn capi_check_10_changes_in_place_reach_machines_and_keep_what_they_were_made_with() {
+fn capi_check_10_changes_in_place_are_copied_and_initial_values_are_kept() {
     let live =
         member("a", json!({ "spec": { "version": "v1.33.0", "failureDomain": "z1", "providerID": "p" } }));
     let changed = set(
@@ -196,7 +196,7 @@ fn capi_check_10_changes_in_place_reach_machines_and_keep_what_they_were_made_wi
 }
 
 #[test]
-fn capi_check_16_marked_machines_go_first_under_every_policy_and_going_ones_count() {
+fn capi_check_16_marked_machines_are_deleted_first_and_machines_being_deleted_count() {
     let now = at(1_000_000);
     let aged = |name: &str, age: i64, over: Value| {
         member(
@@ -225,14 +225,14 @@ fn capi_check_16_marked_machines_go_first_under_every_policy_and_going_ones_coun
     assert_eq!(names("Oldest", 3), ["marked", "nodeless", "old"]);
     assert_eq!(names("Newest", 4), ["marked", "nodeless", "young", "old"]);
 
-    let mut going = machines.clone();
-    going[1] = aged("young", 10, json!({ "metadata": { "deletionTimestamp": at(0).to_string() } }));
-    let decision = run(&scope(json!({}), going));
-    assert!(deleted(&decision).is_empty(), "one is already going: {:?}", decision.actions);
+    let mut deleting = machines.clone();
+    deleting[1] = aged("young", 10, json!({ "metadata": { "deletionTimestamp": at(0).to_string() } }));
+    let decision = run(&scope(json!({}), deleting));
+    assert!(deleted(&decision).is_empty(), "one is already being deleted: {:?}", decision.actions);
 }
 
 #[test]
-fn nothing_is_made_while_it_must_not_be() {
+fn nothing_is_created_while_it_is_forbidden() {
     let disabled =
         json!({ "metadata": { "annotations": { "cluster.x-k8s.io/disable-machine-create": "true" } } });
     let mut missing = scope(json!({}), vec![]);
@@ -268,12 +268,13 @@ fn capi_check_25_a_paused_set_does_nothing() {
 }
 
 #[test]
-fn a_deleted_set_deletes_its_machines_and_then_goes() {
-    let going = json!({ "metadata": { "deletionTimestamp": at(0).to_string() } });
-    let decision = run(&scope(going.clone(), vec![member("a", json!({})), member("b", going.clone())]));
+fn a_deleted_set_deletes_its_machines_and_then_its_finalizer() {
+    let deleted_at = json!({ "metadata": { "deletionTimestamp": at(0).to_string() } });
+    let decision =
+        run(&scope(deleted_at.clone(), vec![member("a", json!({})), member("b", deleted_at.clone())]));
     assert_eq!(deleted(&decision), ["a"]);
     assert!(!decision.actions.contains(&Action::RemoveFinalizer));
-    assert_eq!(run(&scope(going, vec![])).actions, [Action::RemoveFinalizer]);
+    assert_eq!(run(&scope(deleted_at, vec![])).actions, [Action::RemoveFinalizer]);
 }
 
 #[test]
@@ -322,21 +323,21 @@ fn counters_come_from_machine_conditions() {
     );
     assert_eq!(shown.observed_generation, Some(1));
     let failed = status(&scope, &run(&scope), Some("boom"), at(1));
-    assert_eq!(failed.observed_generation, None, "moves only on success");
+    assert_eq!(failed.observed_generation, None, "changes only after success");
 }
 
 #[test]
-fn a_set_tells_which_machines_it_makes_and_deletes_and_why_it_cannot() {
+fn a_set_gives_events_for_created_and_deleted_machines_and_for_failures() {
     let decision = run(&scope(json!({}), vec![member("a", json!({}))]));
-    let told: Vec<_> =
+    let notes: Vec<_> =
         decision.actions.iter().filter_map(events::done).map(|n| (n.reason, n.message)).collect();
     let made = |name: &str| ("SuccessfulCreate", format!("Created Machine {name:?}"));
-    assert_eq!(told, [made("set-r0001"), made("set-r0002")]);
+    assert_eq!(notes, [made("set-r0001"), made("set-r0002")]);
     let four = ["a", "b", "c", "d"].map(|name| member(name, json!({}))).to_vec();
-    let told: Vec<_> = run(&scope(json!({}), four)).actions.iter().filter_map(events::done).collect();
-    assert_eq!(told.len(), 1);
-    assert_eq!(told[0].reason, "SuccessfulDelete");
-    assert!(told[0].message.contains("\"a\", because the MachineSet has too many"), "{}", told[0].message);
+    let notes: Vec<_> = run(&scope(json!({}), four)).actions.iter().filter_map(events::done).collect();
+    assert_eq!(notes.len(), 1);
+    assert_eq!(notes[0].reason, "SuccessfulDelete");
+    assert!(notes[0].message.contains("\"a\", because the MachineSet has too many"), "{}", notes[0].message);
 
     // Each attempt gives the same event, whatever its name.
     let failed = |name: &str| {
@@ -353,9 +354,9 @@ fn a_set_tells_which_machines_it_makes_and_deletes_and_why_it_cannot() {
     assert_eq!(condition("set-1"), condition("set-2"));
     let mut stuck = scope(json!({}), vec![]);
     stuck.infra_template = not_found("LocalMachineTemplate");
-    let told = events::events(&run(&stuck));
-    assert!(told[0].standing && told[0].message.contains("LocalMachineTemplate infra-1"), "{told:?}");
-    // A set that is complete has nothing to tell.
+    let notes = events::events(&run(&stuck));
+    assert!(notes[0].standing && notes[0].message.contains("LocalMachineTemplate infra-1"), "{notes:?}");
+    // A complete set has no events.
     let three = ["a", "b", "c"].map(|name| member(name, json!({}))).to_vec();
     let done = run(&scope(json!({}), three));
     assert_eq!(done.actions.iter().filter_map(events::done).count() + events::events(&done).len(), 0);

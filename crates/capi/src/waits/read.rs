@@ -41,10 +41,10 @@ pub fn of_condition(object: &WaitObject, condition: &Condition) -> Option<Wait> 
 
 fn expected(type_: &str, reason: &str, good: &str) -> String {
     let text = match type_ {
-        types::AVAILABLE => "enough of it is available",
+        types::AVAILABLE => "enough replicas are available",
         types::BOOTSTRAP_CONFIG_READY => "the bootstrap provider creates the bootstrap data",
         types::CONTROL_PLANE_AVAILABLE => "the control plane is available",
-        types::CONTROL_PLANE_INITIALIZED => "the control plane answers for the first time",
+        types::CONTROL_PLANE_INITIALIZED => "the control plane is initialized",
         types::DELETING => match reason {
             reasons::DRAINING_NODE => "every pod has left the Node",
             reasons::WAITING_FOR_PRE_DRAIN_HOOK | reasons::WAITING_FOR_PRE_TERMINATE_HOOK => {
@@ -69,7 +69,7 @@ fn expected(type_: &str, reason: &str, good: &str) -> String {
         types::MACHINES_UP_TO_DATE
         | types::CONTROL_PLANE_MACHINES_UP_TO_DATE
         | types::WORKER_MACHINES_UP_TO_DATE
-        | types::UP_TO_DATE => "every Machine is as the current template says",
+        | types::UP_TO_DATE => "every Machine matches the current template",
         types::NODE_HEALTHY | types::NODE_READY => {
             "the Node is Ready and has enough memory, disk and process IDs"
         }
@@ -77,7 +77,7 @@ fn expected(type_: &str, reason: &str, good: &str) -> String {
         types::READY => "it is Ready",
         types::REMEDIATING => "the unhealthy Machines are replaced",
         types::REMOTE_CONNECTION_PROBE => "the API of the cluster answers",
-        types::ROLLING_OUT => "every Machine is of the newest MachineSet",
+        types::ROLLING_OUT => "every Machine belongs to the newest MachineSet",
         types::SCALING_DOWN => "there are no more Machines than spec.replicas",
         types::SCALING_UP => "there are as many Machines as spec.replicas",
         types::WORKERS_AVAILABLE => "every MachineDeployment is available",
@@ -92,31 +92,31 @@ fn remedy(type_: &str, reason: &str) -> Option<&'static str> {
             "set spec.paused of the Cluster to false, or remove the annotation cluster.x-k8s.io/paused"
         }
         (types::DELETING, reasons::DRAINING_NODE) => {
-            "look for PodDisruptionBudgets and pods that do not end; to continue without draining, set \
+            "check for PodDisruptionBudgets and pods that do not terminate; to continue without draining, set \
              spec.deletion.nodeDrainTimeoutSeconds of the Machine"
         }
         (types::DELETING, reasons::WAITING_FOR_PRE_DRAIN_HOOK | reasons::WAITING_FOR_PRE_TERMINATE_HOOK) => {
-            "look at the component that set the annotations; remove them if it no longer runs"
+            "check the component that set the annotations; remove them if it no longer runs"
         }
         (types::DELETING, reasons::WAITING_FOR_VOLUME_DETACH) => {
-            "look at the VolumeAttachments in the cluster; to continue, set \
+            "check the VolumeAttachments in the cluster; to continue, set \
              spec.deletion.nodeVolumeDetachTimeoutSeconds of the Machine"
         }
         (_, reasons::CONNECTION_DOWN | reasons::PROBE_FAILED) => {
-            "check that a control plane machine runs and that its agent is connected"
+            "check that a control plane machine is running and that its agent is connected"
         }
         (_, reasons::NODE_DOES_NOT_EXIST) => {
-            "look at the agent and at Kubernetes on the machine: `journalctl -u rancher-system-agent`"
+            "check the agent and Kubernetes on the machine: `journalctl -u rancher-system-agent`"
         }
         (_, reasons::NODE_DELETED) => "delete the Machine to have it replaced",
         (_, reasons::NODE_NOT_READY | reasons::NODE_READY_UNKNOWN)
         | (_, reasons::NODE_NOT_HEALTHY | reasons::NODE_HEALTHY_UNKNOWN) => {
-            "check that the machine runs, then look at its kubelet; delete the Machine to have it replaced"
+            "check that the machine is running, then check its kubelet; delete the Machine to have it replaced"
         }
         (_, reasons::OBJECT_DELETED) => "delete the Machine to have it replaced",
         (_, reasons::OBJECT_DOES_NOT_EXIST) => "create the object, or correct the reference to it",
         (_, reasons::WAITING_FOR_REPLICAS_SET) => "set spec.replicas",
-        (_, reasons::INTERNAL_ERROR) => "the message says what failed; it is tried again",
+        (_, reasons::INTERNAL_ERROR) => "see the message; it is retried automatically",
         _ => return None,
     })
 }

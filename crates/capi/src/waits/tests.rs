@@ -93,10 +93,10 @@ fn every_wait_has_its_text() {
     for (hold, text) in holds() {
         assert_eq!(hold.to_string(), text);
     }
-    let told =
+    let texts =
         [DeleteReason::SetDeleted, DeleteReason::Surplus, DeleteReason::Unhealthy].map(|r| r.to_string());
     assert_eq!(
-        told,
+        texts,
         [
             "the MachineSet is being deleted",
             "the MachineSet has too many Machines",
@@ -106,7 +106,7 @@ fn every_wait_has_its_text() {
 }
 
 #[test]
-fn every_stage_of_a_deletion_reads_back_with_what_ends_it() {
+fn every_stage_of_a_deletion_is_converted_back_with_what_ends_it() {
     let pods = |count| (0..count).map(|n| PodKey { namespace: "d".into(), name: format!("p{n}") }).collect();
     let plan = DrainPlan { evict: pods(4), leaving: pods(1), ..DrainPlan::default() };
     let blocked = || Hold::Disconnected("no tunnel".into());
@@ -152,7 +152,7 @@ fn every_stage_of_a_deletion_reads_back_with_what_ends_it() {
 }
 
 #[test]
-fn a_condition_reads_back_only_while_it_is_not_as_it_should_be() {
+fn a_condition_is_converted_only_while_it_is_not_good() {
     let object = WaitObject::new("Machine", "default", "a");
     for type_ in [
         types::AVAILABLE,
@@ -180,11 +180,14 @@ fn a_condition_reads_back_only_while_it_is_not_as_it_should_be() {
         for status in [bad, UNKNOWN] {
             let wait = of_condition(&object, &new(type_, status, "Because", "of this")).unwrap();
             assert_eq!((wait.message.as_str(), wait.observed), ("of this", format!("{type_} is {status}")));
-            assert!(!wait.expected.starts_with(type_), "{type_} has no words of its own: {}", wait.expected);
+            assert!(!wait.expected.starts_with(type_), "{type_} has no text of its own: {}", wait.expected);
         }
     }
-    let silent = of_condition(&object, &new("Foreign", UNKNOWN, "Because", "")).unwrap();
-    assert_eq!((silent.message.as_str(), silent.expected.as_str()), ("Because", "Foreign is True"));
+    let without_message = of_condition(&object, &new("Foreign", UNKNOWN, "Because", "")).unwrap();
+    assert_eq!(
+        (without_message.message.as_str(), without_message.expected.as_str()),
+        ("Because", "Foreign is True")
+    );
     let unhealthy = new(types::NODE_HEALTHY, UNKNOWN, reasons::NODE_DOES_NOT_EXIST, "x");
     assert!(of_condition(&object, &unhealthy).unwrap().remedy.is_some());
 }

@@ -272,7 +272,7 @@ async fn what_could_not_be_listed_is_not_taken_for_gone() {
     let _manager = world.manager_without_list("/testmachines", go_on.clone());
     eventually("the Machine says what is not known", || async {
         let machine = world.get(CORE, "Machine", "unlisted", name).await.unwrap();
-        condition(&machine, "Deleting").1.contains("testmachines.test.drover.io has not arrived yet")
+        condition(&machine, "Deleting").1.contains("waiting for the list of all testmachines.test.drover.io")
     })
     .await;
     assert!(world.get(TEST, "TestMachine", "unlisted", name).await.is_some());

@@ -8,7 +8,7 @@ use drover_local_machines::Local;
 use drover_server::DataDir;
 
 use super::instance;
-use crate::output::say;
+use crate::output::print_line;
 use crate::server::own_executable;
 
 /// Everything that Drover creates at the top level of a data directory.
@@ -53,24 +53,24 @@ pub(super) async fn delete(path: &Path) -> anyhow::Result<i32> {
     let shown = path.display();
     let Some(data_dir) = DataDir::existing(path).with_context(|| format!("{shown} cannot be deleted"))?
     else {
-        say(&format!("there is nothing to delete: {shown} does not exist"));
+        print_line(&format!("there is nothing to delete: {shown} does not exist"));
         return Ok(0);
     };
     if names(&data_dir)?.is_empty() {
-        say(&format!("there is nothing to delete: {shown} is empty, and is left as it is"));
+        print_line(&format!("there is nothing to delete: {shown} is empty"));
         return Ok(0);
     }
     if !is_ours(&data_dir) {
         bail!("{shown} is not a data directory of drover; nothing was deleted");
     }
     instance::stop_running(&data_dir).await?;
-    // The server first: what is refused leaves not even a file.
-    let _kept_out = (data_dir.claim().context("nothing was deleted")?, instance::keep_out(&data_dir)?);
+    // Stop the server first, so that a refused command leaves no file behind.
+    let _locks = (data_dir.claim().context("nothing was deleted")?, instance::keep_out(&data_dir)?);
     let (dir, exe) = (data_dir.path().to_owned(), own_executable()?);
     tokio::task::spawn_blocking(move || Local::attach(&dir, &exe)?.destroy())
         .await?
         .context("the local machines could not be removed")?;
-    say(&remove(&data_dir)?);
+    print_line(&remove(&data_dir)?);
     Ok(0)
 }
 
@@ -93,9 +93,9 @@ fn names(data_dir: &DataDir) -> anyhow::Result<Vec<String>> {
 fn remove(data_dir: &DataDir) -> anyhow::Result<String> {
     let dir = data_dir.path();
     let ours = |name: &str| OURS.contains(&name) || UNFINISHED.iter().any(|part| name.starts_with(part));
-    let (mut gone, others): (Vec<_>, Vec<_>) = names(data_dir)?.into_iter().partition(|name| ours(name));
-    gone.sort_by_key(|name| name == MARK);
-    for name in gone {
+    let (mut removable, others): (Vec<_>, Vec<_>) = names(data_dir)?.into_iter().partition(|name| ours(name));
+    removable.sort_by_key(|name| name == MARK);
+    for name in removable {
         let path = dir.join(name);
         let folder = path.symlink_metadata().is_ok_and(|meta| meta.is_dir());
         let removed = if folder { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };
@@ -111,15 +111,15 @@ fn remove(data_dir: &DataDir) -> anyhow::Result<String> {
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         let some = others[..others.len().min(3)].join(", ");
         return Ok(format!(
-            "everything of drover is gone; {} is kept, because there is more in it: {some}{more}",
+            "removed everything of drover; kept {} because it contains other files: {some}{more}",
             dir.display()
         ));
     }
     Ok(match std::fs::remove_dir(dir) {
-        Ok(()) => "everything is gone".to_owned(),
-        // A mount point, say, or a directory that others gave us.
+        Ok(()) => "removed everything".to_owned(),
+        // For example a mount point, or a directory whose parent is read-only.
         Err(error) => {
-            format!("everything is gone but {} itself, which cannot be removed: {error}", dir.display())
+            format!("removed everything except {} itself: {error}", dir.display())
         }
     })
 }
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_of_others_are_not_taken_for_ours() {
+    fn folders_of_other_programs_are_not_taken_for_a_data_directory() {
         for files in [
             &["local/bin/tool", "lib/x"][..],
             &["db/customers.sql"],
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_ours_goes() {
+    fn only_files_of_drover_are_removed() {
         let (_home, data_dir) = directory(&[
             "db/store.db",
             "kubeconfig.yaml",
@@ -169,13 +169,13 @@ mod tests {
             "quickstart.pid",
             "tls/ca.crt",
         ]);
-        assert_eq!(remove(&data_dir).unwrap(), "everything is gone");
+        assert_eq!(remove(&data_dir).unwrap(), "removed everything");
         assert!(!data_dir.path().exists());
 
         let (_home, data_dir) = directory(&["db/store.db", "a", "b/c", "d", "e", "kubeconfig.yaml.mine"]);
         std::os::unix::fs::symlink(data_dir.path().join("b"), data_dir.path().join("images")).unwrap();
-        let said = remove(&data_dir).unwrap();
-        assert!(said.contains("is kept, because there is more in it: a, b, d and 2 more"), "{said}");
+        let text = remove(&data_dir).unwrap();
+        assert!(text.contains("because it contains other files: a, b, d and 2 more"), "{text}");
         assert_eq!(names(&data_dir).unwrap(), ["a", "b", "d", "e", "kubeconfig.yaml.mine"]);
         assert!(data_dir.path().join("b/c").exists(), "a link was followed");
     }

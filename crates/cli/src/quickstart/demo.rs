@@ -8,7 +8,7 @@ use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams, PostParams};
 use serde_json::json;
 
-use crate::output::say;
+use crate::output::print_line;
 
 pub(super) const NAME: &str = "demo";
 pub(super) const NAMESPACE: &str = "fleet-default";
@@ -68,20 +68,20 @@ impl Demo {
         }
     }
 
-    /// Says what becomes of a cluster that is there already. Flags describe a new one; kubectl changes an old one.
-    pub(super) async fn tell(&self, client: &Client) -> anyhow::Result<()> {
+    /// Reports the state of an existing cluster. The flags only apply to a new one.
+    pub(super) async fn report_existing(&self, client: &Client) -> anyhow::Result<()> {
         let clusters: Api<Cluster> = Api::namespaced(client.clone(), NAMESPACE);
         let Some(cluster) = clusters.get_opt(NAME).await? else { return Ok(()) };
         if cluster.metadata.deletion_timestamp.is_some() {
-            say(&format!("cluster {NAME} is being deleted; it is made again once it is gone"));
+            print_line(&format!("cluster {NAME} is being deleted; it is created again afterwards"));
             return Ok(());
         }
         let pools = cluster.spec.rke_config.iter().flat_map(|config| &config.machine_pools);
         let machines: i32 = pools.map(|pool| pool.quantity.unwrap_or(1)).sum();
         let version = &cluster.spec.kubernetes_version;
         let ignored = |flag: &str, has: &str, field: &str| {
-            say(&format!(
-                "cluster {NAME} is there already with {has}: {flag} changes nothing; edit {field} with kubectl"
+            print_line(&format!(
+                "cluster {NAME} already exists with {has}: {flag} has no effect; edit {field} with kubectl"
             ));
         };
         if self.version.as_ref().is_some_and(|asked| asked != version) {

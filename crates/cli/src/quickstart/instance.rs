@@ -87,7 +87,7 @@ fn lock(data_dir: &DataDir) -> anyhow::Result<File> {
     if file.try_lock().is_err() {
         let pid = read_pid(&mut file).map(|pid| format!(" (process {pid})")).unwrap_or_default();
         bail!(
-            "a quickstart{pid} already runs with data directory {}; end it with `{}`",
+            "a quickstart{pid} is already running in data directory {}; stop it with `{}`",
             data_dir.path().display(),
             drover_at(data_dir, &["quickstart", "--stop"])
         );
@@ -109,7 +109,7 @@ pub(super) fn last_bind(data_dir: &DataDir) -> Option<SocketAddr> {
 
 /// Signals to the command in the foreground that the cluster is Ready and its kubeconfig is written.
 pub(super) fn mark_ready(data_dir: &DataDir) -> anyhow::Result<()> {
-    std::fs::write(ready_file(data_dir), "").context("the data directory cannot be written")
+    std::fs::write(ready_file(data_dir), "").context("failed to write to the data directory")
 }
 
 pub(super) async fn until_ready(data_dir: &DataDir) -> anyhow::Result<()> {
@@ -127,9 +127,9 @@ pub(super) async fn stop_running(data_dir: &DataDir) -> anyhow::Result<bool> {
     if file.try_lock().is_ok() {
         return Ok(false);
     }
-    let pid = read_pid(&mut file).context("the running quickstart's process id is not known")?;
+    let pid = read_pid(&mut file).context("the process id of the running quickstart is unknown")?;
     kill(Pid::from_raw(pid), Signal::SIGTERM)
-        .with_context(|| format!("process {pid} cannot be asked to stop"))?;
+        .with_context(|| format!("failed to send process {pid} the signal to stop"))?;
     let deadline = tokio::time::Instant::now() + STOP_LIMIT;
     // The lock is released before the process, and with it the store, ends.
     while file.try_lock().is_err() || is_running(pid) {
@@ -152,18 +152,18 @@ fn is_running(pid: i32) -> bool {
 /// it. Its output goes to a file.
 pub(super) fn spawn_background(data_dir: &DataDir) -> anyhow::Result<Child> {
     let path = data_dir.path().join(OUT_FILE);
-    let log = File::create(&path).with_context(|| format!("{} cannot be written", path.display()))?;
+    let log = File::create(&path).with_context(|| format!("failed to write {}", path.display()))?;
     let words = std::env::args_os().skip(1).filter(|word| word != "--detach");
     let mut command = Command::new(own_executable()?);
     command.args(words).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).process_group(0);
-    command.spawn().context("the background process cannot be started")
+    command.spawn().context("failed to start the background process")
 }
 
 /// Asks the background process to stop and waits until it has stopped.
 pub(super) async fn end(child: &mut Child) -> anyhow::Result<()> {
     let pid = child.id();
     let asked = kill(Pid::from_raw(pid.try_into()?), Signal::SIGTERM);
-    asked.with_context(|| format!("process {pid} cannot be asked to stop"))?;
+    asked.with_context(|| format!("failed to send process {pid} the signal to stop"))?;
     let deadline = tokio::time::Instant::now() + STOP_LIMIT;
     while child.try_wait()?.is_none() {
         if tokio::time::Instant::now() > deadline {
@@ -178,17 +178,17 @@ pub(super) async fn end(child: &mut Child) -> anyhow::Result<()> {
 pub(super) async fn ended(data_dir: &DataDir, child: &mut Child) -> anyhow::Result<String> {
     loop {
         if let Some(status) = child.try_wait()? {
-            return Ok(last_words(data_dir, status));
+            return Ok(exit_reason(data_dir, status));
         }
         tokio::time::sleep(POLL).await;
     }
 }
 
-/// Why the background process ended: its error, if it said one.
-fn last_words(data_dir: &DataDir, status: ExitStatus) -> String {
+/// Why the background process ended: its error, or its exit status.
+fn exit_reason(data_dir: &DataDir, status: ExitStatus) -> String {
     let path = data_dir.path().join(OUT_FILE);
-    let said = std::fs::read_to_string(&path).unwrap_or_default();
-    match said.lines().rev().find_map(|line| line.strip_prefix("drover: ")) {
+    let output = std::fs::read_to_string(&path).unwrap_or_default();
+    match output.lines().rev().find_map(|line| line.strip_prefix("drover: ")) {
         Some(error) => error.to_owned(),
         None => format!("the background process ended with {status}; see {}", path.display()),
     }
@@ -198,7 +198,7 @@ fn last_words(data_dir: &DataDir, status: ExitStatus) -> String {
 pub(super) async fn client_when_up(data_dir: &DataDir, child: &mut Child) -> anyhow::Result<Client> {
     loop {
         if let Some(status) = child.try_wait()? {
-            bail!("{}", last_words(data_dir, status));
+            bail!("{}", exit_reason(data_dir, status));
         }
         // The kubeconfig of an earlier run may name another port, so wait until its server answers.
         if let Ok(client) = cluster::client(&data_dir.kubeconfig()).await
@@ -228,11 +228,11 @@ mod tests {
         drop(running);
         assert!(!ready_file(&data_dir).exists() && std::fs::read(pid_file(&data_dir)).unwrap().is_empty());
         refuse_running(&data_dir).unwrap();
-        assert_eq!(last_bind(&data_dir), Some(bind), "whoever carries on wants to know");
+        assert_eq!(last_bind(&data_dir), Some(bind), "the next quickstart uses the same address");
     }
 
     #[test]
-    fn a_process_that_nobody_has_looked_at_has_ended() {
+    fn a_zombie_process_counts_as_ended() {
         let mut child = Command::new("true").spawn().unwrap();
         let pid = child.id() as i32;
         let deadline = std::time::Instant::now() + STOP_LIMIT;

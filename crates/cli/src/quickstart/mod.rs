@@ -21,8 +21,8 @@ use kube::Client;
 use tokio::signal::unix::SignalKind;
 
 use crate::args::{DataDirArg, bind_address, machine_count};
-use crate::output::{drover_at, full_disk_named, say};
-use crate::server::{BROKEN, Signals, ground, own_executable, start};
+use crate::output::{drover_at, print_line, with_full_disk_remedy};
+use crate::server::{BROKEN, Signals, check_start, own_executable, start};
 use crate::{cluster, logging};
 use demo::Demo;
 use instance::Instance;
@@ -76,17 +76,14 @@ impl Quickstart {
             self.kubernetes_version.as_deref().filter(|version| known.get(version).is_none())
         {
             let versions: Vec<_> = known.versions().into_iter().collect();
-            bail!(
-                "--kubernetes-version {version:?} is not known; known versions are {}",
-                versions.join(", ")
-            );
+            bail!("--kubernetes-version {version:?} is unknown; supported versions: {}", versions.join(", "));
         }
-        self.start(&path, verbose).await.map_err(|error| full_disk_named(error, &path))
+        self.start(&path, verbose).await.map_err(|error| with_full_disk_remedy(error, &path))
     }
 
     async fn start(self, path: &Path, verbose: u8) -> anyhow::Result<i32> {
         let unusable = || format!("data directory {} cannot be used", path.display());
-        ground(path, self.bind).await?;
+        check_start(path, self.bind).await?;
         let data_dir = DataDir::open(path).with_context(unusable)?;
         if self.detach {
             return self.detached(&data_dir).await;
@@ -122,12 +119,12 @@ impl Quickstart {
             signal = signals.next() => (Ok(0), Some(signal)),
             () = manager.broken() => (Err(anyhow!("{BROKEN}")), None),
         };
-        say(last_words(signal));
+        print_line(stop_message(signal));
         power.end().await;
         manager.stop().await;
         let off = tokio::task::spawn_blocking(move || local.shutdown_all()).await?;
         drop(instance);
-        off.context("the machines could not be powered off")?;
+        off.context("failed to power off the machines")?;
         outcome
     }
 
@@ -146,29 +143,31 @@ impl Quickstart {
         crate::sim::write_images(&manager.data_dir, &own_executable()?)?;
         power.keep(local);
         let demo = self.demo();
-        demo.tell(&manager.client).await?;
+        demo.report_existing(&manager.client).await?;
         demo.ensure(&manager.client).await?;
         let progress = Progress::new(manager.client.clone(), begun);
         let kubeconfig =
             progress.until_ready(kubeconfig_that_answers(&manager.client, &manager.data_dir)).await?;
         instance::mark_ready(&manager.data_dir)?;
-        tell_ready(&manager.data_dir, &manager.url, &kubeconfig, begun);
+        print_ready(&manager.data_dir, &manager.url, &kubeconfig, begun);
         if self.exit_when_ready {
             // The management plane stops now, so there is nothing to suggest.
             let again = again(&manager.data_dir);
-            say(&format!("\nEverything stops now; `{again}` carries on from here."));
+            print_line(&format!("\nStopping everything; `{again}` starts it again with the same disks."));
             return Ok(0);
         }
         tell_next(&manager.data_dir, &kubeconfig);
-        say("\nCtrl-C powers the machines off and keeps their disks; the same command carries on.");
+        print_line(
+            "\nCtrl-C powers the machines off and keeps their disks; the same command starts them again.",
+        );
         std::future::pending().await
     }
 
     /// Shows the progress of the background process until the cluster is Ready.
     async fn follow(&self, data_dir: &DataDir, child: &mut Child, begun: Instant) -> anyhow::Result<()> {
         let client = instance::client_when_up(data_dir, child).await?;
-        // What the background process says of it goes to a file.
-        self.demo().tell(&client).await?;
+        // The background process reports this to its log file.
+        self.demo().report_existing(&client).await?;
         let progress = Progress::new(client, begun);
         tokio::select! {
             ready = progress.until_ready(instance::until_ready(data_dir)) => ready,
@@ -190,26 +189,27 @@ impl Quickstart {
             // A closed terminal does not stop the background process.
             if signal != SignalKind::hangup() {
                 instance::end(&mut child).await?;
-                say(&format!("stopped; the disks are kept, and `{}` carries on from here", again(data_dir)));
+                print_line(&format!("stopped; the disks are kept; start again with `{}`", again(data_dir)));
             }
             return Ok(GIVEN_UP);
         }
         let url = cluster::server_url(&data_dir.kubeconfig()).await?;
         let kubeconfig = data_dir.cluster_kubeconfig(demo::NAME);
-        tell_ready(data_dir, &url, &kubeconfig, begun);
+        print_ready(data_dir, &url, &kubeconfig, begun);
         tell_next(data_dir, &kubeconfig);
         let stop = drover_at(data_dir, &["quickstart", "--stop"]);
-        say(&format!("\nIt goes on in the background; `{stop}` ends it."));
+        print_line(&format!("\nRunning in the background; stop it with `{stop}`."));
         Ok(0)
     }
 }
 
-/// --stop and --delete end it in the same way: what becomes of the disks is theirs to say.
-fn last_words(signal: Option<SignalKind>) -> &'static str {
+/// The message when quickstart stops. --stop and --delete send SIGTERM, and report themselves whether the disks are
+/// kept.
+fn stop_message(signal: Option<SignalKind>) -> &'static str {
     if signal == Some(SignalKind::terminate()) {
-        "powering the machines off"
+        "powering off the machines"
     } else {
-        "powering the machines off; their disks are kept"
+        "powering off the machines; their disks are kept"
     }
 }
 
@@ -220,7 +220,7 @@ async fn kubeconfig_that_answers(client: &Client, data_dir: &DataDir) -> anyhow:
     loop {
         if let Some(text) = cluster::kubeconfig(client, demo::NAMESPACE, demo::NAME).await? {
             drover_server::datadir::write_private(&path, text.as_bytes())
-                .context("the cluster's kubeconfig cannot be written")?;
+                .context("failed to write the cluster's kubeconfig")?;
             if let Ok(client) = cluster::client(&path).await
                 && let Ok(Ok(_)) = tokio::time::timeout(ANSWER_LIMIT, client.apiserver_version()).await
             {
@@ -231,25 +231,25 @@ async fn kubeconfig_that_answers(client: &Client, data_dir: &DataDir) -> anyhow:
     }
 }
 
-fn tell_ready(data_dir: &DataDir, url: &str, kubeconfig: &Path, begun: Instant) {
+fn print_ready(data_dir: &DataDir, url: &str, kubeconfig: &Path, begun: Instant) {
     let seconds = begun.elapsed().as_secs_f32();
-    say(&format!("\nCluster demo is Ready after {seconds:.1} s."));
-    say(&format!("  management plane  {url}"));
-    say(&format!("  its kubeconfig    {}", data_dir.kubeconfig().display()));
-    say(&format!("  demo's kubeconfig {}", kubeconfig.display()));
+    print_line(&format!("\nCluster demo is Ready after {seconds:.1} s."));
+    print_line(&format!("  management plane  {url}"));
+    print_line(&format!("  its kubeconfig    {}", data_dir.kubeconfig().display()));
+    print_line(&format!("  demo's kubeconfig {}", kubeconfig.display()));
 }
 
 /// Prints commands for a running cluster.
 fn tell_next(data_dir: &DataDir, kubeconfig: &Path) {
     let (own, demos) = (data_dir.kubeconfig().display().to_string(), kubeconfig.display().to_string());
-    say("\nTry next:");
-    say(&format!("  kubectl --kubeconfig {} get nodes -o wide", quoted(&demos)));
-    say(&format!(
+    print_line("\nTry next:");
+    print_line(&format!("  kubectl --kubeconfig {} get nodes -o wide", quoted(&demos)));
+    print_line(&format!(
         "  kubectl --kubeconfig {} -n {} get clusters.provisioning.cattle.io,machines",
         quoted(&own),
         demo::NAMESPACE
     ));
-    say(&format!("  {}", drover_at(data_dir, &["describe", "cluster", demo::NAME])));
+    print_line(&format!("  {}", drover_at(data_dir, &["describe", "cluster", demo::NAME])));
 }
 
 /// The command that starts this quickstart again with the same address.
@@ -265,18 +265,18 @@ async fn stop(path: &Path) -> anyhow::Result<i32> {
     let shown = path.display();
     let found = DataDir::existing(path).with_context(|| format!("data directory {shown} cannot be used"))?;
     let Some(data_dir) = found else {
-        say(&format!("nothing was running: {shown} does not exist"));
+        print_line(&format!("no quickstart was running: {shown} does not exist"));
         return Ok(0);
     };
     let again = again(&data_dir);
     if instance::stop_running(&data_dir).await? {
-        say(&format!("stopped; the disks are kept, and `{again}` carries on from here"));
+        print_line(&format!("stopped; the disks are kept; start again with `{again}`"));
     } else if power_off(&data_dir).await? {
-        say(&format!(
-            "no quickstart was running, but its machines were: they are off now, and `{again}` carries on from here"
+        print_line(&format!(
+            "no quickstart was running, but its machines were: they are powered off now; start again with `{again}`"
         ));
     } else {
-        say(&format!("nothing was running: no quickstart has {shown}"));
+        print_line(&format!("no quickstart was running in {shown}"));
     }
     Ok(0)
 }
@@ -295,10 +295,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_who_stops_it_says_what_becomes_of_the_disks() {
+    fn the_message_about_disks_is_left_to_the_command_that_stops() {
         for kept in [None, Some(SignalKind::interrupt()), Some(SignalKind::hangup())] {
-            assert!(last_words(kept).ends_with("their disks are kept"), "{kept:?}");
+            assert!(stop_message(kept).ends_with("their disks are kept"), "{kept:?}");
         }
-        assert_eq!(last_words(Some(SignalKind::terminate())), "powering the machines off");
+        assert_eq!(stop_message(Some(SignalKind::terminate())), "powering off the machines");
     }
 }

@@ -102,7 +102,7 @@ impl Keeper {
             Err(error) => {
                 let words = error.chain();
                 if self.unlisted.as_ref() != Some(&words) {
-                    tracing::warn!(error = words, "the machines cannot be listed");
+                    tracing::warn!(error = words, "failed to list the machines");
                 }
                 self.unlisted = Some(words);
                 return;
@@ -131,7 +131,7 @@ impl Keeper {
                 Err(error) => {
                     let words = error.chain();
                     if self.failed(name, &words, now) {
-                        tracing::warn!(machine = name, error = words, "it could not be powered on");
+                        tracing::warn!(machine = name, error = words, "failed to power on a machine");
                     }
                 }
             }
@@ -171,7 +171,9 @@ async fn claim_within(data_dir: &DataDir, limit: Duration) -> anyhow::Result<Vec
             Err(_) if Instant::now() < deadline => tokio::time::sleep(LET_GO_LOOK).await,
             Err(error) => {
                 let stop = drover_at(data_dir, &["quickstart", "--stop"]);
-                return Err(error.context(format!("machines may still be on; `{stop}` powers them off")));
+                return Err(
+                    error.context(format!("machines may still be running; power them off with `{stop}`"))
+                );
             }
         }
     }
@@ -255,7 +257,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn at_the_end_the_start_that_is_under_way_is_the_last() {
+    async fn no_machine_is_started_after_the_end() {
         let machines = Fake::new(&[("a", false), ("b", false), ("c", false)]);
         let (begun, (hold, until)) = (CancellationToken::new(), std::sync::mpsc::channel());
         machines.0.lock().unwrap().on_start = Some((begun.clone(), until));
@@ -269,11 +271,11 @@ mod tests {
         drop(hold);
         ending.await.unwrap();
         assert_eq!(machines.started(), ["a"]);
-        assert_eq!(Arc::strong_count(&machines.0), 1, "somebody still has the machines");
+        assert_eq!(Arc::strong_count(&machines.0), 1, "the machines are still referenced");
     }
 
     #[test]
-    fn who_was_switched_off_comes_up_at_the_beginning_however_late_that_is() {
+    fn machines_that_a_person_powered_off_are_powered_on_only_at_the_start() {
         let (machines, stop, now) =
             (Fake::new(&[("a", false), ("b", true)]), CancellationToken::new(), Instant::now());
         let mut keeper = Keeper::default();
@@ -283,11 +285,11 @@ mod tests {
         keeper.pass(&machines, now, &stop);
         assert_eq!(machines.started(), ["a", "b"]);
         keeper.pass(&machines, now, &stop);
-        assert_eq!(machines.started(), ["a"], "later it is left alone");
+        assert_eq!(machines.started(), ["a"], "later they are left off");
     }
 
     #[test]
-    fn one_that_cannot_start_is_tried_ever_more_rarely_and_told_once() {
+    fn failures_to_start_are_logged_once_and_retried_with_growing_intervals() {
         let (machines, stop, begun) =
             (Fake::new(&[("broken", false), ("fine", false)]), CancellationToken::new(), Instant::now());
         let mut keeper = Keeper::default();
@@ -296,11 +298,11 @@ mod tests {
             let now = begun + look * CHECK;
             keeper.pass(&machines, now, &stop);
             let started = machines.started();
-            assert!(started.contains(&"fine".to_owned()), "another is kept off");
+            assert!(started.contains(&"fine".to_owned()), "the other machine is off");
             tries.extend(started.contains(&"broken".to_owned()).then_some(look));
         }
         assert_eq!(tries, [0, 1, 3, 7, 15, 25, 35]);
-        assert!(!keeper.failed("broken", "no", begun), "the same words are no news");
+        assert!(!keeper.failed("broken", "no", begun), "the same failure is not new");
         assert!(keeper.failed("broken", "the disk is full", begun));
         assert!(!keeper.failed("broken", "the disk is full", begun));
         // It was started in the meantime, so the next failure is a new one.
@@ -310,12 +312,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_store_that_is_not_let_go_of_is_an_error_and_not_a_silent_end() {
+    async fn a_store_that_is_not_released_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
         let data_dir = DataDir::open(dir.path()).unwrap();
         let held = std::fs::File::create(dir.path().join("lock")).unwrap();
         held.lock().unwrap();
-        assert!(!power_off(&data_dir).await.unwrap(), "a server's machines run on purpose");
+        assert!(!power_off(&data_dir).await.unwrap(), "the machines of a server are left running");
         let refused = claim_within(&data_dir, Duration::from_millis(1)).await.unwrap_err();
         assert!(refused.to_string().contains("quickstart --stop"), "{refused:#}");
 

@@ -106,7 +106,7 @@ impl Progress {
         match tokio::time::timeout(LIST_LIMIT, api.list(&ListParams::default())).await {
             Ok(Ok(machines)) => Some(machines.items.into_iter().map(Arc::new).collect()),
             Ok(Err(error)) => {
-                tracing::debug!(%error, "machines cannot be listed");
+                tracing::debug!(%error, "failed to list machines");
                 None
             }
             Err(_) => None,
@@ -142,7 +142,7 @@ fn cluster_line(cluster: &Cluster, proven: bool) -> Line {
     }
     match of("Ready") {
         Some(ready) if ready.status == "True" && !proven => {
-            Line { stage: "connecting".into(), waits_for: "an answer of its API through the tunnel".into() }
+            Line { stage: "connecting".into(), waits_for: "a response of its API through the tunnel".into() }
         }
         Some(ready) if ready.status == "True" => Line { stage: "Ready".into(), waits_for: String::new() },
         Some(ready) => Line { stage: "provisioning".into(), waits_for: ready.message.clone() },
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_machine_waits_for_is_seen_in_any_window() {
+    fn the_wait_of_a_machine_is_visible_in_any_window() {
         let line = |stage: &str, waits_for: &str| Line { stage: stage.into(), waits_for: waits_for.into() };
         let waits = "waiting for LocalMachine demo-control-plane-8xk2p-q7zvw to be provisioned";
         let lines: BTreeMap<_, _> = [
@@ -405,7 +405,7 @@ cluster demo    12s  provisioning:
     }
 
     #[test]
-    fn nothing_is_cleared_from_the_top_row_on() {
+    fn the_screen_is_not_cleared_from_the_top_row() {
         let mut out = String::new();
         draw(&["a".into(), "b".into()], &mut out);
         assert_eq!(out, "a\x1b[K\nb\x1b[K\n\x1b[J");
@@ -413,7 +413,7 @@ cluster demo    12s  provisioning:
 
     /// The watch of the Machines is behind that of the Cluster, but the API is current.
     #[tokio::test]
-    async fn the_last_picture_shows_what_made_the_cluster_ready() {
+    async fn the_last_redraw_shows_the_machines_as_they_are_in_the_api() {
         let machine = |phase: &str| {
             json!({
                 "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Machine",
@@ -451,20 +451,20 @@ cluster demo    12s  provisioning:
         };
         let mut out = Vec::new();
         progress.show(async { Ok(()) }, &mut out).await.unwrap();
-        let said = String::from_utf8(out).unwrap();
+        let output = String::from_utf8(out).unwrap();
         let of = |name: &str| {
-            let line = said.lines().rfind(|line| line.contains(name)).unwrap();
+            let line = output.lines().rfind(|line| line.contains(name)).unwrap();
             line.split_once(": ").unwrap().1.to_owned()
         };
         assert_eq!(
             (of("machine demo-worker-1"), of("cluster demo")),
             ("Running".into(), "Ready".into()),
-            "{said}"
+            "{output}"
         );
     }
 
     #[test]
-    fn several_reasons_are_one_line() {
+    fn several_reasons_become_one_line() {
         let line = |waits_for: &str| Line { stage: "Provisioning".into(), waits_for: waits_for.into() };
         assert_eq!(text(&line("")), "Provisioning");
         assert_eq!(text(&line("* NodeHealthy: a\n* Drained: b")), "Provisioning: NodeHealthy: a; Drained: b");

@@ -22,7 +22,7 @@ use serde_json::json;
 use super::usage::Usage;
 use crate::cluster::Plane;
 use crate::logging;
-use crate::output::{answer, note};
+use crate::output::{answer, print_error_line};
 use crate::server::Signals;
 
 /// Exit code of a command that was stopped by Ctrl-C, as in shells.
@@ -119,14 +119,14 @@ impl SimFleet {
         let Some(fleet) = fleet else {
             // Only the process that runs the machines can remove them.
             let count = fleet::delete_all(&client).await?;
-            note(&format!(
-                "asked for the deletion of {count} clusters; the running fleet removes their machines"
+            print_error_line(&format!(
+                "requested the deletion of {count} clusters; the running fleet removes their machines"
             ));
             return Ok(0);
         };
         let code = self.drive(&fleet, &meter, &mut signals).await;
         if tokio::time::timeout(STOP_LIMIT, fleet.stop()).await.is_err() {
-            note("some machines did not stop in time");
+            print_error_line("some machines did not stop in time");
         }
         code
     }
@@ -148,7 +148,7 @@ impl SimFleet {
         tokio::select! {
             made = meter.watched(fleet, made) => made?,
             _ = signals.next() => {
-                note("stopped; the machines are switched off until the next run");
+                print_error_line("stopped; the machines are powered off until the next run");
                 return Ok(INTERRUPTED);
             }
         }
@@ -163,7 +163,7 @@ impl SimFleet {
             match self.duration {
                 Some(seconds) => tokio::time::sleep(Duration::from_secs(seconds)).await,
                 None => {
-                    note("the fleet is running; stop it with Ctrl-C");
+                    print_error_line("the fleet is running; stop it with Ctrl-C");
                     std::future::pending().await
                 }
             }
@@ -179,7 +179,7 @@ impl SimFleet {
             return Ok(0);
         };
         let seed = self.seed.unwrap_or_else(|| u64::from(std::process::id()));
-        note(&format!("churn: {rate} changes per minute with --seed {seed}"));
+        print_error_line(&format!("churn: {rate} changes per minute with --seed {seed}"));
         let pause = Duration::from_secs_f64(60.0 / f64::from(rate));
         let churn = Churn { seed, pause, changes: None, versions: versions(), workers: shape.workers };
         let tally = fleet.churn(&churn, over).await;
@@ -194,10 +194,10 @@ impl SimFleet {
     /// None if another process runs the machines and only deletion was requested.
     async fn start(&self, client: &Client) -> anyhow::Result<Option<Fleet>> {
         let settings: Api<Setting> = Api::all(client.clone());
-        let found = settings.get_opt("server-url").await.context("the setting server-url cannot be read")?;
+        let found = settings.get_opt("server-url").await.context("failed to read the setting server-url")?;
         let server_url = found.map(|setting| setting.spec.effective().to_owned()).unwrap_or_default();
         if server_url.is_empty() {
-            bail!("the setting server-url is empty; is `drover server` working on this API?");
+            bail!("the setting server-url is empty; check that `drover server` uses this API");
         }
         let server = self.reachable(&server_url).await?;
         let dir = self.fleet_dir.clone().unwrap_or_else(|| self.plane.data_dir().join("fleet"));
@@ -226,7 +226,7 @@ impl SimFleet {
                 return Ok(url.clone());
             }
         }
-        bail!("no drover server answers at {}; name its address with --server URL", candidates.join(" or "))
+        bail!("no drover server answers at {}; set its address with --server URL", candidates.join(" or "))
     }
 
     fn shape(&self) -> anyhow::Result<Shape> {
@@ -272,7 +272,7 @@ struct Settled {
 
 /// Waits until every cluster matches its specification, up to the limit.
 async fn settle(fleet: &Fleet) -> anyhow::Result<Settled> {
-    note("churn has ended; waiting for every cluster to converge");
+    print_error_line("churn has ended; waiting for every cluster to converge");
     let begun = Instant::now();
     loop {
         let problems = settled::problems(fleet.client()).await;
@@ -311,7 +311,7 @@ impl Meter {
             let summary = fleet.progress().summary(fleet.elapsed());
             let shown = (summary.clusters, summary.ready, summary.failed);
             if last != Some(shown) {
-                note(&self.line(&summary));
+                print_error_line(&self.line(&summary));
                 last = Some(shown);
             }
         }

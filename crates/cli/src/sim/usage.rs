@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_and_memory_are_read_whatever_the_program_is_called() {
+    fn cpu_time_and_memory_are_read_for_any_program_name() {
         let stat = "17 (a) b) S 1 17 17 0 -1 4194560 1 0 0 0 250 50 0 0 20 0 1 0 5 1 1";
         assert_eq!(ticks_of(stat), Some(300));
         assert_eq!(rss_of("Name:\ta\nVmRSS:\t  2048 kB\n"), Some(2.0));

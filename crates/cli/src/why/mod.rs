@@ -1,9 +1,13 @@
 //! `drover why`: the chain of causes from an object down to the one that matters.
 //!
-//! [`own`] is what an object itself says, [`walk`] follows it from object to object, [`show`] prints it; all three are
-//! pure. Here are the arguments and the reads.
+//! [`own`] reads the waits of one object, [`walk`] follows them from object to object, [`replaced`] finds failures of
+//! machines that no longer exist, and [`show`] prints the result. All of these are pure. This file has the arguments and
+//! the reads.
 
+#[cfg(test)]
+mod everywait;
 mod own;
+mod replaced;
 mod show;
 #[cfg(test)]
 mod tests;
@@ -22,17 +26,15 @@ use kube::api::{ApiResource, DynamicObject, ListParams};
 use crate::args::path_name;
 use crate::cluster::Plane;
 use crate::family::{Family, Fetch, Item, Key, erased};
-use crate::output::{Format, answer, chain, note};
+use crate::output::{Format, answer, chain, print_error_line};
 
 /// Exit code: something is waited for.
 const WAITING: i32 = 1;
-/// It could not be found out.
-const TROUBLE: i32 = 2;
+/// Exit code: the command failed.
+const FAILED: i32 = 2;
 
 #[derive(Args)]
-#[command(
-    after_help = "Exit codes: 0 if nothing is waited for, 1 if something is, 2 if it could not be found out."
-)]
+#[command(after_help = "Exit codes: 0 if nothing is waited for, 1 if something is, 2 if the command failed.")]
 pub(crate) struct Why {
     /// What to explain: a cluster, or KIND/NAME with KIND one of cluster, controlplane, pool, machineset, machine, job.
     #[arg(value_name = "[KIND/]NAME", value_parser = Target::parse)]
@@ -106,8 +108,8 @@ impl Why {
         match self.explain().await {
             Ok(code) => Ok(code),
             Err(error) => {
-                note(&format!("drover: {}", chain(&error)));
-                Ok(TROUBLE)
+                print_error_line(&format!("drover: {}", chain(&error)));
+                Ok(FAILED)
             }
         }
     }
@@ -115,8 +117,9 @@ impl Why {
     async fn explain(self) -> anyhow::Result<i32> {
         let client = self.plane.client().await?;
         let mut fetch = Fetch::new(&client, &self.plane.namespace);
-        let (family, root) = look(&mut fetch, &self.target, &self.plane.namespace).await?;
-        let root = family.get(&root).context("the object was deleted in the meantime")?;
+        let (mut family, root) = look(&mut fetch, &self.target, &self.plane.namespace).await?;
+        family.warnings = fetch.warnings().await?;
+        let root = family.get(&root).context("the object has just been deleted")?;
         let report = walk::explain(&family, root);
         let now = jiff::Timestamp::now();
         answer(&self.output.render(&report, || show::text(&report, now))?)?;
@@ -191,7 +194,7 @@ fn by_pool<'a>(target: &Target, all: &'a [DynamicObject]) -> anyhow::Result<Opti
         [one] => Ok(Some(one)),
         several => {
             let names: Vec<String> = several.iter().map(|object| object.name_any()).collect();
-            bail!("several clusters have a pool {}: name one of {}", target.name, names.join(", "))
+            bail!("several clusters have a pool {}; specify one of {}", target.name, names.join(", "))
         }
     }
 }
@@ -211,9 +214,9 @@ fn missing(kind: &str, name: &str, namespace: &str, known: &[String]) -> String 
     let hint = if !near.is_empty() {
         format!("did you mean {}?", list(&near))
     } else if known.is_empty() {
-        format!("there is no {kind} in this namespace; name another with --namespace")
+        format!("there is no {kind} in this namespace; set another one with --namespace")
     } else {
-        format!("there are {}", list(&known.iter().collect::<Vec<_>>()))
+        format!("the existing ones are {}", list(&known.iter().collect::<Vec<_>>()))
     };
     format!("{kind} {name} was not found in namespace {namespace}: {hint}")
 }

@@ -11,6 +11,7 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
+use serde_json::Value;
 
 use super::walk::Step;
 use crate::family::{Condition, Item};
@@ -40,12 +41,28 @@ pub(super) fn steps(item: &Item) -> Vec<(Step, Option<String>)> {
         let step = |wait: Wait| step(item, failed(&wait), wait);
         return typed.into_iter().map(|wait| (step(wait), None)).collect();
     }
-    let said = condition_types(item).iter().find_map(|type_| {
+    let failure = failure(item);
+    let waiting = condition_types(item).iter().find_map(|type_| {
         let condition = item.condition(type_)?;
         let step = of(item, &condition)?;
         Some((step, Some(condition.type_)))
     });
-    said.or_else(|| finalizers(item).map(|step| (step, None))).into_iter().collect()
+    let finalizers = || finalizers(item).map(|step| (step, None));
+    failure.map(|step| (step, None)).or(waiting).or_else(finalizers).into_iter().collect()
+}
+
+/// A failure that is not repaired automatically. Cluster API has no condition for it.
+fn failure(item: &Item) -> Option<Step> {
+    let is_core = item.is::<Machine>() || item.is::<CapiCluster>();
+    let message = item.text("/status/deprecated/v1beta1/failureMessage")?;
+    let reason = item.text("/status/deprecated/v1beta1/failureReason").unwrap_or("Failed");
+    (is_core && !item.is_deleting()).then(|| {
+        let wait = Wait { reason: reason.to_owned(), ..Wait::new("", item.reference(), message) }
+            .expected("its providers fulfil their contract")
+            .observed("it has failed")
+            .remedy("correct what the message says, or delete the object to have it replaced");
+        step(item, true, wait)
+    })
 }
 
 const MACHINE: [&str; 9] = [
@@ -137,18 +154,18 @@ fn of(item: &Item, condition: &Condition) -> Option<Step> {
     };
     let wait = of_condition(&item.reference(), &read)?;
     let failed = condition.status == FALSE && FAILURES.contains(&condition.reason.as_str());
-    let wait = in_words(item, condition, Wait { since: condition.since.map(Time), ..wait });
+    let wait = with_remedy(item, condition, Wait { since: condition.since.map(Time), ..wait });
     Some(step(item, failed, wait))
 }
 
-/// The words for conditions that are Rancher's or Drover's, and what a person can do here.
-fn in_words(item: &Item, condition: &Condition, wait: Wait) -> Wait {
+/// What ends a condition of Rancher or Drover, and what a person can do.
+fn with_remedy(item: &Item, condition: &Condition, wait: Wait) -> Wait {
     let name = &item.key.name;
     match condition.type_.as_str() {
         "RKECluster" | "Stalled" | "Updated" if item.is::<Cluster>() => wait
-            .expected("the specification of the cluster is valid, and everything that it names exists")
+            .expected("the specification of the cluster is valid, and everything that it refers to exists")
             .remedy(format!(
-                "correct it as the message says: `kubectl edit clusters.provisioning.cattle.io {name}`"
+                "correct what the message describes: `kubectl edit clusters.provisioning.cattle.io {name}`"
             )),
         types::READY if item.is::<Cluster>() || item.is::<RKEControlPlane>() => {
             wait.expected("every machine is configured as the specification says")
@@ -157,15 +174,15 @@ fn in_words(item: &Item, condition: &Condition, wait: Wait) -> Wait {
         "Removed" => wait.expected("everything that belongs to it is deleted"),
         "DeleteJob" => wait.expected("the server is deleted"),
         "Reconciled" => wait.expected("the machine has applied its plan and is healthy").remedy(
-            "look at the agent on the machine: `rancher-system-agent status`, `journalctl -u rancher-system-agent`",
+            "check the agent on the machine: `rancher-system-agent status`, `journalctl -u rancher-system-agent`",
         ),
         "PlanApplied" => wait.expected("the agent applies the plan without an error").remedy(
-            "the message ends with the agent's error; `journalctl -u rancher-system-agent` on the machine has all of it",
+            "see the agent's error at the end of the message, or all of it with `journalctl -u rancher-system-agent` on the machine",
         ),
         "PlanSecretReadable" => wait.expected("the plan secret of the machine can be read"),
         types::NODE_HEALTHY if item.refers("/spec/infrastructureRef").is_some_and(|it| it.kind == LOCAL) => {
-            let advice = wait.remedy.as_deref().unwrap_or("look at the machine");
-            let advice = format!("{advice}; a stopped local machine is started with `drover machine start {name}`");
+            let advice = wait.remedy.as_deref().unwrap_or("check the machine");
+            let advice = format!("{advice}; start a stopped local machine with `drover machine start {name}`");
             wait.remedy(advice)
         }
         _ => wait,
@@ -178,7 +195,7 @@ fn finalizers(item: &Item) -> Option<Step> {
     let left = item.object.finalizers().join(", ");
     let wait = Wait::new("WaitingForFinalizers", item.reference(), format!("waiting for finalizers: {left}"))
         .expected("the controllers that added the finalizers remove them")
-        .observed(format!("{left} left"));
+        .observed(format!("remaining finalizers: {left}"));
     Some(step(item, false, Wait { since: Some(since), ..wait }))
 }
 
@@ -196,7 +213,7 @@ fn job(item: &Item) -> Option<Step> {
         let attempts = item.object.data["status"]["failed"].as_i64().unwrap_or(0);
         let wait = Wait { reason: failed.reason.clone(), ..Wait::new("", object, &failed.message) }
             .observed(format!("it failed, attempts: {attempts}"))
-            .remedy("correct what the message says; the Job is then tried again");
+            .remedy("correct what the message describes; a new Job is created automatically");
         return Some(step(wait, failed.since.map(Time), true));
     }
     if let Some(held) = conditions.iter().find(|condition| condition.status != FALSE) {
@@ -214,9 +231,18 @@ fn job(item: &Item) -> Option<Step> {
     Some(step(wait, since, false))
 }
 
+fn terminated(pod: &Item) -> Option<&Value> {
+    pod.object.data.pointer("/status/containerStatuses/0/state/terminated")
+}
+
+/// Whether the program of an attempt has ended.
+pub(super) fn has_ended(pod: &Item) -> bool {
+    terminated(pod).is_some()
+}
+
 /// An attempt of a Job that failed.
 fn pod(item: &Item) -> Option<Step> {
-    let ended = item.object.data.pointer("/status/containerStatuses/0/state/terminated")?;
+    let ended = terminated(item)?;
     let code = ended["exitCode"].as_i64().filter(|code| *code != 0)?;
     let message = ended["message"].as_str().unwrap_or_default();
     let output = if message.is_empty() { "the program printed nothing" } else { message };
@@ -224,7 +250,7 @@ fn pod(item: &Item) -> Option<Step> {
         .expected("the program exits with 0")
         .observed(format!("it exited with {code}"))
         .remedy(format!(
-            "correct what it printed: `kubectl logs {}` has all of it where Pods are real",
+            "correct what the message describes; if the Pod is real, `kubectl logs {}` shows all of its output",
             item.key.name
         ));
     let since = ended["finishedAt"].as_str().and_then(|time| time.parse().ok()).map(Time);

@@ -10,25 +10,25 @@ use serde_json::{Value, json};
 
 use super::walk::{Report, explain};
 use super::{Kind, Target, missing, show};
-use crate::family::{Family, Item, Key};
+use crate::family::{Family, Item, Key, Warning};
 
-const SINCE: &str = "2026-01-01T00:00:00Z";
+pub(super) const SINCE: &str = "2026-01-01T00:00:00Z";
 
-fn item(key: Key, mut object: Value) -> Item {
+pub(super) fn item(key: Key, mut object: Value) -> Item {
     object["metadata"]["name"] = json!(key.name);
     object["metadata"]["namespace"] = json!("default");
     Item { key, object: serde_json::from_value(object).unwrap() }
 }
 
-fn condition(type_: &str, status: &str, reason: &str, message: &str) -> Value {
+pub(super) fn condition(type_: &str, status: &str, reason: &str, message: &str) -> Value {
     json!({"type": type_, "status": status, "reason": reason, "message": message, "lastTransitionTime": SINCE})
 }
 
-fn said(conditions: &[Value]) -> Value {
+pub(super) fn with_conditions(conditions: &[Value]) -> Value {
     json!({"status": {"conditions": conditions}})
 }
 
-fn merged(mut a: Value, b: Value) -> Value {
+pub(super) fn merged(mut a: Value, b: Value) -> Value {
     json_patch_merge(&mut a, &b);
     a
 }
@@ -44,8 +44,8 @@ fn json_patch_merge(a: &mut Value, b: &Value) {
     }
 }
 
-/// A cluster in which everything is as it should be: one pool, one machine.
-fn healthy() -> Family {
+/// A cluster without any wait: one pool with one machine.
+pub(super) fn healthy() -> Family {
     let machine = json!({
         "metadata": {"labels": {
             "cluster.x-k8s.io/deployment-name": "demo-w", "cluster.x-k8s.io/set-name": "demo-w-1",
@@ -68,7 +68,7 @@ fn healthy() -> Family {
         "infrastructureRef": {"apiGroup": "rke.cattle.io", "kind": "RKECluster", "name": "demo"},
     }});
     let set = json!({"metadata": {"labels": {"cluster.x-k8s.io/deployment-name": "demo-w"}}});
-    let ready = || said(&[condition("Ready", "True", "", "")]);
+    let ready = || with_conditions(&[condition("Ready", "True", "", "")]);
     let items = vec![
         item(Key::of::<Cluster>("demo"), ready()),
         item(Key::of::<CapiCluster>("demo"), capi),
@@ -82,13 +82,13 @@ fn healthy() -> Family {
             Key::new("rke-machine.cattle.io", "LocalMachine", "m"),
             merged(ready(), json!({"status": {"jobName": "j"}})),
         ),
-        item(Key::of::<Job>("j"), said(&[condition("Complete", "True", "", "")])),
+        item(Key::of::<Job>("j"), with_conditions(&[condition("Complete", "True", "", "")])),
     ];
-    Family { items }
+    Family { items, ..Family::default() }
 }
 
 /// The healthy cluster with some objects changed.
-fn with(changes: Vec<(Key, Value)>) -> Family {
+pub(super) fn with(changes: Vec<(Key, Value)>) -> Family {
     let mut family = healthy();
     for (key, change) in changes {
         match family.items.iter_mut().find(|item| item.key == key) {
@@ -102,28 +102,28 @@ fn with(changes: Vec<(Key, Value)>) -> Family {
     family
 }
 
-fn why(family: &Family, key: &Key) -> Report {
+pub(super) fn why(family: &Family, key: &Key) -> Report {
     explain(family, family.get(key).unwrap())
 }
 
-fn path(report: &Report) -> Vec<String> {
+pub(super) fn path(report: &Report) -> Vec<String> {
     report.chain.iter().map(|step| format!("{} {}", step.object.kind, step.object.name)).collect()
 }
 
-fn cluster() -> Key {
+pub(super) fn cluster() -> Key {
     Key::of::<Cluster>("demo")
 }
 
-fn infra() -> Key {
+pub(super) fn infra() -> Key {
     Key::new("rke-machine.cattle.io", "LocalMachine", "m")
 }
 
 fn waiting(type_: &str, status: &str, message: &str) -> Value {
-    said(&[condition(type_, status, "Waiting", message)])
+    with_conditions(&[condition(type_, status, "Waiting", message)])
 }
 
 #[test]
-fn what_is_as_it_should_be_waits_for_nothing() {
+fn a_healthy_object_waits_for_nothing() {
     let family = healthy();
     for item in &family.items {
         let report = explain(&family, item);
@@ -134,19 +134,24 @@ fn what_is_as_it_should_be_waits_for_nothing() {
 }
 
 #[test]
-fn a_failed_job_is_the_cause_of_everything_above_it() {
-    let failed = |message: &str| said(&[condition("Ready", "False", "Error", message)]);
+fn a_failed_job_is_the_cause_for_all_objects_above_it() {
+    let failed = |message: &str| with_conditions(&[condition("Ready", "False", "Error", message)]);
     let family = with(vec![
         (cluster(), waiting("Ready", "Unknown", "waiting for viable init node")),
         (Key::of::<RKEControlPlane>("demo"), waiting("Ready", "Unknown", "waiting for viable init node")),
         (
             Key::of::<Machine>("m"),
-            said(&[condition("InfrastructureReady", "False", "Error", "failed creating server")]),
+            with_conditions(&[condition("InfrastructureReady", "False", "Error", "failed creating server")]),
         ),
         (infra(), failed("failed creating server")),
         (
             Key::of::<Job>("j"),
-            said(&[condition("Failed", "True", "BackoffLimitExceeded", "image x: not found\nsecond")]),
+            with_conditions(&[condition(
+                "Failed",
+                "True",
+                "BackoffLimitExceeded",
+                "image x: not found\nsecond",
+            )]),
         ),
     ]);
     let report = why(&family, &cluster());
@@ -170,7 +175,7 @@ Message:    image x: not found
 Expected:   the Job's program succeeds
 Observed:   it failed, attempts: 0
 Since:      2026-01-01T00:00:00Z (5m ago)
-What to do: correct what the message says; the Job is then tried again
+What to do: correct what the message describes; a new Job is created automatically
 "
     );
     for (key, length) in
@@ -181,19 +186,19 @@ What to do: correct what the message says; the Job is then tried again
 }
 
 #[test]
-fn a_node_explains_its_machine_once_it_exists() {
+fn an_existing_node_explains_its_machine() {
     let machine = Key::of::<Machine>("m");
     let cause = |reason: &str| {
         let conditions = [
             condition("NodeHealthy", "Unknown", reason, "the node"),
             condition("Reconciled", "Unknown", "Waiting", "the plan"),
         ];
-        let report = why(&with(vec![(machine.clone(), said(&conditions))]), &machine);
+        let report = why(&with(vec![(machine.clone(), with_conditions(&conditions))]), &machine);
         report.chain.last().unwrap().wait.clone()
     };
     let stopped = cause("NodeHealthyUnknown");
     assert_eq!(stopped.message, "the node");
-    assert!(stopped.remedy.unwrap().ends_with("started with `drover machine start m`"));
+    assert!(stopped.remedy.unwrap().ends_with("start a stopped local machine with `drover machine start m`"));
     assert_eq!(cause("NodeDoesNotExist").message, "the plan");
 }
 
@@ -225,7 +230,7 @@ fn typed_waits_lead_to_the_object_that_they_name() {
 
 /// Every condition by which an object can wait: `why` shows its message and what would end it.
 #[test]
-fn every_condition_that_something_waits_by_is_explained() {
+fn every_condition_is_explained() {
     let (machine, capi) = (Key::of::<Machine>("m"), Key::of::<CapiCluster>("demo"));
     let (pool, set) = (Key::of::<MachineDeployment>("demo-w"), Key::of::<MachineSet>("demo-w-1"));
     let plane = Key::of::<RKEControlPlane>("demo");
@@ -270,7 +275,8 @@ fn every_condition_that_something_waits_by_is_explained() {
     {
         for type_ in *types {
             let message = format!("this is why {type_}");
-            let family = with(vec![((*key).clone(), said(&[condition(type_, bad, "Because", &message)]))]);
+            let family =
+                with(vec![((*key).clone(), with_conditions(&[condition(type_, bad, "Because", &message)]))]);
             let report = why(&family, key);
             let cause = report.chain.last().unwrap_or_else(|| panic!("{key:?} {type_}"));
             assert_eq!(
@@ -286,9 +292,9 @@ fn every_condition_that_something_waits_by_is_explained() {
 }
 
 #[test]
-fn jobs_and_their_attempts_say_how_they_stand() {
-    let alone = |job: Value, pods: Vec<Value>| {
-        let mut family = Family { items: vec![item(Key::of::<Job>("j"), job)] };
+fn the_state_of_a_job_and_its_attempts_is_explained() {
+    let explained = |job: Value, pods: Vec<Value>| {
+        let mut family = Family { items: vec![item(Key::of::<Job>("j"), job)], ..Family::default() };
         family.items.extend(pods.into_iter().enumerate().map(|(n, pod)| {
             let labelled = json!({"metadata": {
                 "labels": {"batch.kubernetes.io/job-name": "j"},
@@ -306,50 +312,65 @@ fn jobs_and_their_attempts_say_how_they_stand() {
         ]}})
     };
     let running = json!({"status": {"active": 1, "startTime": SINCE}});
-    assert_eq!(reason(&alone(json!({}), vec![])), "JobNotStarted");
-    assert_eq!(reason(&alone(running.clone(), vec![])), "JobRunning");
-    assert_eq!(reason(&alone(running.clone(), vec![ended(0), ended(1)])), "AttemptFailed");
-    assert_eq!(reason(&alone(running, vec![ended(1), json!({})])), "JobRunning", "the last attempt counts");
-    let queued = said(&[condition("Queued", "True", "TooManyJobs", "")]);
-    assert_eq!(reason(&alone(queued, vec![])), "TooManyJobs");
-    let failed = said(&[condition(
+    assert_eq!(reason(&explained(json!({}), vec![])), "JobNotStarted");
+    assert_eq!(reason(&explained(running.clone(), vec![])), "JobRunning");
+    assert_eq!(reason(&explained(running.clone(), vec![ended(0), ended(1)])), "AttemptFailed");
+    let repeated = explained(running.clone(), vec![ended(1), json!({})]);
+    assert_eq!(
+        reason(&repeated),
+        "AttemptFailed",
+        "the last failure is the cause while the next attempt runs"
+    );
+    assert_eq!(reason(&explained(running, vec![ended(1), ended(0)])), "JobRunning");
+    let queued = with_conditions(&[condition("Queued", "True", "TooManyJobs", "")]);
+    assert_eq!(reason(&explained(queued, vec![])), "TooManyJobs");
+    let failed = with_conditions(&[condition(
         "Failed",
         "True",
         "DeadlineExceeded",
         "Job was active longer than specified deadline",
     )]);
-    assert_eq!(reason(&alone(failed, vec![ended(1)])), "DeadlineExceeded");
-    assert!(!alone(said(&[condition("Complete", "True", "CompletionsReached", "")]), vec![ended(1)]).waiting);
+    assert_eq!(reason(&explained(failed, vec![ended(1)])), "DeadlineExceeded");
+    assert!(
+        !explained(
+            with_conditions(&[condition("Complete", "True", "CompletionsReached", "")]),
+            vec![ended(1)]
+        )
+        .waiting
+    );
 }
 
 #[test]
 fn a_deletion_without_a_condition_names_the_finalizers() {
-    let going = json!({"metadata": {"deletionTimestamp": SINCE, "finalizers": ["a.io/x", "b.io/y"]}});
-    let deleting = said(&[condition(
+    let deleted = json!({"metadata": {"deletionTimestamp": SINCE, "finalizers": ["a.io/x", "b.io/y"]}});
+    let deleting = with_conditions(&[condition(
         "Deleting",
         "True",
         "WaitingForInfrastructureDeletion",
         "waiting for the infra machine to be deleted",
     )]);
-    let family = with(vec![(infra(), going), (Key::of::<Machine>("m"), deleting)]);
+    let family = with(vec![(infra(), deleted), (Key::of::<Machine>("m"), deleting)]);
     let report = why(&family, &Key::of::<Machine>("m"));
     assert_eq!(path(&report), ["Machine m", "LocalMachine m"]);
     assert_eq!(report.chain[1].wait.message, "waiting for finalizers: a.io/x, b.io/y");
 }
 
 #[test]
-fn objects_that_wait_for_each_other_end_the_walk() {
+fn a_cycle_of_waits_ends_the_walk() {
     let wait =
         |kind: &str, name: &str| json!(Wait::new("W", WaitObject::new(kind, "default", name), "waiting"));
     let family = with(vec![
         (infra(), json!({"status": {"waits": [wait("Machine", "m")]}})),
-        (Key::of::<Machine>("m"), said(&[condition("InfrastructureReady", "False", "NotReady", "x")])),
+        (
+            Key::of::<Machine>("m"),
+            with_conditions(&[condition("InfrastructureReady", "False", "NotReady", "x")]),
+        ),
     ]);
     assert_eq!(path(&why(&family, &infra())), ["LocalMachine m", "Machine m"]);
 }
 
 #[test]
-fn names_are_read_with_or_without_their_kind() {
+fn targets_are_parsed_with_or_without_a_kind() {
     let parsed = |text: &str| Target::parse(text).map(|target| (target.kind, target.name));
     assert_eq!(parsed("demo"), Ok((Kind::Cluster, "demo".into())));
     assert_eq!(parsed("pool/demo-w"), Ok((Kind::Pool, "demo-w".into())));
@@ -361,11 +382,64 @@ fn names_are_read_with_or_without_their_kind() {
 }
 
 #[test]
-fn a_name_that_does_not_exist_is_answered_with_near_ones() {
+fn an_unknown_name_is_answered_with_similar_names() {
     let known = ["demo", "production"].map(String::from);
-    let said = |name: &str, known: &[String]| missing("cluster", name, "default", known);
-    assert_eq!(said("dmeo", &known), "cluster dmeo was not found in namespace default: did you mean demo?");
-    assert!(said("prod", &known).ends_with("did you mean production?"));
-    assert!(said("xyz", &known).ends_with("there are demo, production"));
-    assert!(said("xyz", &[]).ends_with("name another with --namespace"));
+    let error = |name: &str, known: &[String]| missing("cluster", name, "default", known);
+    assert_eq!(error("dmeo", &known), "cluster dmeo was not found in namespace default: did you mean demo?");
+    assert!(error("prod", &known).ends_with("did you mean production?"));
+    assert!(error("xyz", &known).ends_with("the existing ones are demo, production"));
+    assert!(error("xyz", &[]).ends_with("set another one with --namespace"));
+}
+
+/// A machine of the pool was created in place of one whose server could not be created.
+fn replaced(at: &str) -> Family {
+    let running = json!({"status": {"active": 1, "startTime": SINCE, "conditions": null}});
+    let mut family = with(vec![
+        (
+            Key::of::<Machine>("m"),
+            with_conditions(&[condition("InfrastructureReady", "False", "NotReady", "x")]),
+        ),
+        (infra(), waiting("Ready", "False", "creating server")),
+        (Key::of::<Job>("j"), running),
+    ]);
+    let message = "failed creating server [default/demo-w-1-abcde]: no such image".to_owned();
+    family.warnings.push(Warning {
+        key: Key::new("rke-machine.cattle.io", "LocalMachine", "demo-w-1-abcde"),
+        object: WaitObject::new("LocalMachine", "default", "demo-w-1-abcde"),
+        reason: "CreateError".into(),
+        message,
+        at: at.parse().ok(),
+    });
+    family
+}
+
+#[test]
+fn the_failure_of_a_replaced_machine_is_the_cause() {
+    let family = replaced(SINCE);
+    for key in [cluster(), Key::of::<MachineDeployment>("demo-w"), Key::of::<Machine>("m")] {
+        let report = why(&family, &key);
+        let cause = report.chain.last().unwrap();
+        assert!(cause.failed && cause.wait.message.ends_with("no such image"), "{report:?}");
+        assert_eq!(report.chain[report.chain.len() - 2].object.kind, "Job");
+        assert_eq!(cause.object.name, "demo-w-1-abcde");
+    }
+}
+
+#[test]
+fn a_failure_is_not_the_cause_after_a_server_was_created_or_for_another_set() {
+    let kind_of_cause = |family: &Family| why(family, &cluster()).chain.pop().unwrap().object.kind;
+    assert_eq!(kind_of_cause(&replaced(SINCE)), "LocalMachine");
+    let mut created = replaced("2025-12-31T23:00:00Z");
+    let sibling = json!({
+        "metadata": {"labels": {"cluster.x-k8s.io/set-name": "demo-w-1"}},
+        "status": {"conditions": [condition("InfrastructureReady", "True", "Ready", "")]},
+    });
+    created.items.push(item(Key::of::<Machine>("n"), sibling));
+    assert_eq!(kind_of_cause(&created), "Job");
+    let mut other = replaced(SINCE);
+    other.warnings[0].object.name = "demo-w-2-abcde".into();
+    assert_eq!(kind_of_cause(&other), "Job");
+    let mut existing = replaced(SINCE);
+    existing.items.push(item(existing.warnings[0].key.clone(), json!({})));
+    assert_eq!(kind_of_cause(&existing), "Job", "the object explains itself");
 }

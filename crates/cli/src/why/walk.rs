@@ -15,7 +15,7 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use serde::Serialize;
 
-use super::own;
+use super::{own, replaced};
 use crate::family::{Family, Item, JOB_NAME, Key};
 
 /// One object in the chain, and its wait.
@@ -31,6 +31,12 @@ pub(crate) struct Step {
     /// Whether it has failed, rather than not being complete yet.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) failed: bool,
+}
+
+impl Step {
+    pub(super) fn key(&self) -> Key {
+        Key::new(&self.api_group, &self.object.kind, &self.object.name)
+    }
 }
 
 /// Why an object is not finished.
@@ -108,7 +114,8 @@ fn descend(family: &Family, item: &Item, path: &[Step], seen: &mut Vec<Key>, cha
             descend(family, next, &path, seen, chains);
         }
         if chains.len() == before {
-            chains.push(path);
+            let failure = replaced::last_failure(family, &path);
+            chains.push(path.into_iter().chain(failure).collect());
         }
     }
     seen.pop();
@@ -185,7 +192,7 @@ fn causes<'a>(family: &'a Family, item: &Item, condition: Option<&str>) -> Vec<&
         let mut pods: Vec<&Item> = family.all::<Pod>().filter(mine).collect();
         // The newest attempt that has ended: while another one runs, it says why the Job is not complete.
         pods.sort_by_key(|pod| pod.object.metadata.creation_timestamp.as_ref().map(|time| time.0));
-        return pods.pop().into_iter().collect();
+        return pods.into_iter().rev().find(|pod| own::has_ended(pod)).into_iter().collect();
     }
     let job = item.text("/status/jobName").and_then(|name| family.get(&Key::of::<Job>(name)));
     job.into_iter().collect()

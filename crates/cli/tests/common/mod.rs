@@ -260,7 +260,7 @@ pub fn eventually<T, E: Debug>(mut attempt: impl FnMut() -> Result<T, E>) -> T {
     loop {
         match attempt() {
             Ok(value) => return value,
-            Err(error) if Instant::now() > deadline => panic!("not within {PATIENCE:?}: {error:?}"),
+            Err(error) if Instant::now() > deadline => panic!("timed out after {PATIENCE:?}: {error:?}"),
             Err(_) => std::thread::sleep(LOOK),
         }
     }

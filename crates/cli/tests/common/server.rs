@@ -37,8 +37,8 @@ impl Server {
 
     /// The address on which it listens.
     pub fn address(&self) -> String {
-        let said = fs::read_to_string(self.person.home().join("server.out")).unwrap();
-        said.split_once("https://").unwrap().1.split_whitespace().next().unwrap().to_owned()
+        let text = fs::read_to_string(self.person.home().join("server.out")).unwrap();
+        text.split_once("https://").unwrap().1.split_whitespace().next().unwrap().to_owned()
     }
 
     /// `kubectl apply` of a document.
@@ -62,9 +62,9 @@ pub fn spawn(person: &Person, command: &mut Command) -> Child {
     command.args(["server", "--bind", "127.0.0.1:0"]).stdin(Stdio::null());
     let mut process = command.stdout(out.try_clone().unwrap()).stderr(out).spawn().unwrap();
     eventually(|| {
-        let said = fs::read_to_string(&path).unwrap();
-        assert!(process.try_wait().unwrap().is_none(), "drover server ended: {said}");
-        when(said.contains("drover is ready"), said)
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(process.try_wait().unwrap().is_none(), "drover server ended: {text}");
+        when(text.contains("drover is ready"), text)
     });
     process
 }
@@ -73,20 +73,20 @@ pub fn spawn(person: &Person, command: &mut Command) -> Child {
 #[track_caller]
 pub fn one_sentence(answer: Answer, parts: &[&str]) {
     let (words, out) = (answer.words.clone(), answer.out.clone());
-    let said = answer.refused();
+    let text = answer.refused();
     assert_eq!(out, "", "{words}");
-    assert!(said.starts_with("drover: ") && said.trim_end().lines().count() == 1, "{words}: {said}");
+    assert!(text.starts_with("drover: ") && text.trim_end().lines().count() == 1, "{words}: {text}");
     for part in parts {
-        assert!(said.contains(part), "{words} says {said:?} and not {part:?}");
+        assert!(text.contains(part), "{words} says {text:?} and not {part:?}");
     }
 }
 
-/// A small file system that only this test sees.
-pub struct Island {
+/// A small file system that only this test can see.
+pub struct PrivateMount {
     pub keeper: Child,
 }
 
-impl Island {
+impl PrivateMount {
     pub fn new(mount: &str) -> Self {
         let script = format!("{mount} && echo made && exec sleep infinity");
         let mut command = Command::new("unshare");
@@ -105,7 +105,7 @@ impl Island {
     }
 }
 
-impl Drop for Island {
+impl Drop for PrivateMount {
     fn drop(&mut self) {
         let _ = self.keeper.kill();
         let _ = self.keeper.wait();

@@ -29,12 +29,12 @@ pub(crate) fn changes_the_version(person: &Person) {
         order.extend(new);
         when(order.len() == 3, format!("{order:?}"))
     });
-    assert!(order[0].contains("control-plane"), "the init node goes first: {order:?}");
+    assert!(order[0].contains("control-plane"), "the init node is upgraded first: {order:?}");
     settled(person);
     assert_eq!(Identities::of(person), before, "nothing is replaced");
     let after = Restarts::of(person);
     assert!(restarts.0.iter().all(|(name, pid)| after.0[name] != *pid), "{restarts:?} {after:?}");
-    assert_eq!(most, 1, "workerConcurrency 1 has one worker at work at a time");
+    assert_eq!(most, 1, "with workerConcurrency 1, one worker is upgraded at a time");
 }
 
 /// Workers with a plan that they have not applied yet.

@@ -50,7 +50,7 @@ pub(crate) fn looks_around(person: &Person) {
     }
 
     assert!(person.drover(&["get", "clusters"]).ok().contains("demo"));
-    finds_what_is_there(person);
+    finds_existing_clusters_and_reports_missing_ones(person);
     let kubeconfig = person.drover(&["get", "kubeconfig", "demo"]).ok();
     let path = person.write("mine.kubeconfig", &kubeconfig);
     assert_eq!(
@@ -71,9 +71,9 @@ pub(crate) fn looks_around(person: &Person) {
     let listed: Vec<Value> = serde_json::from_str(&listed).unwrap();
     assert_eq!(listed.len(), 3, "{listed:?}");
     let refused = person.drover(&["get", "clusters", "--kubeconfig", &path]).refused();
-    assert!(refused.contains(&path) && refused.contains("is no management plane"), "{refused}");
+    assert!(refused.contains(&path) && refused.contains("is not a Drover management plane"), "{refused}");
     let refused = person.drover(&["describe", "cluster", "nobody"]).refused();
-    assert!(refused.contains("there is no cluster nobody"), "{refused}");
+    assert!(refused.contains("cluster nobody not found"), "{refused}");
 }
 
 /// Point 3: the demo cluster through Drover.
@@ -145,15 +145,15 @@ impl Drop for Watch {
     }
 }
 
-/// As kubectl does: what was found is printed, each miss is said, and the exit code tells of it.
-fn finds_what_is_there(person: &Person) {
+/// As kubectl: prints what was found and an error for each missing object, and the exit code reports it.
+fn finds_existing_clusters_and_reports_missing_ones(person: &Person) {
     let some = person.drover(&["get", "clusters", "gone", "demo", "lost"]);
     let rows: Vec<&str> = some.out.lines().collect();
     assert!(some.code == 1 && rows.len() == 2 && rows[1].contains("demo"), "{}", some.out);
-    let said: Vec<&str> = some.err.lines().collect();
+    let text: Vec<&str> = some.err.lines().collect();
     assert!(
-        said.len() == 2 && said[0].contains("cluster gone") && said[1].contains("cluster lost"),
-        "{said:?}"
+        text.len() == 2 && text[0].contains("cluster gone") && text[1].contains("cluster lost"),
+        "{text:?}"
     );
     for (names, kind) in
         [(&["demo", "gone"][..], "List"), (&["gone", "lost"], "List"), (&["demo"], "Cluster")]

@@ -20,12 +20,13 @@ use pools::{
     scales,
 };
 use power::{
-    exits_when_ready, leaves_machines_alone, powers_off_at_ctrl_c, powers_off_what_a_killed_one_left,
-    powers_off_while_it_powers_on, stops_what_was_to_go_on_in_the_background,
+    a_server_does_not_change_the_power_of_machines, exits_when_ready, powers_off_at_ctrl_c,
+    powers_off_machines_of_a_killed_quickstart, powers_off_while_it_powers_on,
+    stops_the_background_process_at_ctrl_c,
 };
 use quickstart::{
-    begins, begins_again_before_it_is_gone, deletes_the_cluster, leaves_nothing, stops_and_carries_on,
-    stops_what_a_killed_one_left,
+    begins, deletes_the_cluster, leaves_nothing, starts_again_while_the_cluster_is_being_deleted,
+    stops_and_starts_again, stops_machines_of_a_killed_quickstart,
 };
 
 const FIRST: &str = "v1.34.1+k3s1";
@@ -36,8 +37,8 @@ const CLUSTER: &str = "clusters.provisioning.cattle.io/demo";
 fn a_life_as_root() {
     let Some(person) = Person::new(Identity::Root) else { return };
     lives(&person);
-    begins_again_before_it_is_gone(&person);
-    stops_what_a_killed_one_left(&person);
+    starts_again_while_the_cluster_is_being_deleted(&person);
+    stops_machines_of_a_killed_quickstart(&person);
     leaves_nothing(&person);
 }
 
@@ -55,10 +56,10 @@ fn a_life_between_ctrl_c_and_a_server() {
     let Some(person) = Person::new(Identity::User) else { return };
     exits_when_ready(&person);
     powers_off_at_ctrl_c(&person);
-    stops_what_was_to_go_on_in_the_background(&person);
+    stops_the_background_process_at_ctrl_c(&person);
     powers_off_while_it_powers_on(&person);
-    powers_off_what_a_killed_one_left(&person);
-    leaves_machines_alone(&person);
+    powers_off_machines_of_a_killed_quickstart(&person);
+    a_server_does_not_change_the_power_of_machines(&person);
     leaves_nothing(&person);
 }
 
@@ -75,6 +76,6 @@ fn lives(person: &Person) {
     adds_and_removes_a_pool(person);
     brings_a_machine_of_their_own(person);
     powers_a_machine_off_and_on(person);
-    stops_and_carries_on(person, &stop);
+    stops_and_starts_again(person, &stop);
     deletes_the_cluster(person);
 }

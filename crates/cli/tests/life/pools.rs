@@ -36,8 +36,8 @@ fn keeps_its_server(person: &Person) {
     for (replicas, why) in [("3", "one server per cluster"), ("0", "no machine with etcdRole would be left")]
     {
         let replicas = format!("--replicas={replicas}");
-        let said = person.kubectl(&["scale", "machinedeployment", "demo-control-plane", &replicas]).refused();
-        assert!(said.contains(why), "{said}");
+        let text = person.kubectl(&["scale", "machinedeployment", "demo-control-plane", &replicas]).refused();
+        assert!(text.contains(why), "{text}");
     }
 }
 
@@ -47,7 +47,7 @@ pub(crate) fn replaces_a_machine(person: &Person) {
     person.kubectl(&["delete", "machine", &worker, "--timeout=120s"]).ok();
     eventually(|| workers_are(person, 1));
     let others = machines(person);
-    assert!(others.iter().all(|machine| name(machine) != worker), "a new one took its place");
+    assert!(others.iter().all(|machine| name(machine) != worker), "a new one replaced it");
     settled(person);
 }
 
@@ -86,7 +86,7 @@ pub(crate) fn adds_and_removes_a_pool(person: &Person) {
         when(left.is_empty(), left)
     });
     settled(person);
-    assert_eq!(Identities::of(person), before, "the other pools are as they were");
+    assert_eq!(Identities::of(person), before, "the other pools are unchanged");
 }
 
 /// Point 5: a machine of the user joins with the registration command.
@@ -140,8 +140,8 @@ fn has_a_terminal(person: &Person, machine: &str) {
     // A shell without job control has no job numbers.
     child.stdin.take().unwrap().write_all(b"set -o | grep monitor\nsleep 60 &\nkill %1\nexit 7\n").unwrap();
     let output = child.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert_eq!(output.status.code(), Some(7), "{said}");
-    let monitor = said.lines().find(|line| line.starts_with("monitor")).unwrap_or_default();
-    assert!(monitor.contains("on") && !said.contains("job control"), "{said}");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(7), "{text}");
+    let monitor = text.lines().find(|line| line.starts_with("monitor")).unwrap_or_default();
+    assert!(monitor.contains("on") && !text.contains("job control"), "{text}");
 }

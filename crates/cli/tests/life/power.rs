@@ -27,7 +27,7 @@ impl Foreground {
         let deadline = Instant::now() + PATIENCE;
         while !seen(self.0.id()) {
             assert_eq!(self.0.try_wait().unwrap(), None, "it ended before {what}");
-            assert!(Instant::now() < deadline, "not within {PATIENCE:?}: {what}");
+            assert!(Instant::now() < deadline, "timed out after {PATIENCE:?}: {what}");
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -47,11 +47,11 @@ impl Drop for Foreground {
 }
 
 pub(crate) fn exits_when_ready(person: &Person) {
-    let said = person.quickstart(&["--exit-when-ready", "--machines", "2"]).ok();
-    assert!(said.contains("Cluster demo is Ready") && said.contains("their disks are kept"), "{said}");
+    let output = person.quickstart(&["--exit-when-ready", "--machines", "2"]).ok();
+    assert!(output.contains("Cluster demo is Ready") && output.contains("their disks are kept"), "{output}");
     assert!(
-        !said.contains("Try next") && said.contains("carries on from here"),
-        "nothing answers now: {said}"
+        !output.contains("Try next") && output.contains("starts it again"),
+        "there are no commands to try: {output}"
     );
     assert!(person.data_dir.join("clusters/demo.kubeconfig").exists());
     all_are_off(person);
@@ -59,20 +59,20 @@ pub(crate) fn exits_when_ready(person: &Person) {
 
 pub(crate) fn powers_off_at_ctrl_c(person: &Person) {
     let quickstart = Foreground::start(person, &["quickstart"]);
-    eventually(|| when(person.data_dir.join("quickstart.ready").exists(), "it is not ready"));
+    eventually(|| when(person.data_dir.join("quickstart.ready").exists(), "not ready"));
     quickstart.ends_at(Signal::SIGINT);
     all_are_off(person);
 }
 
-/// Ctrl-C while one that goes to the background is waited for stops that one, too.
-pub(crate) fn stops_what_was_to_go_on_in_the_background(person: &Person) {
+/// Ctrl-C while waiting for a background quickstart stops that one, too.
+pub(crate) fn stops_the_background_process_at_ctrl_c(person: &Person) {
     let mut quickstart = Foreground::start(person, &["quickstart", "--detach"]);
     quickstart.until("machines run", |_| states(person).iter().any(|(_, state)| state == "Running"));
     kill(Pid::from_raw(quickstart.0.id() as i32), Signal::SIGINT).unwrap();
     let status = eventually(|| quickstart.0.try_wait().unwrap().ok_or("it runs"));
     assert_eq!(status.code(), Some(130));
     all_are_off(person);
-    assert!(person.drover(&["quickstart", "--stop"]).ok().contains("nothing was running"));
+    assert!(person.drover(&["quickstart", "--stop"]).ok().contains("no quickstart was running"));
 }
 
 /// Ctrl-C while machines are powered on one after the other leaves all of them off.
@@ -98,8 +98,9 @@ pub(crate) fn powers_off_while_it_powers_on(person: &Person) {
     all_are_off(person);
 }
 
-/// Ctrl-C while it starts, at several moments from when it has the store on, with machines that a killed one left on.
-pub(crate) fn powers_off_what_a_killed_one_left(person: &Person) {
+/// Ctrl-C during the start, at several moments after it has opened the store, while machines of a killed quickstart
+/// are on.
+pub(crate) fn powers_off_machines_of_a_killed_quickstart(person: &Person) {
     let has_store = |pid: u32| {
         let files = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
         files.filter_map(|file| std::fs::read_link(file.path()).ok()).any(|file| file.ends_with("db/lock"))
@@ -118,10 +119,10 @@ pub(crate) fn powers_off_what_a_killed_one_left(person: &Person) {
     }
 }
 
-/// A server finds the machines as they are and leaves them so; whoever wants them on starts them.
-pub(crate) fn leaves_machines_alone(person: &Person) {
+/// A server leaves the machines on or off as they are; a user starts them.
+pub(crate) fn a_server_does_not_change_the_power_of_machines(person: &Person) {
     let server = Foreground::start(person, &["server"]);
-    eventually(|| when(person.drover(&["get", "clusters"]).code == 0, "it does not answer"));
+    eventually(|| when(person.drover(&["get", "clusters"]).code == 0, "no response"));
     let names = states(person);
     assert!(names.iter().all(|(_, state)| state == "Stopped"), "{names:?}");
     for (name, _) in &names {

@@ -11,41 +11,41 @@ use crate::who::{Identities, machines, settled};
 /// Point 1: from nothing to Ready, with plain lines and with kubeconfigs that only their owner can read. Returns the
 /// printed command that stops it.
 pub(crate) fn begins(person: &Person) -> String {
-    let said = person.quickstart(&["--detach"]).ok();
+    let output = person.quickstart(&["--detach"]).ok();
     let (manager, demo) =
         (person.data_dir.join("kubeconfig.yaml"), person.data_dir.join("clusters/demo.kubeconfig"));
     for file in [&manager, &demo] {
         let mode = std::fs::metadata(file).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600, "{}", file.display());
-        assert!(said.contains(file.to_str().unwrap()), "the end names {}:\n{said}", file.display());
+        assert!(output.contains(file.to_str().unwrap()), "the end names {}:\n{output}", file.display());
     }
-    assert!(!said.contains('\x1b'), "no escapes where there is no terminal:\n{said}");
-    let stages: Vec<&str> = said.lines().filter(|line| line.contains("s  machine demo-")).collect();
-    assert!(stages.iter().any(|line| line.contains("waiting for")), "what machines wait for:\n{said}");
-    assert_eq!(said.matches("cluster demo: Ready").count(), 1, "{said}");
+    assert!(!output.contains('\x1b'), "no escapes where there is no terminal:\n{output}");
+    let stages: Vec<&str> = output.lines().filter(|line| line.contains("s  machine demo-")).collect();
+    assert!(stages.iter().any(|line| line.contains("waiting for")), "what machines wait for:\n{output}");
+    assert_eq!(output.matches("cluster demo: Ready").count(), 1, "{output}");
     for machine in machines(person).iter().map(name) {
-        let last = stages.iter().rfind(|line| line.contains(&machine)).unwrap_or_else(|| panic!("{said}"));
-        assert!(last.ends_with(": Running"), "the last picture shows {last:?}:\n{said}");
+        let last = stages.iter().rfind(|line| line.contains(&machine)).unwrap_or_else(|| panic!("{output}"));
+        assert!(last.ends_with(": Running"), "the last line is {last:?}:\n{output}");
     }
-    let next: Vec<&str> = said.lines().skip_while(|line| !line.starts_with("Try next")).skip(1).collect();
+    let next: Vec<&str> = output.lines().skip_while(|line| !line.starts_with("Try next")).skip(1).collect();
     let commands: Vec<&&str> = next.iter().filter(|line| line.starts_with("  ")).collect();
-    assert_eq!(commands.len(), 3, "three commands to try next:\n{said}");
+    assert_eq!(commands.len(), 3, "three commands to try next:\n{output}");
     for line in commands {
         copied(person, line.trim()).ok();
     }
     let refused = person.quickstart(&["--detach"]).refused();
-    assert!(refused.contains("already runs") && refused.contains("--stop"), "{refused}");
+    assert!(refused.contains("is already running") && refused.contains("--stop"), "{refused}");
     let refused = person.quickstart(&[]).refused();
-    assert!(refused.contains("already runs") && refused.contains("--stop"), "{refused}");
+    assert!(refused.contains("is already running") && refused.contains("--stop"), "{refused}");
     person.kubectl(&["wait", "--for=condition=Ready", CLUSTER, "--timeout=10s"]).ok();
-    hint(&said, "--stop")
+    hint(&output, "--stop")
 }
 
 /// A command that was printed between backquotes.
 #[track_caller]
-fn hint(said: &str, part: &str) -> String {
-    let printed = said.split('`').skip(1).step_by(2).find(|command| command.contains(part));
-    printed.unwrap_or_else(|| panic!("no command with {part}:\n{said}")).to_owned()
+fn hint(output: &str, part: &str) -> String {
+    let printed = output.split('`').skip(1).step_by(2).find(|command| command.contains(part));
+    printed.unwrap_or_else(|| panic!("no command with {part}:\n{output}")).to_owned()
 }
 
 /// Runs a printed command in a shell.
@@ -53,21 +53,22 @@ fn copied(person: &Person, command: &str) -> Answer {
     common::run(person.command("sh").args(["-c", command]), command)
 }
 
-/// Point 1: stopping powers off and keeps the disks; the same command carries on with the same machines and nodes.
-pub(crate) fn stops_and_carries_on(person: &Person, stop: &str) {
+/// Point 1: stopping powers off the machines and keeps the disks; the same command continues with the same machines
+/// and nodes.
+pub(crate) fn stops_and_starts_again(person: &Person, stop: &str) {
     let before = Identities::of(person).but_processes();
-    let said = copied(person, stop).ok();
-    let again = hint(&said, "quickstart");
+    let output = copied(person, stop).ok();
+    let again = hint(&output, "quickstart");
     assert!(person.drover(&["get", "clusters"]).refused().contains("does not answer"));
     let listed = person.drover(&["machine", "ls"]).ok();
     assert!(listed.contains("Stopped") && !listed.contains("Running"), "{listed}");
-    assert!(person.drover(&["quickstart", "--stop"]).ok().contains("nothing was running"));
-    assert_eq!(person.processes(), Vec::<String>::new(), "neither stopping nor looking leaves a process");
-    assert!(!person.data_dir.join("quickstart.ready").exists(), "nothing says that it runs");
+    assert!(person.drover(&["quickstart", "--stop"]).ok().contains("no quickstart was running"));
+    assert_eq!(person.processes(), Vec::<String>::new(), "a process was left");
+    assert!(!person.data_dir.join("quickstart.ready").exists(), "a file still marks it as running");
 
-    assert!(again.contains(" --bind 127.0.0.1:0"), "at the address that was asked for: {again}");
-    let said = copied(person, &format!("{again} --detach --machines 50")).ok();
-    assert!(said.contains("--machines changes nothing"), "flags for a new cluster:\n{said}");
+    assert!(again.contains(" --bind 127.0.0.1:0"), "the same --bind: {again}");
+    let output = copied(person, &format!("{again} --detach --machines 50")).ok();
+    assert!(output.contains("--machines has no effect"), "flags for a new cluster:\n{output}");
     eventually(|| {
         let nodes = items(&person.get_demo(&["nodes"]));
         when(
@@ -101,25 +102,25 @@ pub(crate) fn deletes_the_cluster(person: &Person) {
         when(left.is_empty(), left)
     });
     let kubeconfig = person.data_dir.join("clusters/demo.kubeconfig");
-    eventually(|| when(!kubeconfig.exists(), "the kubeconfig stays"));
+    eventually(|| when(!kubeconfig.exists(), "the kubeconfig still exists"));
     person.drover(&["machine", "rm", "-y", "mine"]).ok();
     assert_eq!(person.drover(&["machine", "ls", "-q"]).ok(), "");
 }
 
-/// A cluster that was asked to go, and is not gone when the next quickstart comes, is made anew.
-pub(crate) fn begins_again_before_it_is_gone(person: &Person) {
+/// A cluster that is still being deleted when the next quickstart starts is created again.
+pub(crate) fn starts_again_while_the_cluster_is_being_deleted(person: &Person) {
     person.drover(&["quickstart", "--stop"]).ok();
     person.quickstart(&["--detach", "--machines", "2"]).ok();
     let first = text(&person.get(&[CLUSTER]), "/metadata/uid");
     person.kubectl(&["delete", CLUSTER, "--wait=false"]).ok();
     person.drover(&["quickstart", "--stop"]).ok();
-    let said = person.quickstart(&["--detach"]).ok();
-    assert_ne!(text(&person.get(&[CLUSTER]), "/metadata/uid"), first, "{said}");
+    let output = person.quickstart(&["--detach"]).ok();
+    assert_ne!(text(&person.get(&[CLUSTER]), "/metadata/uid"), first, "{output}");
     assert_eq!(items(&person.get_demo(&["nodes"])).len(), 3);
 }
 
-/// A quickstart that was killed could not power its machines off; `--stop` still can.
-pub(crate) fn stops_what_a_killed_one_left(person: &Person) {
+/// A killed quickstart could not power off its machines; `--stop` does.
+pub(crate) fn stops_machines_of_a_killed_quickstart(person: &Person) {
     let pid = std::fs::read_to_string(person.data_dir.join("quickstart.pid")).unwrap();
     let pid = nix::unistd::Pid::from_raw(pid.parse().unwrap());
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap();
@@ -128,20 +129,20 @@ pub(crate) fn stops_what_a_killed_one_left(person: &Person) {
         let gone = person.drover(&["get", "clusters"]).refused().contains("does not answer");
         when(gone && listed.contains("Running"), listed)
     });
-    let said = person.drover(&["quickstart", "--stop"]).ok();
-    assert!(said.contains("its machines were"), "{said}");
+    let output = person.drover(&["quickstart", "--stop"]).ok();
+    assert!(output.contains("its machines were"), "{output}");
     assert_eq!(person.processes(), Vec::<String>::new());
-    assert!(person.drover(&["quickstart", "--stop"]).ok().contains("nothing was running"));
+    assert!(person.drover(&["quickstart", "--stop"]).ok().contains("no quickstart was running"));
 }
 
 /// Point 1: `--delete` leaves no process, mount, file or address.
 pub(crate) fn leaves_nothing(person: &Person) {
     let bridges = addresses();
-    assert!(person.drover(&["quickstart", "--delete"]).ok().contains("everything is gone"));
+    assert!(person.drover(&["quickstart", "--delete"]).ok().contains("removed everything"));
     assert!(!person.data_dir.exists());
     eventually(|| when(person.processes().is_empty(), person.processes()));
     assert_eq!(person.mounts(), Vec::<String>::new());
-    assert!(addresses().is_subset(&bridges), "no address of this host is new");
+    assert!(addresses().is_subset(&bridges), "an address was added to this host");
     assert!(person.drover(&["quickstart", "--delete"]).ok().contains("nothing to delete"));
 }
 

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use drover_https::{Gate, Incoming, Limits, Peer};
+use drover_https::{ConnectionLimiter, Incoming, Limits, Peer};
 use drover_testkit::tls::Authority;
 use http::{Request, Response, StatusCode, header};
 use http_body_util::combinators::UnsyncBoxBody;
@@ -18,23 +18,23 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// Long enough for a busy machine.
+/// Timeout of waits: long enough for a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(30);
-/// Every deadline that a test wants to see.
+/// A deadline that the test expects to pass.
 pub const SOON: Duration = Duration::from_millis(300);
-/// Every deadline that a test does not want to see.
+/// A deadline that must not pass in the test.
 pub const NEVER: Duration = Duration::from_secs(3600);
 
 pub type Tls = TlsStream<TcpStream>;
 
-/// Deadlines that never come; a test shortens the one that it is about.
+/// Deadlines that never pass; each test shortens the one it checks.
 pub fn patient() -> Limits {
     Limits { handshake: NEVER, headers: NEVER, idle: NEVER, stall: NEVER, ..Limits::default() }
 }
 
 pub struct Server {
     pub address: SocketAddr,
-    pub gate: Gate,
+    pub limiter: ConnectionLimiter,
     pub authority: Authority,
     /// Sends a line to every watch.
     pub events: tokio::sync::broadcast::Sender<String>,
@@ -48,25 +48,25 @@ impl Server {
         let address = SocketAddr::from(([127, 0, 0, 1], listener.local_addr().unwrap().port()));
         let mut tls = (*authority.identity().server(None)).clone();
         tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        let (gate, stop) = (Gate::new(limits), CancellationToken::new());
+        let (limiter, stop) = (ConnectionLimiter::new(limits), CancellationToken::new());
         let events = tokio::sync::broadcast::Sender::new(16);
-        let told = events.clone();
-        let handler = move |request| answer(request, told.clone());
+        let sender = events.clone();
+        let handler = move |request| answer(request, sender.clone());
         tokio::spawn(drover_https::serve_through(
-            gate.clone(),
+            limiter.clone(),
             listener,
             Arc::new(tls),
             handler,
             stop.clone(),
         ));
-        Self { address, gate, authority, events, _stop: stop.drop_guard() }
+        Self { address, limiter, authority, events, _stop: stop.drop_guard() }
     }
 
     pub async fn tcp(&self) -> TcpStream {
         TcpStream::connect(self.address).await.unwrap()
     }
 
-    /// From another address of this host.
+    /// Connects from another address of this host.
     pub async fn tcp_from(&self, last: u8) -> TcpStream {
         let socket = TcpSocket::new_v4().unwrap();
         socket.bind(SocketAddr::from(([127, 0, 0, last], 0))).unwrap();
@@ -84,7 +84,7 @@ impl Server {
         connector.connect("localhost".try_into().unwrap(), stream).await
     }
 
-    /// HTTP/2 after its preface.
+    /// An HTTP/2 connection after its preface.
     pub async fn http2(&self) -> Tls {
         let mut tls = self.tls("h2").await;
         tls.write_all(&[PREFACE, &settings(&[])].concat()).await.unwrap();
@@ -100,7 +100,7 @@ async fn answer(
 ) -> Response<UnsyncBoxBody<Bytes, std::convert::Infallible>> {
     let peer = request.extensions().get::<Peer>().cloned().unwrap();
     if request.headers().contains_key(header::AUTHORIZATION) {
-        peer.recognise();
+        peer.mark_authenticated();
     }
     match request.uri().path() {
         "/watch" => {
@@ -143,13 +143,13 @@ async fn answer(
     }
 }
 
-/// Waits until the other side has closed; gives what it said before.
+/// Waits until the other side has closed; returns what it sent before.
 pub async fn closed(stream: &mut (impl tokio::io::AsyncRead + Unpin)) -> Vec<u8> {
-    let mut said = Vec::new();
-    let ended = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut said)).await;
-    // A reset, or an end without goodbye, is an end as well.
+    let mut received = Vec::new();
+    let ended = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut received)).await;
+    // A reset, or an end without close_notify, counts as closed.
     let _ = ended.expect("the connection is still open");
-    said
+    received
 }
 
 /// Sends an HTTP/1.1 request and reads the head of the answer.
@@ -160,21 +160,21 @@ pub async fn ask(stream: &mut Tls, path: &str, headers: &str) -> String {
 }
 
 pub async fn read_until(stream: &mut Tls, end: &str) -> String {
-    let mut said = Vec::new();
+    let mut received = Vec::new();
     let reading = async {
-        while !said.ends_with(end.as_bytes()) {
+        while !received.ends_with(end.as_bytes()) {
             match stream.read_u8().await {
-                Ok(byte) => said.push(byte),
+                Ok(byte) => received.push(byte),
                 Err(_) => break,
             }
         }
     };
     tokio::time::timeout(PATIENCE, reading).await.expect("no answer");
-    String::from_utf8(said).unwrap()
+    String::from_utf8(received).unwrap()
 }
 
-/// A request whose caller is known.
-pub const KNOWN: &str = "Authorization: Bearer x\r\n";
+/// Authenticates a request.
+pub const AUTHENTICATED: &str = "Authorization: Bearer x\r\n";
 
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 pub const DATA: u8 = 0;
@@ -205,20 +205,20 @@ pub fn settings(values: &[(u16, u32)]) -> Vec<u8> {
     frame(SETTINGS, 0, 0, &payload)
 }
 
-/// The header block of a GET, by HPACK's static table and literals.
-pub fn get(path: &str, known: bool) -> Vec<u8> {
+/// The header block of a GET, made of HPACK's static table and literals.
+pub fn get(path: &str, authenticated: bool) -> Vec<u8> {
     let mut block = vec![0x82, 0x87, 0x01, 9];
     block.extend(b"localhost");
     block.extend([0x04, u8::try_from(path.len()).unwrap()]);
     block.extend(path.as_bytes());
-    if known {
-        // "authorization" is number 23.
+    if authenticated {
+        // "authorization" is entry 23.
         block.extend([0x0f, 23 - 15, 1, b'x']);
     }
     block
 }
 
-/// Reads frames until one of this kind comes; gives its stream and payload.
+/// Reads frames until one of this kind arrives; returns its stream and payload.
 pub async fn next(stream: &mut Tls, kind: u8) -> Option<(u32, Vec<u8>)> {
     let reading = async {
         loop {

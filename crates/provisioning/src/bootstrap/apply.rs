@@ -15,7 +15,7 @@ impl Bootstraps {
     pub(super) async fn apply(&self, scope: &Scope, decision: &Decision) -> Result<(), Error> {
         for action in &decision.actions {
             self.execute(scope, action).await?;
-            self.context.events.tell(scope.bootstrap.as_ref(), &events::done(scope, action));
+            self.context.events.publish(scope.bootstrap.as_ref(), &events::done(scope, action));
         }
         Ok(())
     }

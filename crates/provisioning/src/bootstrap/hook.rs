@@ -345,7 +345,7 @@ impl EtcdHook {
         let asked = cluster.patch_node("drover-provisioning", &place.node, patch).await;
         asked.map_err(Error::api("ask etcd to remove a member"))?;
         let message = format!("Asked etcd to remove the member of Node {}", place.node);
-        self.context.events.tell(machine, [&Note::normal("EtcdRemovalAsked", message)]);
+        self.context.events.publish(machine, [&Note::normal("EtcdRemovalAsked", message)]);
         Ok(())
     }
 }
@@ -377,7 +377,9 @@ impl Reconciler for EtcdHook {
                 tracing::info!(machine = %key, %why, "etcd no longer blocks deletion");
                 self.set_hook(&machine, false).await?;
                 let message = format!("etcd no longer blocks deletion: {why}");
-                self.context.events.tell(machine.as_ref(), [&Note::normal("EtcdRemovalReleased", message)]);
+                self.context
+                    .events
+                    .publish(machine.as_ref(), [&Note::normal("EtcdRemovalReleased", message)]);
                 Ok(Next::EVENT)
             }
             Decision::AskRemoval => {
@@ -388,7 +390,7 @@ impl Reconciler for EtcdHook {
             }
             Decision::Hold(why, due) => {
                 let note = Note::normal("EtcdRemovalHeld", why.to_string()).standing();
-                self.context.events.tell(machine.as_ref(), [&note]);
+                self.context.events.publish(machine.as_ref(), [&note]);
                 Ok(self.context.next(due))
             }
         }

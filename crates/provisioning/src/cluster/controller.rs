@@ -46,7 +46,7 @@ impl Reconciler for Clusters {
                 let notes = events(&cluster, &status);
                 let desired = status_of::<RKECluster>(&key, status);
                 self.writer.apply_status(&desired).await?;
-                self.context.events.tell(cluster.as_ref(), &notes);
+                self.context.events.publish(cluster.as_ref(), &notes);
             }
         }
         Ok(Next::EVENT)

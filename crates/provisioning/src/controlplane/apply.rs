@@ -31,7 +31,7 @@ impl Planner {
     ) -> Result<(), Error> {
         for action in &decision.actions {
             self.execute(control_plane, action).await?;
-            self.context.events.tell(control_plane, &events::done(scope, action));
+            self.context.events.publish(control_plane, &events::done(scope, action));
         }
         Ok(())
     }
@@ -78,7 +78,7 @@ impl Planner {
             self.repairs.record(&write.secret, self.context.now());
         }
         if let Some(machine) = self.context.store.machines.get(&key.sibling(&write.machine)) {
-            self.context.events.tell(machine.as_ref(), &events::written(write));
+            self.context.events.publish(machine.as_ref(), &events::written(write));
         }
         Ok(())
     }
@@ -96,7 +96,7 @@ impl Planner {
         let status = capi::MachineStatus { conditions: list.collect(), ..capi::MachineStatus::default() };
         self.machines.apply_status(&status_of::<capi::Machine>(key, status)).await?;
         let notes = machineconditions::notes(&super::observe::machine_conditions(&machine), conditions);
-        self.context.events.tell(machine.as_ref(), &notes);
+        self.context.events.publish(machine.as_ref(), &notes);
         Ok(())
     }
 

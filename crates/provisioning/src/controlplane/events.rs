@@ -6,6 +6,7 @@ use drover_runtime::events::Note;
 
 use super::decide::{Action, PlanWrite};
 use super::scope::Scope;
+use super::status::is_true;
 use crate::conditions as generic;
 use crate::keys::conditions;
 use crate::plansecret::Reason;
@@ -18,6 +19,10 @@ pub fn events(scope: &Scope, next: &RKEControlPlaneStatus) -> Vec<Note> {
         let before = ready(&scope.status);
         let news = before.is_none_or(|before| before.message != now.message);
         match now.status.as_str() {
+            // It also ends a wait that is not recorded yet.
+            generic::TRUE if !is_true(&scope.status, conditions::READY) => {
+                notes.push(Note::normal("Ready", "All machines are configured as specified"));
+            }
             generic::UNKNOWN if news => notes.push(Note::normal("Waiting", now.message).if_it_lasts()),
             generic::FALSE if news => notes.push(Note::warning("Error", now.message)),
             _ => {}

@@ -116,7 +116,7 @@ impl Reconciler for Planner {
             self.writer.apply_status(&desired).await?;
             let finished = change::finished(&scope, &decision).filter(|_| applied.is_ok());
             self.tell(&control_plane, finished.as_slice());
-            self.context.events.tell(control_plane.as_ref(), &events::events(&scope, &next));
+            self.context.events.publish(control_plane.as_ref(), &events::events(&scope, &next));
         }
         applied?;
         let again = self.context.next(decision.again);
@@ -130,9 +130,9 @@ impl Reconciler for Planner {
 impl Planner {
     /// Events of the control plane and of the Cluster that people look at.
     fn tell(&self, control_plane: &RKEControlPlane, notes: &[Note]) {
-        self.context.events.tell(control_plane, notes);
+        self.context.events.publish(control_plane, notes);
         if let Some(cluster) = self.context.store.clusters.get(&ObjectKey::of(control_plane)) {
-            self.context.events.tell(cluster.as_ref(), notes);
+            self.context.events.publish(cluster.as_ref(), notes);
         }
     }
 }

@@ -83,7 +83,7 @@ impl Planner {
             |status: &RKEControlPlaneStatus| generic::get(&status.conditions, conditions::REMOVED).cloned();
         let message = |status| removed(status).map(|condition| condition.message).unwrap_or_default();
         if message(&live) != message(&next) {
-            self.context.events.tell(control_plane, [&Note::normal("Deleting", message(&next))]);
+            self.context.events.publish(control_plane, [&Note::normal("Deleting", message(&next))]);
         }
         let desired = status_of::<RKEControlPlane>(&key, next);
         self.writer.apply_status(&desired).await?;
@@ -117,7 +117,7 @@ impl Planner {
                 Action::RemoveFinalizer => {
                     if self.writer.remove_finalizers(control_plane, &[RKE_CONTROL_PLANE]).await? {
                         let note = Note::normal("Deleted", "No control plane machine is left");
-                        self.context.events.tell(control_plane, [&note]);
+                        self.context.events.publish(control_plane, [&note]);
                     }
                 }
             }

@@ -37,7 +37,7 @@ impl Init {
         }
         for action in &decision.actions {
             self.execute(scope, action, written).await?;
-            self.context.events.tell(scope.cluster.as_ref(), &events::done(scope, action));
+            self.context.events.publish(scope.cluster.as_ref(), &events::done(scope, action));
         }
         Ok(())
     }

@@ -127,7 +127,7 @@ impl Init {
             self.status.merge_status::<Cluster>(&key, patch).await?;
         }
         self.status.apply_status(&status_of::<Cluster>(&key, next.clone())).await?;
-        self.context.events.tell(scope.cluster.as_ref(), &events::of_status(&scope.cluster, &next));
+        self.context.events.publish(scope.cluster.as_ref(), &events::of_status(&scope.cluster, &next));
         if matches!(outcome, Outcome::Refused(Refusal::Identity(_))) {
             return Ok(Next::EVENT);
         }

@@ -135,7 +135,7 @@ impl Reconciler for CustomMachines {
         };
         let notes = events(&machine);
         self.writer.apply_status(&status_of::<rke::CustomMachine>(&key, status)).await?;
-        self.context.events.tell(machine.as_ref(), &notes);
+        self.context.events.publish(machine.as_ref(), &notes);
         Ok(Next::EVENT)
     }
 }

@@ -89,7 +89,7 @@ impl MissingNodes {
             let message =
                 format!("annotation {note}: {text:?} is not a duration like 10m; nothing is deleted");
             let note = Note::warning("InvalidAnnotation", message).standing();
-            self.context.events.tell(cluster.as_ref(), [&note]);
+            self.context.events.publish(cluster.as_ref(), [&note]);
         }
         parsed
     }

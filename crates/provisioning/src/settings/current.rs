@@ -72,7 +72,7 @@ impl Reconciler for Reports {
 
     async fn reconcile(&self, key: ObjectKey) -> Result<Next, Error> {
         if let Some(setting) = self.context.store.settings.get(&key) {
-            self.context.events.tell(setting.as_ref(), &note(&setting));
+            self.context.events.publish(setting.as_ref(), &note(&setting));
         }
         Ok(Next::EVENT)
     }

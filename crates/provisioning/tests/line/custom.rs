@@ -56,7 +56,9 @@ async fn join(world: &World, manager: &Manager, id: &str, roles: &[&str]) -> Str
     })
     .await;
     let body: Value = serde_json::from_str(&answer.body).unwrap();
-    body["secretName"].as_str().unwrap().strip_suffix("-machine-plan").unwrap().to_owned()
+    let machine = body["secretName"].as_str().unwrap().strip_suffix("-machine-plan").unwrap().to_owned();
+    world.answered.lock().insert(machine.clone());
+    machine
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

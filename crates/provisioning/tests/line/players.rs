@@ -110,7 +110,7 @@ async fn run_agents(world: &World, agents: Agents) {
     for mut secret in secrets.list(&params).await.unwrap().items {
         let data = secret.data.clone().unwrap_or_default();
         let Some(bytes) = data.get(keys::PLAN).map(|plan| plan.0.clone()) else { continue };
-        if !is_registered(world, &secret).await {
+        if !is_registered(world, &secret) {
             continue;
         }
         let text = |key: &str| data.get(key).map(|value| value.0.as_slice()).unwrap_or_default();
@@ -148,15 +148,11 @@ async fn run_agents(world: &World, agents: Agents) {
     }
 }
 
-/// The agent of a custom machine runs once its registration was answered. The id is recorded just before the answer.
-async fn is_registered(world: &World, secret: &Secret) -> bool {
+/// The agent of a custom machine runs once its registration was answered: it has its credential from that answer.
+fn is_registered(world: &World, secret: &Secret) -> bool {
     let name = secret.name_any();
-    let Some(machine) = name.strip_suffix("-machine-plan").filter(|name| name.starts_with("custom-")) else {
-        return true;
-    };
-    let namespace = secret.namespace().unwrap();
-    let machine = world.objects.get("cluster.x-k8s.io/v1beta2", "Machine", &namespace, machine).await;
-    machine.is_some_and(|machine| machine["metadata"]["labels"]["rke.cattle.io/machine-id"].is_string())
+    let machine = name.strip_suffix("-machine-plan").filter(|name| name.starts_with("custom-"));
+    machine.is_none_or(|machine| world.answered.lock().contains(machine))
 }
 
 async fn register(world: &World, secret: &Secret, plan: &Plan) {

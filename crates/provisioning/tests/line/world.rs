@@ -1,5 +1,6 @@
 //! A management plane and one downstream cluster, each a real API server in memory.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
@@ -26,6 +27,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::Client;
 use kube::api::{Api, PostParams};
 use kube::client::Body;
+use parking_lot::Mutex;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
@@ -35,6 +37,8 @@ pub(crate) struct World {
     pub(crate) clock: Arc<AheadClock>,
     /// The local driver has learnt another flag.
     pub(crate) upgraded: Arc<AtomicBool>,
+    /// Custom machines whose registration was answered: before that, no agent runs.
+    pub(crate) answered: Mutex<BTreeSet<String>>,
     management: Embedded,
     _downstream: Embedded,
 }
@@ -102,6 +106,7 @@ impl World {
             crds.create(&PostParams::default(), &crd).await.unwrap();
         }
         Self {
+            answered: Mutex::default(),
             objects: Objects::new(move || client.clone()),
             downstream,
             clock: Arc::default(),

@@ -8,7 +8,7 @@ pub(super) enum Difference {
     /// Not at all.
     None,
     /// Only in what the status reports to people: conditions and waits, but for whether a condition of [`DECISIVE`] is True
-    /// or one of [`FAILURES`] is False.
+    /// one of [`FAILURES`] is False, and for [`RECORDS`].
     Report,
     /// In something that others act upon.
     Substance,
@@ -32,7 +32,9 @@ const DECISIVE: [&str; 13] = [
 ];
 
 /// Conditions that are missing, or True, unless something is wrong.
-const FAILURES: [&str; 2] = ["PlanApplied", "PlanSecretReadable"];
+const FAILURES: [&str; 1] = ["PlanApplied"];
+/// Conditions that are the only record of something that is over.
+const RECORDS: [&str; 1] = ["PlanSecretReadable"];
 
 /// Compares `desired` with `live`, where `fields` is FieldsV1 of our last apply: nothing changes if it names exactly the
 /// fields of `desired`, and `live` holds the desired value at every one of them.
@@ -96,6 +98,7 @@ fn compare_conditions(desired: Option<&Value>, live: Option<&Value>, fields: Opt
     let decisive = |type_: &String| {
         DECISIVE.contains(&type_.as_str()) && differs(type_, "True")
             || FAILURES.contains(&type_.as_str()) && differs(type_, "False")
+            || RECORDS.contains(&type_.as_str()) && find_type(desired, type_) != find_type(live, type_)
     };
     if wanted.chain(ours).any(|type_| decisive(&type_)) { Difference::Substance } else { Difference::Report }
 }
@@ -104,12 +107,13 @@ fn type_of(condition: &Value) -> Option<String> {
     condition.get("type")?.as_str().map(str::to_owned)
 }
 
+fn find_type<'a>(conditions: Option<&'a Value>, type_: &str) -> Option<&'a Value> {
+    let mut list = conditions?.as_array()?.iter();
+    list.find(|condition| condition.get("type").is_some_and(|t| t == type_))
+}
+
 fn has(conditions: Option<&Value>, type_: &str, status: &str) -> bool {
-    let mut list = conditions.and_then(Value::as_array).into_iter().flatten();
-    list.any(|condition| {
-        condition.get("type").is_some_and(|t| t == type_)
-            && condition.get("status").is_some_and(|s| s == status)
-    })
+    find_type(conditions, type_).is_some_and(|c| c.get("status").is_some_and(|s| s == status))
 }
 
 fn is_empty_map(value: &Value) -> bool {
@@ -267,7 +271,11 @@ mod tests {
             |s| s["conditions"].as_array_mut().unwrap().push(json!({"type": "Available", "status": "False"})),
         ];
         assert_eq!(reports.map(status), [Difference::Report; 5]);
-        let substance: [Edit; 5] = [
+        let substance: [Edit; 6] = [
+            |s| {
+                let record = json!({"type": "PlanSecretReadable", "status": "True", "message": "repaired"});
+                s["conditions"].as_array_mut().unwrap().push(record)
+            },
             |s| {
                 let failure = json!({"type": "PlanApplied", "status": "False"});
                 s["conditions"].as_array_mut().unwrap().push(failure)
@@ -277,6 +285,6 @@ mod tests {
             |s| s["phase"] = json!("Failed"),
             |s| drop(s.as_object_mut().unwrap().remove("phase")),
         ];
-        assert_eq!(substance.map(status), [Difference::Substance; 5]);
+        assert_eq!(substance.map(status), [Difference::Substance; 6]);
     }
 }

@@ -253,12 +253,12 @@ fn strip(object: &mut Value, subresource: Option<&str>) {
 }
 
 fn owned_by<'a, K: Resource>(live: &'a K, manager: &str, subresource: Option<&str>) -> Option<&'a Value> {
-    let ours = |entry: &&ManagedFieldsEntry| {
+    let is_own = |entry: &&ManagedFieldsEntry| {
         entry.manager.as_deref() == Some(manager)
             && entry.operation.as_deref() == Some("Apply")
             && entry.subresource.as_deref() == subresource
     };
-    live.meta().managed_fields.as_ref()?.iter().find(ours)?.fields_v1.as_ref().map(|fields| &fields.0)
+    live.meta().managed_fields.as_ref()?.iter().find(is_own)?.fields_v1.as_ref().map(|fields| &fields.0)
 }
 
 #[cfg(test)]
@@ -280,42 +280,43 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_so_already_is_not_sent() {
+    async fn an_unchanged_object_is_not_sent() {
         let pki = Arc::new(Pki::in_memory(jiff::Timestamp::now()).unwrap());
         let server = Embedded::start(EmbeddedOptions::in_memory(pki)).await.unwrap();
         // Counts calls without injecting a fault.
         let plan = Plan::new(Fault::Lost, 0);
         let service = Faulty::new(server.service(), plan.clone());
         let client = crate::in_process_client(service, UserInfo::system_masters("test"));
-        let (ours, theirs) = (Applier::new(client.clone(), "a", "x"), Applier::new(client, "b", "x"));
+        let (applier, other) = (Applier::new(client.clone(), "a", "x"), Applier::new(client, "b", "x"));
         let desired = config_map(json!({"k": "v", "l": "w"}));
 
-        let live = ours.apply(&desired, None).await.unwrap().sent().unwrap();
+        let live = applier.apply(&desired, None).await.unwrap().sent().unwrap();
         assert_eq!(plan.writes(), 1);
-        assert!(ours.apply(&desired, Some(&live)).await.unwrap().sent().is_none());
-        assert_eq!(plan.writes(), 1, "the same again");
-        // Fields of others do not matter.
+        assert!(applier.apply(&desired, Some(&live)).await.unwrap().sent().is_none());
+        assert_eq!(plan.writes(), 1, "unchanged");
+        // Fields of other managers are irrelevant.
         let live =
-            theirs.apply(&config_map(json!({"m": "theirs"})), Some(&live)).await.unwrap().sent().unwrap();
-        assert!(ours.apply(&desired, Some(&live)).await.unwrap().sent().is_none());
+            other.apply(&config_map(json!({"m": "theirs"})), Some(&live)).await.unwrap().sent().unwrap();
+        assert!(applier.apply(&desired, Some(&live)).await.unwrap().sent().is_none());
         assert_eq!(plan.writes(), 2);
-        // The right values are not enough: they have to be ours.
-        assert!(theirs.apply(&desired, Some(&live)).await.unwrap().sent().is_some());
+        // Equal values are not enough: the manager must own them.
+        assert!(other.apply(&desired, Some(&live)).await.unwrap().sent().is_some());
         assert_eq!(plan.writes(), 3);
         // Fields that are no longer desired are removed.
         let less = config_map(json!({"k": "v"}));
-        let live = ours.apply(&less, Some(&live)).await.unwrap().sent().unwrap();
-        let live = ours.apply(&config_map(json!({"k": "other"})), Some(&live)).await.unwrap().sent().unwrap();
+        let live = applier.apply(&less, Some(&live)).await.unwrap().sent().unwrap();
+        let live =
+            applier.apply(&config_map(json!({"k": "other"})), Some(&live)).await.unwrap().sent().unwrap();
         assert_eq!((plan.writes(), live.data.unwrap()["k"].as_str()), (5, "other"));
 
         // The status is applied separately.
         let node: Node = serde_json::from_value(json!({"metadata": {"name": "n"}})).unwrap();
-        let live = ours.apply_cluster(&node, None).await.unwrap().sent().unwrap();
+        let live = applier.apply_cluster(&node, None).await.unwrap().sent().unwrap();
         let status = json!({"metadata": {"name": "n"}, "status": {"phase": "Running"}});
         let desired: Node = serde_json::from_value(status).unwrap();
-        let live = ours.apply_cluster_status(&desired, Some(&live)).await.unwrap().sent().unwrap();
+        let live = applier.apply_cluster_status(&desired, Some(&live)).await.unwrap().sent().unwrap();
         assert_eq!(plan.writes(), 7);
-        assert!(ours.apply_cluster_status(&desired, Some(&live)).await.unwrap().sent().is_none());
+        assert!(applier.apply_cluster_status(&desired, Some(&live)).await.unwrap().sent().is_none());
         assert_eq!(plan.writes(), 7);
     }
 }

@@ -51,7 +51,7 @@ impl World {
     async fn story(&self, recorder: &Recorder, object: &ConfigMap) -> Vec<(String, i32, String)> {
         let end =
             ConfigMap { metadata: meta(&format!("end-{}", rand::random::<u64>())), ..Default::default() };
-        recorder.tell(&end, &[Note::normal("End", "of story")]);
+        recorder.publish(&end, &[Note::normal("End", "of story")]);
         let api: Api<Event> = Api::namespaced(self.client(), "default");
         let of = |name: String| ListParams::default().fields(&format!("involvedObject.name={name}"));
         let written = async {
@@ -95,11 +95,11 @@ async fn what_happens_again_raises_the_count_and_an_echo_does_not() {
     let world = World::start().await;
     let recorder = world.recorder();
     let notes = [Note::normal("Made", "one"), Note::warning("Broken", "two")];
-    recorder.tell(&object(), &notes);
-    recorder.tell(&object(), &notes);
+    recorder.publish(&object(), &notes);
+    recorder.publish(&object(), &notes);
     assert_eq!(counts(&world.story(&recorder, &object()).await), [("Broken", 1), ("Made", 1)]);
     world.later(ECHO);
-    recorder.tell(&object(), &notes[..1]);
+    recorder.publish(&object(), &notes[..1]);
     assert_eq!(counts(&world.story(&recorder, &object()).await), [("Broken", 1), ("Made", 2)]);
 }
 
@@ -108,19 +108,19 @@ async fn a_state_that_goes_on_is_written_once_also_after_a_restart() {
     let world = World::start().await;
     let waiting = Note::normal("Waiting", "for a Node").standing();
     let recorder = world.recorder();
-    recorder.tell(&object(), [&waiting]);
+    recorder.publish(&object(), [&waiting]);
     let first = world.story(&recorder, &object()).await;
     for _ in 0..20 {
         world.later(SignedDuration::from_secs(15));
-        recorder.tell(&object(), [&waiting]);
+        recorder.publish(&object(), [&waiting]);
     }
     assert_eq!(world.story(&recorder, &object()).await, first, "nothing was written");
     drop(recorder);
     let recorder = world.recorder();
-    recorder.tell(&object(), [&waiting]);
+    recorder.publish(&object(), [&waiting]);
     assert_eq!(world.story(&recorder, &object()).await, first, "nothing was written after a restart");
     world.later(REPEAT);
-    recorder.tell(&object(), [&waiting]);
+    recorder.publish(&object(), [&waiting]);
     assert_eq!(counts(&world.story(&recorder, &object()).await), [("Waiting", 2)], "before it expires");
 }
 
@@ -131,7 +131,7 @@ async fn a_wait_is_recorded_only_if_it_lasts() {
     let wait = |what: &str| Note::normal("Waiting", what).if_it_lasts();
     let passes = [wait("one"), wait("two"), Note::normal("Made", "it"), wait("three"), wait("three")];
     for note in &passes {
-        recorder.tell(&object(), [note]);
+        recorder.publish(&object(), [note]);
     }
     assert_eq!(counts(&world.story(&recorder, &object()).await), [("Made", 1)]);
     tokio::time::sleep(SETTLE).await;
@@ -146,7 +146,7 @@ async fn many_notes_of_one_reason_share_an_event() {
     let world = World::start().await;
     let recorder = world.recorder();
     for number in 0..100 {
-        recorder.tell(&object(), [&Note::normal("SuccessfulCreate", format!("Created Machine {number}"))]);
+        recorder.publish(&object(), [&Note::normal("SuccessfulCreate", format!("Created Machine {number}"))]);
     }
     let story = counts_owned(&world.story(&recorder, &object()).await);
     assert_eq!(story.len(), SIMILAR + 1);

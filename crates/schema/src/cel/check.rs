@@ -1,9 +1,8 @@
-//! Types and cost of a rule, before it ever runs.
+//! Type checks and cost estimates of rules at compile time.
 //!
-//! The checker follows the schema through selections, loops and functions. Where it cannot know a type it says
-//! [`Ty::Dyn`] and lets the rule pass; where it knows, unknown fields, variables and functions are errors. Costs are
-//! upper bounds in upstream's units: an unbounded list in a loop therefore exceeds the limit, and the author is told
-//! to add maxItems.
+//! The checker follows the schema through selections, loops and functions. An expression whose type is unknown is
+//! [`Ty::Dyn`] and passes; otherwise unknown fields, variables and functions are errors. Costs are upper bounds in
+//! upstream's units: an unbounded list in a loop therefore exceeds the limit, and the error suggests maxItems.
 
 use kube_cel::cel::IdedExpr;
 use kube_cel::cel::common::ast::{CallExpr, ComprehensionExpr, Expr, LiteralValue, SelectExpr, operators};
@@ -15,7 +14,7 @@ use super::size::max_size;
 use crate::structural::{Structural, Type};
 use crate::validate::formats::Format;
 
-/// What is known of an expression.
+/// The estimated type, size and cost of an expression.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Estimate {
     /// Its type
@@ -29,7 +28,7 @@ pub struct Estimate {
 /// Types of CEL, as far as rules need them.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Ty {
-    /// Not known before the rule runs
+    /// Not known at compile time
     Dyn,
     /// bool
     Bool,
@@ -45,7 +44,8 @@ pub enum Ty {
     List(Box<Estimate>),
     /// A map and its values
     Map(Box<Estimate>),
-    /// A declared object: its node in the checker's table; root and embedded resources show some metadata too
+    /// A declared object: its index in the checker's table, and whether it is a root or embedded resource, which also
+    /// has some metadata fields
     Object(usize, bool),
 }
 
@@ -53,7 +53,7 @@ pub enum Ty {
 pub struct Checker<'s> {
     nodes: Vec<&'s Structural>,
     scope: Vec<(String, Estimate)>,
-    /// What is wrong, in the words of the CEL compiler
+    /// Errors in the wording of the CEL compiler
     pub errors: Vec<String>,
 }
 
@@ -70,7 +70,7 @@ impl<'s> Checker<'s> {
         checker
     }
 
-    /// Type, size and cost of `expr`; errors are collected.
+    /// Returns type, size and cost of `expr`; collects errors.
     pub fn check(&mut self, expr: &IdedExpr) -> Estimate {
         match &expr.expr {
             Expr::Literal(literal) => self.literal(literal),
@@ -211,7 +211,7 @@ impl<'s> Checker<'s> {
                 }
             },
         };
-        // Declared objects are compared field by field; only maps, lists and strings grow.
+        // Declared objects are compared field by field; only maps, lists and strings have a variable size.
         let size = match ty {
             Ty::Object(..) => schema.properties.len() as u64,
             _ => max_size(schema),
@@ -254,7 +254,7 @@ impl<'s> Checker<'s> {
         self.scope.truncate(depth);
         let each = condition.cost.saturating_add(step.cost).saturating_add(1);
         let cost = range.cost.saturating_add(init.cost).saturating_add(range.size.saturating_mul(each));
-        // `filter` keeps the items; `map` makes new ones of unknown type.
+        // `filter` keeps the items; `map` creates new ones of unknown type.
         let ty = match (&init.ty, &result.ty) {
             (Ty::Bool, _) => Ty::Bool,
             (Ty::List(_), _) => match &step.ty {
@@ -311,7 +311,7 @@ impl<'s> Checker<'s> {
                     (Ty::List(item), first.saturating_add(second), 1)
                 }
                 Some(Ty::Number) => (Ty::Number, 1, 0),
-                // An accumulator: its items become those of the other side.
+                // An accumulator: it takes the item type of the other side.
                 _ => match args.get(1).map(|a| a.ty.clone()) {
                     Some(Ty::List(item)) => (Ty::List(item), first.saturating_add(second), 1),
                     _ => (Ty::Dyn, first.saturating_add(second), 1),
@@ -364,7 +364,7 @@ impl<'s> Checker<'s> {
         Estimate { ty, size, cost: base.saturating_add(extra) }
     }
 
-    /// `math.greatest(…)` and the like: the target is a namespace, not a variable.
+    /// The target of `math.greatest(…)` and similar calls is a namespace, not a variable.
     fn target(&mut self, target: &IdedExpr) -> Option<Estimate> {
         if let Expr::Ident(name) = &target.expr {
             let namespaces = ["math", "sets", "optional", "base64", "strings", "cidr", "ip", "format"];

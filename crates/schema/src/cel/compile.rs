@@ -1,4 +1,4 @@
-//! From the rules of a schema to a [`RuleTree`], with every finding that a CRD author should see.
+//! Compiles the rules of a schema into a [`RuleTree`], and reports all errors to the CRD author.
 
 use kube_cel::cel::IdedExpr;
 use kube_cel::cel::common::ast::{EntryExpr, Expr};
@@ -11,11 +11,11 @@ use crate::error::FieldError;
 use crate::path::Path;
 use crate::structural::{ListType, Rule, Structural};
 
-/// Compiles all rules of `schema`; `path` is where the schema stands in the CRD.
+/// Compiles all rules of `schema`; `path` is the schema's position in the CRD.
 pub fn compile(schema: &Structural, path: &Path<'_>) -> (RuleTree, Vec<FieldError>) {
     let mut compiler = Compiler { errors: Vec::new(), total: 0 };
-    let place = Place { root: true, cardinality: 1, uncorrelated: None };
-    let tree = compiler.node(schema, place, path);
+    let position = Position { root: true, cardinality: 1, uncorrelated: None };
+    let tree = compiler.node(schema, position, path);
     if compiler.total > limits::CRD {
         compiler.errors.push(FieldError::forbidden(
             path,
@@ -34,33 +34,36 @@ struct Compiler {
     total: u64,
 }
 
-/// Where a node stands, as far as rules care.
+/// The position of a node, as far as rules need it.
 #[derive(Clone, Copy)]
-struct Place<'a> {
+struct Position<'a> {
     root: bool,
     /// How many values of this node one object can have
     cardinality: u64,
-    /// The list above that hides which old item a new one continues
+    /// The list above this node in which old and new items cannot be matched
     uncorrelated: Option<&'a str>,
 }
 
 impl Compiler {
-    fn node(&mut self, schema: &Structural, place: Place<'_>, path: &Path<'_>) -> RuleTree {
+    fn node(&mut self, schema: &Structural, position: Position<'_>, path: &Path<'_>) -> RuleTree {
         let mut tree = RuleTree::default();
         let rules_at = path.child("x-kubernetes-validations");
         for (index, rule) in schema.rules.iter().enumerate() {
             let at = rules_at.index(index);
-            tree.rules.extend(self.rule(schema, rule, index, place, &at));
+            tree.rules.extend(self.rule(schema, rule, index, position, &at));
         }
         let properties = path.child("properties");
         for (name, property) in &schema.properties {
-            let below = self.node(property, Place { root: false, ..place }, &properties.key(name));
+            let below = self.node(property, Position { root: false, ..position }, &properties.key(name));
             if !below.is_empty() {
                 tree.properties.push((name.clone(), below));
             }
         }
-        let many =
-            Place { root: false, cardinality: place.cardinality.saturating_mul(max_size(schema)), ..place };
+        let many = Position {
+            root: false,
+            cardinality: position.cardinality.saturating_mul(max_size(schema)),
+            ..position
+        };
         if let Some(additional) = schema.additional.schema() {
             let below = self.node(additional, many, &path.child("additionalProperties"));
             tree.additional = (!below.is_empty()).then(|| Box::new(below));
@@ -68,10 +71,10 @@ impl Compiler {
         if let Some(items) = &schema.items {
             let rendered = path.to_string();
             let uncorrelated = match schema.list_type {
-                Some(ListType::Map) => place.uncorrelated,
-                _ => place.uncorrelated.or(Some(&rendered)),
+                Some(ListType::Map) => position.uncorrelated,
+                _ => position.uncorrelated.or(Some(&rendered)),
             };
-            let below = self.node(items, Place { uncorrelated, ..many }, &path.child("items"));
+            let below = self.node(items, Position { uncorrelated, ..many }, &path.child("items"));
             tree.items = (!below.is_empty()).then(|| Box::new(below));
         }
         tree
@@ -82,7 +85,7 @@ impl Compiler {
         schema: &Structural,
         rule: &Rule,
         index: usize,
-        place: Place<'_>,
+        position: Position<'_>,
         path: &Path<'_>,
     ) -> Option<CompiledRule> {
         let before = self.errors.len();
@@ -100,7 +103,7 @@ impl Compiler {
             }
         };
         let transition = mentions(&program, "oldSelf");
-        if transition && let Some(list) = place.uncorrelated {
+        if transition && let Some(list) = position.uncorrelated {
             self.errors.push(FieldError::invalid(
                 &rule_at,
                 rule.rule.as_str(),
@@ -115,7 +118,7 @@ impl Compiler {
             ));
         }
         let optional = rule.optional_old_self == Some(true);
-        let mut checker = Checker::new(schema, place.root, true, optional);
+        let mut checker = Checker::new(schema, position.root, true, optional);
         let estimate = checker.check(&program);
         for error in checker.errors.drain(..) {
             let text = format!("compilation failed: ERROR: <input>:1:1: {error}");
@@ -124,8 +127,8 @@ impl Compiler {
         if !matches!(estimate.ty, Ty::Bool | Ty::Dyn) {
             self.errors.push(FieldError::invalid(&rule_at, rule.rule.as_str(), "must evaluate to a bool"));
         }
-        self.cost("estimated rule cost", estimate.cost, place, &rule_at);
-        let message = self.message(&mut checker, rule, place, path);
+        self.cost("estimated rule cost", estimate.cost, position, &rule_at);
+        let message = self.message(&mut checker, rule, position, path);
         let field_path = self.field_path(schema, rule, path);
         if self.errors.len() != before {
             return None;
@@ -161,7 +164,7 @@ impl Compiler {
         &mut self,
         checker: &mut Checker<'_>,
         rule: &Rule,
-        place: Place<'_>,
+        position: Position<'_>,
         path: &Path<'_>,
     ) -> Option<IdedExpr> {
         let source = rule.message_expression.trim();
@@ -184,19 +187,19 @@ impl Compiler {
         if !matches!(estimate.ty, Ty::Text | Ty::Dyn) {
             self.errors.push(FieldError::invalid(&at, source, "messageExpression must evaluate to a string"));
         }
-        self.cost("estimated messageExpression cost", estimate.cost, place, &at);
+        self.cost("estimated messageExpression cost", estimate.cost, position, &at);
         Some(program)
     }
 
-    fn cost(&mut self, what: &str, cost: u64, place: Place<'_>, path: &Path<'_>) {
-        let cost = cost.saturating_mul(place.cardinality);
+    fn cost(&mut self, what: &str, cost: u64, position: Position<'_>, path: &Path<'_>) {
+        let cost = cost.saturating_mul(position.cardinality);
         self.total = self.total.saturating_add(cost);
         if cost > limits::EXPRESSION {
             self.errors.push(FieldError::forbidden(path, cost_message(what, cost, limits::EXPRESSION)));
         }
     }
 
-    /// `.spec.list['a.b']`: each segment must be declared below the node.
+    /// Resolves `.spec.list['a.b']`: each segment must be declared below the node.
     fn field_path(&mut self, schema: &Structural, rule: &Rule, path: &Path<'_>) -> Vec<String> {
         let source = rule.field_path.as_str();
         if source.is_empty() {

@@ -1,8 +1,8 @@
 //! Runs compiled rules over an object.
 //!
-//! The interpreter itself has no budget, so loops are metered: [`meter`] rewrites each loop's condition to spend from
-//! a counter first, in proportion to the loop's body. What is outside of loops is bounded by the size of the rule and of
-//! the object. A rule that spends more than its share fails, whatever value the rest of the expression would have given.
+//! The interpreter itself has no budget, so loops are metered: [`meter`] rewrites each loop's condition to first spend
+//! from a counter, in proportion to the size of the loop's body. Code outside loops is bounded by the size of the rule
+//! and of the object. A rule that exceeds its limit fails, regardless of the value of the rest of the expression.
 
 use std::cell::Cell;
 
@@ -15,12 +15,12 @@ use std::sync::Arc;
 
 use super::value::bind;
 use super::{CompiledRule, RuleTree, limits};
-use crate::error::{FieldError, MOST};
+use crate::error::{FieldError, MAX_ERRORS};
 use crate::path::Path;
 use crate::structural::{Rule, Structural, Type};
 use crate::validate::Correlation;
 
-/// Runs all rules for a create (`old` absent) or an update.
+/// Runs all rules for a create (no `old`) or an update.
 pub fn evaluate(
     object: &Value,
     old: Option<&Value>,
@@ -37,11 +37,11 @@ pub fn evaluate(
     })
 }
 
-/// Name of the metering function; it cannot be written in a rule.
+/// Name of the metering function; rules cannot contain it.
 const SPEND: &str = "@spend";
 
 thread_local! {
-    /// Registering some hundred functions takes longer than most rules, so it is done once per thread.
+    /// Registering some hundred functions takes longer than most rules, so they are registered once per thread.
     static FUNCTIONS: Context<'static> = {
         let mut context = Context::default();
         context.register_all();
@@ -65,7 +65,7 @@ fn spend(context: &FunctionContext<'_, '_>) -> Result<Cel, ExecutionError> {
     Ok(Cel::Bool(true))
 }
 
-/// Makes every loop of `expr` pay for each turn, in proportion to the size of its body.
+/// Makes every iteration of a loop in `expr` spend in proportion to the size of its body.
 pub(super) fn meter(expr: &mut IdedExpr) {
     match &mut expr.expr {
         Expr::Select(s) => meter(&mut s.operand),
@@ -110,7 +110,7 @@ fn count(expr: &IdedExpr) -> u64 {
         Expr::Select(s) => 1 + count(&s.operand),
         Expr::Call(c) => 1 + c.target.as_deref().map_or(0, count) + c.args.iter().map(count).sum::<u64>(),
         Expr::List(l) => 1 + l.elements.iter().map(count).sum::<u64>(),
-        // An inner loop pays for itself.
+        // An inner loop is metered separately.
         _ => 1,
     }
 }
@@ -131,7 +131,7 @@ impl Run<'_> {
         root: bool,
         path: &Path<'_>,
     ) {
-        if value.is_null() || self.left == 0 || self.errors.len() > MOST {
+        if value.is_null() || self.left == 0 || self.errors.len() > MAX_ERRORS {
             return;
         }
         let old = old.filter(|o| !o.is_null());
@@ -180,7 +180,7 @@ impl Run<'_> {
             let optional = schema.rules[rule.index].optional_old_self == Some(true);
             match rule.transition {
                 true => old.is_some() || optional,
-                // Ratcheting: what did not change is not judged again.
+                // Ratcheting: an unchanged value is not validated again.
                 false => !unchanged,
             }
         };
@@ -235,19 +235,19 @@ impl Run<'_> {
         LEFT.set(allowance);
         let result = context.resolve(program);
         let left = LEFT.get();
-        // Every evaluation costs something, so that many small ones end too.
+        // Every evaluation has a minimum cost, so that many small ones exceed the limit as well.
         self.left = self.left.saturating_sub(allowance - left + 1);
         if left == 0 && result.is_err() {
             return Err(Failure::Budget);
         }
-        // An error inside `a || b` may have been absorbed; the limit must hold nevertheless.
+        // An error inside `a || b` may have been absorbed; the limit applies nevertheless.
         if left == 0 {
             return Err(Failure::Budget);
         }
         result.map_err(Failure::Error)
     }
 
-    /// What to tell: messageExpression if it yields a usable line, else message, else the rule itself.
+    /// The message: messageExpression if it yields a usable line, else message, else the rule itself.
     fn detail(&mut self, compiled: &CompiledRule, rule: &Rule, context: &Context<'_>) -> String {
         if let Some(program) = &compiled.message
             && let Ok(Cel::String(text)) = self.run(program, context)

@@ -1,6 +1,6 @@
-//! The functions that rules may call, for type and cost checks; `kube-cel` and `cel` implement them.
+//! The functions that rules may call, for type and cost checks. `kube-cel` and `cel` implement them.
 
-/// What a function yields.
+/// The result type of a function.
 pub(super) enum Result {
     Bool,
     Number,
@@ -9,19 +9,19 @@ pub(super) enum Result {
     Any,
 }
 
-/// How the work of a function grows.
+/// How the cost of a function grows.
 pub(super) enum Work {
     /// Independent of the size
     Constant,
     /// Reads its inputs once
     Linear,
-    /// A regular expression over a text
+    /// Matches a regular expression against a text
     Product,
-    /// Each item of one list with each of the other
+    /// Compares each item of one list with each of the other
     Items,
 }
 
-/// Functions that rules may call, with their result and how their work grows.
+/// Functions that rules may call, with their result type and cost.
 pub(super) const FUNCTIONS: &[(&str, Result, Work)] = &[
     ("size", Result::Number, Work::Constant),
     ("contains", Result::Bool, Work::Linear),

@@ -1,9 +1,9 @@
 //! CEL rules of `x-kubernetes-validations`.
 //!
-//! [`compile`] turns the rules of a schema into a [`RuleTree`] that mirrors only those parts of the schema that have
-//! rules; [`check`] refuses unknown fields and functions and estimates the worst cost; [`evaluate`] runs the rules
-//! under a budget. Parsing and interpreting is the `cel` crate with the Kubernetes functions of `kube-cel`; what they
-//! lack (types, cost) is here.
+//! [`compile`] turns the rules of a schema into a [`RuleTree`] with only those parts of the schema that have rules;
+//! [`check`] rejects unknown fields and functions and estimates the worst-case cost; [`evaluate`] runs the rules under
+//! a budget. The `cel` crate parses and interprets, with the Kubernetes functions of `kube-cel`; type and cost checks,
+//! which they lack, are here.
 
 pub mod check;
 pub mod compile;
@@ -16,7 +16,7 @@ mod value;
 
 use kube_cel::cel::IdedExpr;
 
-/// Compiled rules of one node and of those below it; absent branches have no rules.
+/// Compiled rules of a node and its descendants; branches without rules are absent.
 #[derive(Debug, Default)]
 pub struct RuleTree {
     /// Rules of this node
@@ -42,7 +42,7 @@ impl RuleTree {
 /// One rule, ready to run.
 #[derive(Debug)]
 pub struct CompiledRule {
-    /// Index into the node's `rules`, where the texts are
+    /// Index into the node's `rules`, which have the texts
     pub index: usize,
     /// The rule
     pub program: IdedExpr,
@@ -50,13 +50,13 @@ pub struct CompiledRule {
     pub message: Option<IdedExpr>,
     /// Uses `oldSelf`
     pub transition: bool,
-    /// The field to blame, as path segments below the node
+    /// The field of the error, as path segments below the node
     pub field_path: Vec<String>,
 }
 
 /// Upstream's limits, in its cost units.
 pub mod limits {
-    /// Estimate of one expression, times how often its node can occur
+    /// Estimate of one expression, times the number of its node's occurrences
     pub const EXPRESSION: u64 = 10_000_000;
     /// Estimate of all expressions of one CRD
     pub const CRD: u64 = 100_000_000;
@@ -64,8 +64,8 @@ pub mod limits {
     pub const CALL: u64 = 1_000_000;
     /// All evaluations for one object
     pub const OBJECT: u64 = 10_000_000;
-    /// Bytes of a message made by `messageExpression`
+    /// Bytes of a message produced by `messageExpression`
     pub const MESSAGE: usize = 5 * 1024;
-    /// Bytes of a request, which bound what is not bounded in the schema
+    /// Bytes of a request, which bound values without a limit in the schema
     pub const REQUEST: u64 = 3 * 1024 * 1024;
 }

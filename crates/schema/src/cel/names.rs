@@ -1,4 +1,4 @@
-//! How property names look in CEL: reserved words and characters that identifiers cannot have are escaped.
+//! Property names in CEL: reserved words and characters that identifiers cannot contain are escaped.
 
 use std::borrow::Cow;
 
@@ -26,7 +26,7 @@ const RESERVED: &[&str] = &[
     "while",
 ];
 
-/// `namespace` → `__namespace__`, `a-b` → `a__dash__b`; names that cannot be written at all stay as they are.
+/// `namespace` → `__namespace__`, `a-b` → `a__dash__b`; names that cannot be escaped are unchanged.
 pub(super) fn escape(name: &str) -> Cow<'_, str> {
     if RESERVED.contains(&name) {
         return Cow::Owned(format!("__{name}__"));

@@ -1,43 +1,43 @@
-//! From the text of a rule to its tree, for texts of any shape.
+//! Parses the text of a rule, safely for any text.
 //!
-//! The parser and everything that walks a tree call themselves for each level, so that a rule of some kilobytes of brackets
-//! could end the process. Upstream limits the size and the depth of an expression; so does this.
+//! The parser and all tree walks are recursive, so that a rule with some kilobytes of brackets could overflow the stack
+//! and end the process. As upstream does, this limits the size and the depth of an expression.
 
 use kube_cel::cel::IdedExpr;
 use kube_cel::cel::common::ast::{EntryExpr, Expr};
 use kube_cel::cel::parser::Parser;
 
-/// Upstream's limit of an expression, in code points.
+/// Upstream's limit of the length of an expression, in code points.
 const SIZE: usize = 100_000;
-/// How deeply a tree may nest, as upstream's parser allows.
+/// Maximum depth of a tree, as in upstream's parser.
 const DEPTH: usize = 250;
-/// How many signs a rule may have that can make its tree deeper by one.
-const SIGNS: usize = 2_000;
-/// Up to this many, the parser runs on the stack of the caller.
-const FEW_SIGNS: usize = 40;
-/// What the parser may take for the deepest text: it has some twenty calls per bracket.
+/// Maximum number of characters in a rule that can deepen its tree.
+const NESTING_CHARS: usize = 2_000;
+/// Up to this many, the parser runs on the caller's stack.
+const SHALLOW_NESTING_CHARS: usize = 40;
+/// Stack size for the deepest text: the parser makes some twenty calls per bracket.
 const STACK: usize = 512 << 20;
 
-/// Parses one expression, with optional syntax as Kubernetes has it.
+/// Parses one expression, with optional syntax as in Kubernetes.
 pub(super) fn parse(source: &str) -> Result<IdedExpr, String> {
     let size = source.chars().count();
     if size > SIZE {
         return Err(failure(format!("expression code point size exceeds limit: size: {size}, limit {SIZE}")));
     }
     let signs = source.bytes().filter(|c| !c.is_ascii_alphanumeric() && !c.is_ascii_whitespace()).count();
-    if signs <= FEW_SIGNS {
+    if signs <= SHALLOW_NESTING_CHARS {
         return parse_here(source);
     }
-    if signs > SIGNS {
+    if signs > NESTING_CHARS {
         return Err(too_deep());
     }
-    // Memory of the stack is only taken as far as it is used.
+    // Only the pages of the stack that are used take memory.
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("cel-parser".to_owned()).stack_size(STACK);
         let parsed = thread.spawn_scoped(scope, || parse_here(source)).map(|thread| thread.join());
         match parsed {
             Ok(Ok(parsed)) => parsed,
-            Ok(Err(_)) | Err(_) => Err(failure("the parser could not be run".to_owned())),
+            Ok(Err(_)) | Err(_) => Err(failure("failed to run the parser".to_owned())),
         }
     })
 }
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_of_any_shape_have_an_answer() {
+    fn any_text_is_parsed_or_rejected() {
         for (open, close) in
             [("(", ")"), ("[", "]"), ("!", ""), ("-", ""), ("1+", ""), ("true?1:", ""), ("a.", "")]
         {

@@ -1,10 +1,10 @@
-//! How large a value of a schema can become, and how small at least; the base of cost estimates.
+//! The largest and the smallest size of a schema's values; the base of cost estimates.
 
 use super::limits::REQUEST;
 use crate::structural::{Structural, Type};
 use crate::validate::formats::Format;
 
-/// The largest number of items, properties or characters of a value of `schema` that fits in a request.
+/// The largest number of items, properties or characters in a value of `schema` that fits in a request.
 pub fn max_size(schema: &Structural) -> u64 {
     let value = schema.value.as_deref();
     match schema.kind {
@@ -14,7 +14,7 @@ pub fn max_size(schema: &Structural) -> u64 {
         }),
         Some(Type::Object) => value.and_then(|v| v.max_properties).unwrap_or_else(|| {
             let item = schema.additional.schema().map_or(1, min_bytes);
-            // A key of two quotes and the shortest name, a colon, a comma.
+            // A key of two quotes and the shortest name, a colon and a comma.
             (REQUEST - 2) / (item + 6)
         }),
         Some(Type::String) | None => {

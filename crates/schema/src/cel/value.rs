@@ -1,4 +1,4 @@
-//! JSON values as CEL sees them, guided by the schema.
+//! Converts JSON values to CEL values, according to the schema.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::names::escape;
 use crate::structural::{Structural, Type};
 use crate::validate::formats::Format;
 
-/// Converts `value`; `resource` marks the root and embedded resources, whose metadata shows only its names.
+/// Converts `value`; `resource` marks the root and embedded resources, of whose metadata rules see only the names.
 pub(super) fn bind(value: &Value, schema: &Structural, resource: bool) -> Cel {
     match value {
         Value::Object(object) => {
@@ -25,7 +25,7 @@ pub(super) fn bind(value: &Value, schema: &Structural, resource: bool) -> Cel {
                     None if resource && matches!(name.as_str(), "apiVersion" | "kind") => untyped(value),
                     None => match schema.additional.schema() {
                         Some(additional) => {
-                            // Keys of maps are data and stay as they are.
+                            // Keys of maps are data and are not escaped.
                             map.insert(key(name), bind(value, additional, false));
                             continue;
                         }
@@ -80,7 +80,7 @@ fn number(n: &Number) -> Cel {
     }
 }
 
-/// Values that do not parse stay strings; validation has complained about them before any rule runs.
+/// Values that do not parse stay strings; validation has reported them before any rule runs.
 fn string(s: &str, format: Option<Format>) -> Cel {
     let typed = match format {
         Some(Format::DateTime) => chrono::DateTime::parse_from_rfc3339(s).ok().map(Cel::Timestamp),

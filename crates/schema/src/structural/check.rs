@@ -1,4 +1,4 @@
-//! The rules that make a schema structural, and those about extensions and defaults, with upstream's field paths.
+//! The checks that a schema is structural, and the checks of extensions and defaults, with upstream's field paths.
 
 use serde_json::Value;
 
@@ -7,7 +7,7 @@ use crate::error::FieldError;
 use crate::path::Path;
 use crate::{default, prune, validate};
 
-/// Where a node stands; some rules differ.
+/// The position of a node; some checks depend on it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Level {
     Root,
@@ -15,7 +15,7 @@ enum Level {
     Field,
 }
 
-/// Checks the whole tree; the result is sorted by text, as upstream's.
+/// Checks the whole tree; the errors are sorted by text, as upstream does.
 pub fn check(schema: &Structural, path: &Path<'_>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     invariants(schema, Level::Root, path, &mut errors);
@@ -269,7 +269,7 @@ fn list(s: &Structural, path: &Path<'_>, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// The one place where types are allowed below a quantifier: `anyOf: [{type: integer}, {type: string}]`.
+/// The only place where types are allowed below a quantifier: `anyOf: [{type: integer}, {type: string}]`.
 fn is_int_or_string(any_of: &[Nested]) -> bool {
     let bare = |n: &Nested, kind| {
         n.kind == Some(kind)
@@ -371,7 +371,7 @@ fn nested_completeness(
     }
 }
 
-/// Defaults must be values that the schema itself accepts and does not prune.
+/// Defaults must be valid and must not contain unknown fields.
 fn defaults(s: &Structural, root: bool, path: &Path<'_>, errors: &mut Vec<FieldError>) {
     if let Some(value) = &s.default {
         let at = path.child("default");

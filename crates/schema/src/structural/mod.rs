@@ -1,8 +1,8 @@
 //! The structural schema: the part of OpenAPI v3 that Kubernetes accepts in a CRD, parsed once into a tree.
 //!
-//! A node has a *structure* (type, properties, items, extensions) and *value validations*, which may nest further
-//! through allOf, anyOf, oneOf and not, but may not add structure there. [`parse`] reads the JSON form, [`check`]
-//! applies the rules that make it structural.
+//! A node has a *structure* (type, properties, items, extensions) and *value validations*. Value validations can nest
+//! through allOf, anyOf, oneOf and not, but must not add structure there. [`parse`] reads the JSON form, [`check`]
+//! checks that the schema is structural.
 
 pub mod check;
 pub mod parse;
@@ -69,7 +69,7 @@ pub enum MapType {
 /// `additionalProperties`
 #[derive(Clone, Debug, Default)]
 pub enum Additional {
-    /// Not given
+    /// Absent
     #[default]
     Unset,
     /// `true` or `false`
@@ -87,7 +87,7 @@ impl Additional {
         }
     }
 
-    /// True if unknown keys are data rather than mistakes.
+    /// True if unknown keys are allowed.
     pub fn accepts(&self) -> bool {
         !matches!(self, Additional::Unset | Additional::Allowed(false))
     }
@@ -122,7 +122,7 @@ pub struct Structural {
     pub map_type: Option<MapType>,
     /// `x-kubernetes-validations`
     pub rules: Vec<Rule>,
-    /// Everything that restricts values; absent when nothing does
+    /// Restrictions of the value; absent if there are none
     pub value: Option<Box<ValueValidation>>,
 }
 
@@ -146,26 +146,26 @@ impl Structural {
 pub struct Rule {
     /// CEL expression that must be true
     pub rule: String,
-    /// What to say when it is not
+    /// Error message
     pub message: String,
     /// CEL expression for the message
     pub message_expression: String,
     /// `FieldValueInvalid` (default), `FieldValueForbidden`, `FieldValueRequired`, `FieldValueDuplicate`
     pub reason: Option<String>,
-    /// Path of the field to blame, relative to the node
+    /// Path of the field of the error, relative to the node
     pub field_path: String,
-    /// Whether `oldSelf` is optional, so that the rule runs on create too
+    /// Whether `oldSelf` is optional, so that the rule also runs on create
     pub optional_old_self: Option<bool>,
 }
 
 /// Restrictions of a value, in the structure or below allOf/anyOf/oneOf/not.
 #[derive(Clone, Debug, Default)]
 pub struct ValueValidation {
-    /// `format`, if it is one that the server checks
+    /// `format`, if the server checks it
     pub format: Option<Format>,
-    /// `maximum`, exclusive?
+    /// `maximum` and whether it is exclusive
     pub maximum: Option<(Number, bool)>,
-    /// `minimum`, exclusive?
+    /// `minimum` and whether it is exclusive
     pub minimum: Option<(Number, bool)>,
     /// `maxLength` in characters
     pub max_length: Option<u64>,
@@ -228,9 +228,9 @@ pub struct Nested {
     pub items: Option<Box<Nested>>,
     /// Restrictions of properties
     pub properties: BTreeMap<String, Nested>,
-    /// Only the two branches of the int-or-string pattern may have one
+    /// Only allowed in the two branches of the int-or-string pattern
     pub kind: Option<Type>,
-    /// Names of structural keywords found here, with what the rule wants instead
+    /// Structural keywords found here, each with its error
     pub forbidden: Vec<(&'static str, &'static str)>,
 }
 

@@ -5,13 +5,13 @@ use serde_json::{Map, Value};
 use super::{
     Additional, ListType, MapType, Nested, Pattern, Rule, Structural, Type, ValueValidation, patterns,
 };
-use crate::error::{FieldError, MOST};
+use crate::error::{FieldError, MAX_ERRORS};
 use crate::path::Path;
 use crate::validate::formats::Format;
 
 type Object = Map<String, Value>;
 
-/// Parses `schema`; what cannot be expressed or is not allowed is reported into `errors` and left out.
+/// Parses `schema`; reports what is unsupported or not allowed into `errors` and omits it.
 pub fn parse(schema: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) -> Structural {
     patterns::of_one_schema(|| node(schema, path, errors))
 }
@@ -165,8 +165,8 @@ fn value_validation(object: &Object, path: &Path<'_>, errors: &mut Vec<FieldErro
     let count = |key: &str| object.get(key).and_then(Value::as_u64);
     let pattern = match object.get("pattern").and_then(Value::as_str) {
         None | Some("") => None,
-        // Nothing more is told, so nothing more is compiled.
-        Some(_) if errors.len() > MOST => None,
+        // Further errors are not reported, so further patterns are not compiled.
+        Some(_) if errors.len() > MAX_ERRORS => None,
         Some(source) => match patterns::compile(source) {
             Ok(regex) => Some(Pattern { source: source.to_owned(), regex }),
             Err(error) => {
@@ -232,7 +232,7 @@ fn nested(schema: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) -> Nest
     }
 }
 
-/// Structure may not be declared below a quantifier: pruning and defaulting could not follow it.
+/// Structure must not be declared below a quantifier: pruning and defaulting could not follow it.
 fn forbidden_in_nested(object: &Object) -> Vec<(&'static str, &'static str)> {
     const RULES: &[(&str, &str)] = &[
         ("additionalProperties", "must be undefined to be structural"),

@@ -1,20 +1,20 @@
 //! The patterns of a schema.
 //!
-//! A text of ten characters can become an automaton of megabytes, and a schema can have thousands of patterns. Equal ones
-//! are compiled once, most are small, and of large ones a schema may have a few.
+//! A text of ten characters can compile to an automaton of megabytes, and a schema can have thousands of patterns.
+//! Equal patterns are compiled once, most must be small, and a schema may have a few large ones.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
 
 use regex::{Regex, RegexBuilder};
 
-/// How many different patterns a schema may have.
-const MOST: usize = 1_000;
-/// What most patterns stay below, compiled.
+/// The maximum number of different patterns in a schema.
+const MAX_PATTERNS: usize = 1_000;
+/// The compiled size above which a pattern counts as large.
 const SMALL_BYTES: usize = 64 << 10;
-/// What none may exceed, and how many of a schema may exceed the other limit.
+/// The maximum compiled size of a pattern, and the maximum number of large patterns in a schema.
 const LARGE_BYTES: usize = 4 << 20;
-const LARGE_MOST: usize = 20;
+const MAX_LARGE_PATTERNS: usize = 20;
 
 #[derive(Default)]
 struct Patterns {
@@ -23,11 +23,11 @@ struct Patterns {
 }
 
 thread_local! {
-    /// Those of the schema that is being parsed on this thread.
+    /// The patterns of the schema that this thread is parsing.
     static PATTERNS: RefCell<Patterns> = RefCell::default();
 }
 
-/// Counts the patterns that `parse` compiles as those of one schema.
+/// Counts the patterns compiled in `parse` as those of one schema.
 pub(super) fn of_one_schema<T>(parse: impl FnOnce() -> T) -> T {
     PATTERNS.take();
     let parsed = parse();
@@ -35,7 +35,7 @@ pub(super) fn of_one_schema<T>(parse: impl FnOnce() -> T) -> T {
     parsed
 }
 
-/// Compiles a pattern, or says why not.
+/// Compiles a pattern, or returns the error.
 pub(super) fn compile(source: &str) -> Result<Regex, String> {
     PATTERNS.with_borrow_mut(|patterns| patterns.compile(source))
 }
@@ -45,12 +45,12 @@ impl Patterns {
         if let Some(regex) = self.compiled.get(source) {
             return Ok(regex.clone());
         }
-        if self.compiled.len() >= MOST {
-            return Err(format!("the schema has more than {MOST} different patterns"));
+        if self.compiled.len() >= MAX_PATTERNS {
+            return Err(format!("the schema has more than {MAX_PATTERNS} different patterns"));
         }
         let regex = match build(source, SMALL_BYTES) {
-            Err(regex::Error::CompiledTooBig(_)) if self.large >= LARGE_MOST => {
-                return Err(format!("more than {LARGE_MOST} patterns of the schema are too large"));
+            Err(regex::Error::CompiledTooBig(_)) if self.large >= MAX_LARGE_PATTERNS => {
+                return Err(format!("more than {MAX_LARGE_PATTERNS} patterns of the schema are too large"));
             }
             Err(regex::Error::CompiledTooBig(_)) => {
                 self.large += 1;
@@ -65,7 +65,7 @@ impl Patterns {
 }
 
 fn build(source: &str, bytes: usize) -> Result<Regex, regex::Error> {
-    // The second limit is for what a search keeps between two texts.
+    // The second limit bounds the cache of a search.
     RegexBuilder::new(source).size_limit(bytes).dfa_size_limit(bytes).build()
 }
 
@@ -74,14 +74,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_schema_has_few_large_and_not_too_many_small_patterns() {
+    fn the_patterns_of_a_schema_are_limited() {
         of_one_schema(|| {
-            for n in 0..LARGE_MOST {
+            for n in 0..MAX_LARGE_PATTERNS {
                 assert!(compile(&format!("^\\pL{{{}}}$", 20 + n)).is_ok());
             }
             assert!(compile("^\\pL{90}$").unwrap_err().contains("too large"));
             assert!(compile("^(\\pL{900}){900}$").is_err());
-            for n in 0..MOST {
+            for n in 0..MAX_PATTERNS {
                 let _ = compile(&format!("^a{{{n}}}$"));
             }
             assert!(compile("^b$").unwrap_err().contains("different patterns"));

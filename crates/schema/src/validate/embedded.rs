@@ -1,9 +1,9 @@
-//! `x-kubernetes-embedded-resource`: a whole object inside an object has apiVersion, kind and valid metadata.
+//! `x-kubernetes-embedded-resource`: an embedded object must have apiVersion, kind and valid metadata.
 
 use serde_json::{Map, Value};
 
 use super::Correlation;
-use crate::error::{FieldError, MOST};
+use crate::error::{FieldError, MAX_ERRORS};
 use crate::path::Path;
 use crate::structural::Structural;
 
@@ -15,7 +15,7 @@ pub fn validate(
     path: &Path<'_>,
     errors: &mut Vec<FieldError>,
 ) {
-    if errors.len() > MOST || old == Some(value) {
+    if errors.len() > MAX_ERRORS || old == Some(value) {
         return;
     }
     match value {
@@ -83,7 +83,7 @@ fn resource(object: &Map<String, Value>, path: &Path<'_>, errors: &mut Vec<Field
     }
 }
 
-/// The parts of ObjectMeta validation that can fail for an embedded object.
+/// The checks of ObjectMeta validation that can fail for an embedded object.
 fn metadata(meta: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
     let Value::Object(meta) = meta else {
         errors.push(FieldError::invalid(path, meta.clone(), "must be an object"));
@@ -116,7 +116,7 @@ fn metadata(meta: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
             None | Some(Value::Null) => {}
             Some(Value::Object(map)) => {
                 for (key, value) in map {
-                    if errors.len() > MOST {
+                    if errors.len() > MAX_ERRORS {
                         return;
                     }
                     let valid = match value {

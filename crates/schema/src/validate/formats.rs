@@ -1,4 +1,4 @@
-//! The values of `format` that the server checks; others are annotations only.
+//! The values of `format` that the server checks; others are only annotations.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::LazyLock;
@@ -66,7 +66,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// `None` for formats that are not checked, `password` among them. Dashes do not matter in names.
+    /// `None` for formats that are not checked, such as `password`. Dashes in names are ignored.
     pub fn parse(name: &str) -> Option<Format> {
         Some(match name.replace('-', "").as_str() {
             "int32" => Format::Int32,
@@ -133,7 +133,7 @@ impl Format {
         }
     }
 
-    /// Whether string `s` is of this format; number formats say nothing about strings.
+    /// Whether string `s` has this format; number formats accept all strings.
     pub fn accepts(self, s: &str) -> bool {
         match self {
             Format::Int32 | Format::Int64 => true,
@@ -169,7 +169,7 @@ impl Format {
     }
 }
 
-/// Lower-case labels of letters, digits and dashes, joined by dots, 253 characters at most.
+/// Labels of lower-case letters, digits and dashes, joined by dots, at most 253 characters.
 pub fn is_dns1123_subdomain(s: &str) -> bool {
     s.len() <= 253 && s.split('.').all(is_dns_label)
 }

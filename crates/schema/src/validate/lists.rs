@@ -5,11 +5,11 @@ use std::collections::HashMap;
 use serde_json::{Map, Value};
 
 use super::Correlation;
-use crate::error::{FieldError, MOST};
+use crate::error::{FieldError, MAX_ERRORS};
 use crate::path::Path;
 use crate::structural::{ListType, Structural};
 
-/// Walks the structure and reports the first repetition of each value or key.
+/// Reports the first repetition of each value or key.
 pub fn validate(
     value: &Value,
     old: Option<&Value>,
@@ -17,7 +17,7 @@ pub fn validate(
     path: &Path<'_>,
     errors: &mut Vec<FieldError>,
 ) {
-    if errors.len() > MOST || old == Some(value) {
+    if errors.len() > MAX_ERRORS || old == Some(value) {
         return;
     }
     match value {
@@ -34,7 +34,7 @@ pub fn validate(
         Value::Array(list) => {
             match schema.list_type {
                 Some(ListType::Set) => {
-                    for i in repeated(list.iter().map(Value::to_string)).into_iter().take(MOST) {
+                    for i in repeated(list.iter().map(Value::to_string)).into_iter().take(MAX_ERRORS) {
                         errors.push(FieldError::duplicate(&path.index(i), list[i].clone()));
                     }
                 }
@@ -66,7 +66,7 @@ fn map(list: &[Value], keys: &[String], path: &Path<'_>, errors: &mut Vec<FieldE
         keys.iter().filter_map(|k| Some((k.clone(), item.get(k)?.clone()))).collect()
     };
     let keys = list.iter().map(|item| Value::Object(key_of(item)).to_string());
-    for i in repeated(keys).into_iter().take(MOST) {
+    for i in repeated(keys).into_iter().take(MAX_ERRORS) {
         errors.push(FieldError::duplicate(&path.index(i), Value::Object(key_of(&list[i]))));
     }
 }

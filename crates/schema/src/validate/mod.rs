@@ -1,7 +1,7 @@
-//! Checks values against a schema, with the errors and texts of upstream's validators.
+//! Validates values against a schema, with the errors and texts of upstream's validators.
 //!
-//! On update, a value that did not change is not checked again ("ratcheting"): a schema that became stricter never
-//! blocks an edit elsewhere in the object.
+//! On update, an unchanged value is not checked again ("ratcheting"), so that a stricter schema does not block changes
+//! of other fields.
 
 pub mod embedded;
 pub mod formats;
@@ -13,7 +13,7 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value};
 
-use crate::error::{FieldError, MOST};
+use crate::error::{FieldError, MAX_ERRORS};
 use crate::path::Path;
 use crate::structural::{ListType, Nested, Structural, Type, ValueValidation};
 
@@ -24,8 +24,8 @@ pub fn validate(object: &Value, old: Option<&Value>, schema: &Structural) -> Vec
     node(object, old, schema, &root, &mut errors);
     embedded::validate(object, old, schema, &root, &mut errors);
     lists::validate(object, old, schema, &root, &mut errors);
-    if errors.len() > MOST {
-        errors.truncate(MOST);
+    if errors.len() > MAX_ERRORS {
+        errors.truncate(MAX_ERRORS);
         errors.push(FieldError::more());
     }
     errors
@@ -40,7 +40,7 @@ pub(crate) fn validate_at(value: &Value, schema: &Structural, path: &Path<'_>) -
     errors
 }
 
-/// Validates one node and what is below it.
+/// Validates a node and its descendants.
 fn node(
     value: &Value,
     old: Option<&Value>,
@@ -48,7 +48,7 @@ fn node(
     path: &Path<'_>,
     errors: &mut Vec<FieldError>,
 ) {
-    if errors.len() > MOST || old == Some(value) {
+    if errors.len() > MAX_ERRORS || old == Some(value) {
         return;
     }
     if value.is_null() && schema.nullable {
@@ -83,9 +83,9 @@ fn node(
     }
 }
 
-/// A nested validation restricts a value whose type the structure has already checked.
+/// A nested validation restricts a value whose type was already checked against the structure.
 fn nested(value: &Value, schema: &Nested, path: &Path<'_>, errors: &mut Vec<FieldError>) {
-    if errors.len() > MOST {
+    if errors.len() > MAX_ERRORS {
         return;
     }
     if let Some(kind) = schema.kind
@@ -170,7 +170,7 @@ fn properties(
         errors.push(FieldError::too_many(path, object.len(), max));
     }
     for name in &v.required {
-        if errors.len() <= MOST && !object.contains_key(name) {
+        if errors.len() <= MAX_ERRORS && !object.contains_key(name) {
             errors.push(FieldError::required(&path.child(name), ""));
         }
     }
@@ -212,10 +212,10 @@ fn type_error(value: &Value, wanted: &str, path: &Path<'_>) -> FieldError {
     FieldError::type_invalid(path, found, format!("{path} in body must be of type {wanted}: {found:?}"))
 }
 
-/// Finds the old item that an item of a list of type map continues; items of other lists have no history.
+/// Matches items of a list of type map with old items; items of other lists have no old value.
 pub(crate) struct Correlation<'a> {
     keys: &'a [String],
-    /// The first old item of each key; a search per item would take the square of the length of the list.
+    /// The first old item of each key; a linear search per item would be quadratic in the length of the list.
     old: HashMap<String, &'a Value>,
 }
 

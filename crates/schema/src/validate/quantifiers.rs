@@ -7,10 +7,9 @@ use crate::error::{ErrorKind, FieldError};
 use crate::path::Path;
 use crate::structural::{Nested, ValueValidation};
 
-/// Adds the findings of the quantifiers of `v`.
+/// Adds the errors of the quantifiers of `v`.
 ///
-/// For anyOf and oneOf the errors of the first alternative that fails least are shown beside the summary, so that
-/// the reader sees what the nearest alternative misses.
+/// For anyOf and oneOf, the errors of the first of the alternatives with the fewest errors are added to the summary.
 pub(super) fn validate(value: &Value, v: &ValueValidation, path: &Path<'_>, errors: &mut Vec<FieldError>) {
     if !v.any_of.is_empty() {
         let results = run(value, &v.any_of, path);
@@ -68,7 +67,7 @@ fn nearest(results: Vec<Vec<FieldError>>) -> Vec<FieldError> {
     results.into_iter().min_by_key(Vec::len).unwrap_or_default()
 }
 
-/// Upstream reports these at the object, with the path only in the text.
+/// Upstream reports these errors for the whole object, with the path only in the text.
 fn summary(text: String) -> FieldError {
     FieldError {
         kind: ErrorKind::Invalid,

@@ -61,7 +61,7 @@ pub(super) fn number(
             }
             None => format!("Checked value must be of type integer (default format) in {path}"),
         };
-        // Upstream names the field only in the text, and neither it nor the value where people and programs look.
+        // Upstream has the field only in the text of this error, not in its `field`, and omits the value.
         errors.push(FieldError::invalid(path, value(), text));
     }
     if let Some((max, exclusive)) = &v.maximum {
@@ -101,7 +101,7 @@ pub(super) fn number(
     }
 }
 
-/// Equality as JSON Schema has it: `1` and `1.0` are the same number.
+/// Equality as in JSON Schema: `1` and `1.0` are the same number.
 pub(super) fn same(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Number(a), Value::Number(b)) => compare(a, b).is_eq(),

@@ -2,7 +2,7 @@
 
 use drover_api::capi::v1beta2::{Machine, MachineHealthCheck};
 use drover_apiserver::admission::{Admission, AdmissionRequest, Operation};
-use drover_apiserver::registry::Resource;
+use drover_apiserver::resources::Resource;
 use drover_apiserver::status::{self, GroupName, Status};
 use drover_capi::admission as rules;
 use futures::future::BoxFuture;
@@ -58,11 +58,11 @@ impl Admission for ClusterApi {
             }
             rules::without_effect(kind, object).into_iter().for_each(|text| request.warnings.add(text));
             let complaints = match kind {
-                "Cluster" => judge(object, old, rules::validate_cluster),
-                "MachineDeployment" => judge(object, old, rules::validate_machine_deployment),
-                "MachineSet" => judge(object, old, rules::validate_machine_set),
-                "Machine" => judge(object, old, rules::validate_machine),
-                "MachineHealthCheck" => judge(object, old, rules::validate_machine_health_check),
+                "Cluster" => validate(object, old, rules::validate_cluster),
+                "MachineDeployment" => validate(object, old, rules::validate_machine_deployment),
+                "MachineSet" => validate(object, old, rules::validate_machine_set),
+                "Machine" => validate(object, old, rules::validate_machine),
+                "MachineHealthCheck" => validate(object, old, rules::validate_machine_health_check),
                 _ => return Ok(()),
             };
             if complaints.is_empty() {
@@ -122,7 +122,7 @@ fn merge(into: &mut Value, from: &Value) {
     }
 }
 
-fn judge<K: DeserializeOwned>(
+fn validate<K: DeserializeOwned>(
     object: &Value,
     old: Option<&Value>,
     rule: impl FnOnce(&K, Option<&K>) -> Vec<rules::FieldError>,

@@ -3,8 +3,8 @@
 //! The rules are in `capi` and `provisioning`, beside their controllers; this module connects them to the API.
 
 mod capi;
-mod look;
 mod provisioning;
+mod reader;
 mod servers;
 mod settings;
 mod tokens;
@@ -29,8 +29,8 @@ pub fn hooks() -> Vec<Arc<dyn Admission>> {
 
 /// Adds the hooks that read other objects, which requires a running API.
 pub fn watch_over(embedded: &Arc<Embedded>) {
-    let around = look::Around(Arc::downgrade(embedded));
+    let reader = reader::ApiReader(Arc::downgrade(embedded));
     let objects = embedded.server().objects();
-    objects.add_admission(Arc::new(provisioning::InUse(around.clone())));
-    objects.add_admission(Arc::new(servers::Servers(around)));
+    objects.add_admission(Arc::new(provisioning::InUse(reader.clone())));
+    objects.add_admission(Arc::new(servers::Servers(reader)));
 }

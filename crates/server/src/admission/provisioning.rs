@@ -6,7 +6,7 @@ use drover_api::management::v3::{self as management, NodeDriver};
 use drover_api::provisioning::v1::Cluster;
 use drover_api::secret_types::MACHINE_PLAN;
 use drover_apiserver::admission::{Admission, AdmissionRequest, Operation};
-use drover_apiserver::registry::Resource;
+use drover_apiserver::resources::Resource;
 use drover_apiserver::status::{FieldError, Status};
 use drover_provisioning::admission as rules;
 use drover_runtime::ObjectKey;
@@ -15,7 +15,7 @@ use k8s_openapi::api::core::v1::{Namespace, Secret};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::look::{Around, all, is, refuse, within};
+use super::reader::{ApiReader, is, list_all, list_in, reject};
 
 /// Types of Secrets that can be cloud credentials.
 const CREDENTIAL_TYPES: [&str; 2] = ["Opaque", "provisioning.cattle.io/cloud-credential"];
@@ -98,7 +98,7 @@ impl Admission for Twins {
         _: Option<&'a Value>,
     ) -> BoxFuture<'a, Result<(), Status>> {
         request.warnings.add(
-            "stored, but nothing acts on a management Cluster that people make: make a Cluster of provisioning.cattle.io/v1",
+            "stored, but management Clusters created by users have no effect: create a Cluster of provisioning.cattle.io/v1 instead",
         );
         Box::pin(async { Ok(()) })
     }
@@ -131,8 +131,8 @@ impl Admission for PlanSecrets {
     }
 }
 
-/// Refuses to take away what is in use.
-pub(super) struct InUse(pub(super) Around);
+/// Rejects the deletion of objects that are in use.
+pub(super) struct InUse(pub(super) ApiReader);
 
 impl InUse {
     /// Why the write is rejected.
@@ -144,7 +144,7 @@ impl InUse {
         let (Some(old), Some(client)) = (request.old, self.0.client()) else { return Ok(None) };
         if is::<Namespace>(request.resource) {
             let name = request.name;
-            let (clusters, machines) = (within(&client, name).await?, within(&client, name).await?);
+            let (clusters, machines) = (list_in(&client, name).await?, list_in(&client, name).await?);
             return Ok(rules::namespace_in_use(&clusters, &machines));
         }
         if is::<NodeDriver>(request.resource) {
@@ -154,14 +154,14 @@ impl InUse {
             if new.is_some_and(|new| !rules::ends_driver(&old, &new)) {
                 return Ok(None);
             }
-            let (clusters, machines) = (all(&client).await?, all::<Machine>(&client).await?);
+            let (clusters, machines) = (list_all(&client).await?, list_all::<Machine>(&client).await?);
             return Ok(rules::driver_in_use(&old, &clusters, &machines));
         }
         if !old["type"].as_str().is_some_and(|type_| CREDENTIAL_TYPES.contains(&type_)) {
             return Ok(None);
         }
         let key = ObjectKey::new(request.namespace, request.name);
-        Ok(rules::credential_in_use(&key, &all(&client).await?))
+        Ok(rules::credential_in_use(&key, &list_all(&client).await?))
     }
 }
 
@@ -185,7 +185,7 @@ impl Admission for InUse {
         request: &'a AdmissionRequest<'a>,
         object: Option<&'a Value>,
     ) -> BoxFuture<'a, Result<(), Status>> {
-        Box::pin(async move { refuse(request, self.complaint(request, object).await?) })
+        Box::pin(async move { reject(request, self.complaint(request, object).await?) })
     }
 }
 

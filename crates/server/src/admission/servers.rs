@@ -6,7 +6,7 @@ use drover_api::provisioning::v1::Cluster;
 use drover_api::rke::v1::RKEControlPlane;
 use drover_apiserver::UserInfo;
 use drover_apiserver::admission::{Admission, AdmissionRequest, Operation};
-use drover_apiserver::registry::Resource;
+use drover_apiserver::resources::Resource;
 use drover_apiserver::status::Status;
 use drover_provisioning::admission as rules;
 use futures::future::BoxFuture;
@@ -14,10 +14,10 @@ use kube::Client;
 use kube::api::{Api, ListParams};
 use serde_json::Value;
 
-use super::look::{Around, is, look, refuse};
+use super::reader::{ApiReader, is, read, reject};
 
-/// Refuses people what would take a cluster's last etcd machine away, or make a server that cannot join.
-pub(super) struct Servers(pub(super) Around);
+/// Rejects requests of users that would remove a cluster's last etcd machine, or create a server that cannot join.
+pub(super) struct Servers(pub(super) ApiReader);
 
 impl Servers {
     /// Why the write is rejected.
@@ -34,14 +34,16 @@ impl Servers {
             None => self.deletion(&client, request, old).await,
             Some(new) if !is_server(old) || replicas(new) == replicas(old) => Ok(None),
             Some(new) => {
-                let Some(seen) = Seen::of(&client, request.namespace, old).await? else { return Ok(None) };
+                let Some(objects) = ClusterObjects::of(&client, request.namespace, old).await? else {
+                    return Ok(None);
+                };
                 let wanted = i32::try_from(replicas(new).unwrap_or(1)).unwrap_or(i32::MAX);
                 let name = match is::<MachineSet>(request.resource) {
                     true => label(old, capi_labels::DEPLOYMENT_NAME),
                     false => request.name,
                 };
-                let (plane, machines) = (seen.plane.as_ref(), &seen.machines);
-                Ok(rules::scale_refused(&seen.cluster, name, wanted, plane, machines))
+                let (plane, machines) = (objects.plane.as_ref(), &objects.machines);
+                Ok(rules::scale_refused(&objects.cluster, name, wanted, plane, machines))
             }
         }
     }
@@ -55,14 +57,16 @@ impl Servers {
         let resource = request.resource;
         if is::<CapiCluster>(resource) {
             let clusters: Api<Cluster> = Api::namespaced(client.clone(), request.namespace);
-            let cluster = look("clusters", clusters.get_opt(request.name)).await?;
+            let cluster = read("clusters", clusters.get_opt(request.name)).await?;
             return Ok(cluster.and_then(|cluster| rules::made_anew(&cluster)));
         }
         if !is_server(old) {
             return Ok(None);
         }
-        let Some(seen) = Seen::of(client, request.namespace, old).await? else { return Ok(None) };
-        let goes = |machine: &Machine| {
+        let Some(objects) = ClusterObjects::of(client, request.namespace, old).await? else {
+            return Ok(None);
+        };
+        let is_removed = |machine: &Machine| {
             let label = |key: &str| machine.metadata.labels.as_ref().and_then(|labels| labels.get(key));
             let by = |key: &str| label(key).is_some_and(|name| name == request.name);
             match () {
@@ -71,7 +75,7 @@ impl Servers {
                 () => machine.metadata.name.as_deref() == Some(request.name),
             }
         };
-        Ok(rules::last_etcd(&seen.cluster, seen.plane.as_ref(), &seen.machines, goes))
+        Ok(rules::last_etcd(&objects.cluster, objects.plane.as_ref(), &objects.machines, is_removed))
     }
 }
 
@@ -94,7 +98,7 @@ impl Admission for Servers {
         request: &'a AdmissionRequest<'a>,
         object: Option<&'a Value>,
     ) -> BoxFuture<'a, Result<(), Status>> {
-        Box::pin(async move { refuse(request, self.complaint(request, object).await?) })
+        Box::pin(async move { reject(request, self.complaint(request, object).await?) })
     }
 }
 
@@ -118,27 +122,27 @@ fn label<'a>(object: &'a Value, key: &str) -> &'a str {
     object["metadata"]["labels"][key].as_str().unwrap_or_default()
 }
 
-/// A provisioned cluster, as it is stored now.
-struct Seen {
+/// The objects of a provisioned cluster, as they are stored.
+struct ClusterObjects {
     cluster: Cluster,
     plane: Option<RKEControlPlane>,
     machines: Vec<Machine>,
 }
 
-impl Seen {
-    /// None for what is no part of a provisioned cluster.
+impl ClusterObjects {
+    /// None if the object does not belong to a provisioned cluster.
     async fn of(client: &Client, namespace: &str, part: &Value) -> Result<Option<Self>, Status> {
         let name = part["spec"]["clusterName"].as_str().unwrap_or_default();
         if name.is_empty() {
             return Ok(None);
         }
         let clusters: Api<Cluster> = Api::namespaced(client.clone(), namespace);
-        let Some(cluster) = look("clusters", clusters.get_opt(name)).await? else { return Ok(None) };
+        let Some(cluster) = read("clusters", clusters.get_opt(name)).await? else { return Ok(None) };
         let planes: Api<RKEControlPlane> = Api::namespaced(client.clone(), namespace);
-        let plane = look("rkecontrolplanes", planes.get_opt(name)).await?;
+        let plane = read("rkecontrolplanes", planes.get_opt(name)).await?;
         let machines: Api<Machine> = Api::namespaced(client.clone(), namespace);
         let of_cluster = ListParams::default().labels(&format!("{}={name}", capi_labels::CLUSTER_NAME));
-        let machines = look("machines", machines.list(&of_cluster)).await?.items;
+        let machines = read("machines", machines.list(&of_cluster)).await?.items;
         Ok(Some(Self { cluster, plane, machines }))
     }
 }

@@ -2,7 +2,7 @@
 
 use drover_api::management::v3::Setting;
 use drover_apiserver::admission::{Admission, AdmissionRequest, Operation};
-use drover_apiserver::registry::Resource;
+use drover_apiserver::resources::Resource;
 use drover_apiserver::status::{FieldError, Status};
 use drover_provisioning::settings::{Refused, Settings};
 use futures::future::BoxFuture;
@@ -51,7 +51,7 @@ impl Admission for Usable {
         let judged = match refused {
             None => Ok(()),
             Some(Refused::Unknown) => {
-                request.warnings.add("stored, but nothing in Drover depends on a setting of this name yet");
+                request.warnings.add("stored, but Drover does not use a setting of this name yet");
                 Ok(())
             }
             Some(Refused::Senseless(why)) => {

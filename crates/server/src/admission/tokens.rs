@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use drover_api::annotations::drover::REGISTRATION_ROLES;
 use drover_api::management::v3::ClusterRegistrationToken;
 use drover_apiserver::admission::{Admission, AdmissionRequest, Operation};
-use drover_apiserver::registry::Resource;
+use drover_apiserver::resources::Resource;
 use drover_apiserver::status::Status;
 use drover_provisioning::init::twin::DEFAULT_TOKEN;
 use drover_provisioning::registration::terms::Terms;
@@ -41,7 +41,7 @@ impl Admission for Readable {
         let default = object["metadata"]["name"] == DEFAULT_TOKEN;
         if default && minutes("ttl") > 0 {
             request.warnings.add(format!(
-                "spec.ttl ends this token, and agents of the cluster may connect with {DEFAULT_TOKEN}: make another token instead"
+                "spec.ttl would end this token, but agents of the cluster may connect with {DEFAULT_TOKEN}: create another token instead"
             ));
         }
         let problem = problem(object, default);
@@ -55,8 +55,8 @@ fn problem(object: &Value, default: bool) -> Option<String> {
         notes.map(|(key, value)| (key.clone(), value.as_str().unwrap_or_default().to_owned())).collect();
     if default && notes.contains_key(REGISTRATION_ROLES) {
         return Some(format!(
-            "annotation {REGISTRATION_ROLES} cannot be set on {DEFAULT_TOKEN}, which agents of the cluster connect with: make \
-             another token, or switch tokens without roles off with the setting registration-unscoped-tokens"
+            "annotation {REGISTRATION_ROLES} cannot be set on {DEFAULT_TOKEN}, with which agents of the cluster connect: create \
+             another token, or disable tokens without roles with the setting registration-unscoped-tokens"
         ));
     }
     Terms::of(&notes).err().map(|why| format!("annotation {why}"))
@@ -68,7 +68,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn terms_are_readable_or_refused() {
+    fn invalid_terms_are_rejected() {
         let of = |notes: Value, default| problem(&json!({"metadata": {"annotations": notes}}), default);
         assert_eq!(of(Value::Null, true), None);
         assert_eq!(of(json!({"drover.io/registration-roles": "worker", "x": "y"}), false), None);

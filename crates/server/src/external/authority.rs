@@ -28,7 +28,7 @@ pub async fn open(client: &Client, dir: &Path, now: Timestamp) -> anyhow::Result
         .map_err(anyhow::Error::from)
         .and_then(|agreed| agreed)
         .with_context(|| format!("{} cannot be used", doing()))?;
-    Pki::open(dir, now).context("certificates cannot be made")
+    Pki::open(dir, now).context("failed to create certificates")
 }
 
 /// Makes the files and the Secret equal. The first server that creates the Secret decides.

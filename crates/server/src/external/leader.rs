@@ -91,7 +91,7 @@ impl Candidate {
                 Ok(None) => break,
                 Ok(Some(pause)) => pause,
                 Err(error) => {
-                    tracing::warn!(%error, "the Lease {NAMESPACE}/{NAME} cannot be read or written");
+                    tracing::warn!(%error, "failed to read or write Lease {NAMESPACE}/{NAME}");
                     RETRY
                 }
             };
@@ -139,7 +139,7 @@ impl Candidate {
                 Ok(true) => (renewed, pause) = (begun, RENEWAL),
                 Ok(false) => break,
                 Err(error) => {
-                    tracing::warn!(%error, "the Lease {NAMESPACE}/{NAME} was not renewed");
+                    tracing::warn!(%error, "failed to renew Lease {NAMESPACE}/{NAME}");
                     pause = RETRY;
                 }
             }
@@ -158,7 +158,7 @@ impl Candidate {
             return Ok(false);
         }
         if !self.write(lease).await? {
-            bail!("it was changed meanwhile");
+            bail!("it was changed in the meantime");
         }
         Ok(true)
     }
@@ -217,7 +217,7 @@ impl Leadership {
             anyhow::Ok(())
         };
         if let Err(error) = freed.await {
-            tracing::warn!(%error, "the Lease {NAMESPACE}/{NAME} was not released; others wait until it runs out");
+            tracing::warn!(%error, "failed to release Lease {NAMESPACE}/{NAME}; other servers wait until it expires");
         }
     }
 }
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_is_taken_when_it_is_free_ours_or_silent_for_its_whole_time() {
+    fn a_lease_is_acquired_if_it_is_unheld_our_own_or_expired() {
         let secs = Duration::from_secs;
         assert_eq!(judge(None, "a", secs(0)), Step::Take);
         assert_eq!(judge(Some(&lease("")), "a", secs(0)), Step::Take);

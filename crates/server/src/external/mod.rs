@@ -146,7 +146,7 @@ impl External {
         let why = match asked {
             Ok(Ok(_)) => return crate::front::text(http::StatusCode::OK, "ok"),
             Ok(Err(error)) => error.to_string(),
-            Err(_) => "no answer in time".to_owned(),
+            Err(_) => "timed out".to_owned(),
         };
         let text = format!("the Kubernetes API at {} does not answer: {why}", self.inner.url);
         crate::front::text(http::StatusCode::SERVICE_UNAVAILABLE, text)
@@ -176,12 +176,12 @@ pub async fn read_kubeconfig(path: &Path) -> anyhow::Result<Config> {
         Ok(config) => Ok(config),
         Err(KubeconfigError::CurrentContextNotSet) => {
             bail!(
-                "the kubeconfig {shown} has no current-context; choose one: kubectl config use-context NAME"
+                "the kubeconfig {shown} has no current-context; set one with kubectl config use-context NAME"
             )
         }
         Err(KubeconfigError::LoadContext(_)) => {
             bail!(
-                "the kubeconfig {shown} has no context {context:?}, which its current-context names; choose another: kubectl config use-context NAME"
+                "the kubeconfig {shown} has no context {context:?}, which is its current-context; set another one with kubectl config use-context NAME"
             )
         }
         Err(error) => Err(error).with_context(|| format!("the kubeconfig {shown} cannot be used")),
@@ -192,7 +192,7 @@ async fn check_version(client: &Client, url: &Uri) -> anyhow::Result<()> {
     let version = match tokio::time::timeout(ANSWER_LIMIT, client.apiserver_version()).await {
         Err(_) => bail!("the Kubernetes API at {url} does not answer"),
         Ok(Err(kube::Error::Api(status))) if status.code == 401 => {
-            bail!("the Kubernetes API at {url} does not know the credentials of the kubeconfig")
+            bail!("the Kubernetes API at {url} rejected the credentials of the kubeconfig")
         }
         Ok(Err(error)) => {
             return Err(error).with_context(|| format!("the Kubernetes API at {url} does not answer"));
@@ -204,7 +204,7 @@ async fn check_version(client: &Client, url: &Uri) -> anyhow::Result<()> {
     if found < OLDEST {
         let (major, minor) = OLDEST;
         bail!(
-            "the Kubernetes API at {url} is {}; v{major}.{minor} or newer is needed, because older ones run Jobs that others manage",
+            "the Kubernetes API at {url} has version {}; v{major}.{minor} or newer is required, because older versions ignore managedBy of Jobs",
             version.git_version
         );
     }
@@ -245,7 +245,10 @@ async fn check_rights(client: &Client, url: &Uri, path: &Path) -> anyhow::Result
         let answer = tokio::time::timeout(ANSWER_LIMIT, api.create(&params, &review)).await;
         let answer = answer.with_context(|| format!("the Kubernetes API at {url} does not answer"))?;
         let answer = answer.with_context(|| {
-            format!("what the user of the kubeconfig {} may do at {url} cannot be found out", path.display())
+            format!(
+                "failed to check the permissions of the user of the kubeconfig {} at {url}",
+                path.display()
+            )
         })?;
         if !answer.status.is_some_and(|status| status.allowed) {
             let dot = if group.is_empty() { "" } else { "." };
@@ -254,7 +257,7 @@ async fn check_rights(client: &Client, url: &Uri, path: &Path) -> anyhow::Result
     }
     if !missing.is_empty() {
         bail!(
-            "the user of the kubeconfig {} lacks rights at {url}: {}; bind it to the ClusterRole cluster-admin",
+            "the user of the kubeconfig {} lacks permissions at {url}: {}; bind it to the ClusterRole cluster-admin",
             path.display(),
             missing.join(", ")
         );

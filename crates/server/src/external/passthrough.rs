@@ -9,7 +9,7 @@ use std::time::Duration;
 use drover_access::downstream::{RequestBody, boxed};
 use drover_access::{hop, proxy};
 use drover_apiserver::http::pattern;
-use drover_apiserver::identity::OnRecognised;
+use drover_apiserver::identity::OnAuthenticated;
 use drover_apiserver::status::Status;
 use futures::future::BoxFuture;
 use http::uri::PathAndQuery;
@@ -85,12 +85,12 @@ impl Passthrough {
         *request.uri_mut() = target(&self.url, request.uri())?;
         *request.version_mut() = http::Version::HTTP_11;
         let nameless = !request.headers().contains_key(header::AUTHORIZATION);
-        let recognised = request.extensions().get::<OnRecognised>().cloned();
+        let recognised = request.extensions().get::<OnAuthenticated>().cloned();
         let upgrade = hop::wants_upgrade(request.headers());
         let caller = upgrade.then(|| hyper::upgrade::on(&mut request));
         clean(request.headers_mut(), upgrade);
         let sent = tokio::time::timeout(ANSWER_LIMIT, (self.send)(request)).await;
-        let sent = sent.map_err(|_| Status::timeout("the Kubernetes API did not answer in time", 1))?;
+        let sent = sent.map_err(|_| Status::timeout("timed out waiting for the Kubernetes API", 1))?;
         let mut response = sent.map_err(|error| {
             Status::service_unavailable(format!(
                 "the Kubernetes API at {} cannot be reached: {}",
@@ -102,11 +102,11 @@ impl Passthrough {
         if refused && nameless {
             return Err(no_token(&self.url));
         }
-        // Only the API knows whether a token is good; whoever has a bad one is told 401.
-        if let Some(OnRecognised(tell)) = recognised.filter(|_| !nameless)
+        // Only the API can tell whether a token is valid; it answers an invalid one with 401.
+        if let Some(OnAuthenticated(notify)) = recognised.filter(|_| !nameless)
             && response.status() != StatusCode::UNAUTHORIZED
         {
-            tell();
+            notify();
         }
         match caller {
             Some(caller) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
@@ -123,7 +123,7 @@ impl Passthrough {
 pub fn no_token(url: &Uri) -> Status {
     let mut status = Status::unauthorized();
     status.message = format!(
-        "no bearer token was given: Drover passes tokens on to the Kubernetes API, but cannot pass on client certificates; use a token, or ask {url} itself"
+        "no bearer token: Drover forwards tokens to the Kubernetes API, but cannot forward client certificates; use a token, or connect to {url} directly"
     );
     status
 }
@@ -146,9 +146,9 @@ fn target(api: &Uri, asked: &Uri) -> Result<Uri, Status> {
 fn clean(headers: &mut HeaderMap, upgrade: bool) {
     hop::strip(headers, upgrade);
     headers.remove(header::HOST);
-    let said: Vec<_> =
+    let named: Vec<_> =
         headers.keys().filter(|name| name.as_str().starts_with("x-remote-")).cloned().collect();
-    for name in said {
+    for name in named {
         headers.remove(name);
     }
 }
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_apis_own_paths_are_passed_through() {
+    fn only_paths_of_the_api_are_forwarded() {
         for path in ["/api", "/api/v1/secrets", "/apis", "/version", "/openapi/v3", "/openid/v1/jwks"] {
             assert!(is_api(path), "{path}");
         }
@@ -168,14 +168,14 @@ mod tests {
     }
 
     #[test]
-    fn paths_go_below_the_apis_own() {
+    fn paths_are_appended_to_the_path_of_the_api() {
         let target = |api: &str, asked: &str| target(&api.parse().unwrap(), &asked.parse().unwrap()).unwrap();
         assert_eq!(target("https://h:1/", "/api?watch=1"), "https://h:1/api?watch=1");
         assert_eq!(target("https://h:1/k8s/", "https://drover/api"), "https://h:1/k8s/api");
     }
 
     #[test]
-    fn credentials_and_impersonation_are_the_callers_and_a_proxys_claims_are_dropped() {
+    fn credentials_and_impersonation_are_forwarded_and_claims_of_a_proxy_are_dropped() {
         let mut headers = HeaderMap::new();
         for name in ["authorization", "impersonate-user", "x-remote-user", "x-remote-group", "host", "accept"]
         {

@@ -27,14 +27,14 @@ const REMEMBERED: usize = 4096;
 /// Creates TokenReviews and SubjectAccessReviews.
 pub struct Reviews {
     client: Client,
-    /// By digest, so that no token is kept.
-    users: Remembered<[u8; 32], UserInfo>,
-    decisions: Remembered<[u8; 32], Decision>,
+    /// By digest, so that no token is stored.
+    users: Expiring<[u8; 32], UserInfo>,
+    decisions: Expiring<[u8; 32], Decision>,
 }
 
 impl Reviews {
     pub fn new(client: Client) -> Self {
-        Self { client, users: Remembered::default(), decisions: Remembered::default() }
+        Self { client, users: Expiring::default(), decisions: Expiring::default() }
     }
 
     /// The user behind the request's bearer token.
@@ -44,8 +44,7 @@ impl Reviews {
         let Some(token) = token.filter(|token| !token.is_empty()) else {
             let mut status = Status::unauthorized();
             status.message =
-                "no bearer token was given; client certificates of the Kubernetes API are not known here"
-                    .into();
+                "no bearer token; client certificates of the Kubernetes API are not accepted here".into();
             return Err(status);
         };
         let digest = sha256(token.as_bytes());
@@ -127,12 +126,12 @@ async fn answered<T>(call: impl Future<Output = Result<T, kube::Error>>) -> Resu
     match tokio::time::timeout(ANSWER_LIMIT, call).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(error)) => {
-            tracing::warn!(%error, "the Kubernetes API was asked who may do what, and did not say");
+            tracing::warn!(%error, "failed to check permissions with the Kubernetes API");
             Err(Status::service_unavailable(
-                "the Kubernetes API did not say whether you may do this; try again",
+                "failed to check your permissions with the Kubernetes API; try again",
             ))
         }
-        Err(_) => Err(Status::timeout("the Kubernetes API did not say in time whether you may do this", 1)),
+        Err(_) => Err(Status::timeout("timed out checking your permissions with the Kubernetes API", 1)),
     }
 }
 
@@ -140,16 +139,16 @@ fn sha256(bytes: &[u8]) -> [u8; 32] {
     Sha256::digest(bytes).into()
 }
 
-/// Answers that are good for a while.
-struct Remembered<K, V>(Mutex<HashMap<K, (Instant, V)>>);
+/// Results that are valid for a while.
+struct Expiring<K, V>(Mutex<HashMap<K, (Instant, V)>>);
 
-impl<K, V> Default for Remembered<K, V> {
+impl<K, V> Default for Expiring<K, V> {
     fn default() -> Self {
         Self(Mutex::default())
     }
 }
 
-impl<K: Eq + Hash, V: Clone> Remembered<K, V> {
+impl<K: Eq + Hash, V: Clone> Expiring<K, V> {
     fn get(&self, key: &K) -> Option<V> {
         let known = self.0.lock();
         known.get(key).filter(|(since, _)| since.elapsed() < BELIEVED).map(|(_, value)| value.clone())

@@ -44,13 +44,13 @@ pub(crate) async fn until_leader(
         .lead(|leader| {
             let mut known = holder.lock();
             if *known != leader {
-                tracing::warn!("waiting: the server {leader} leads (Lease {NAMESPACE}/{NAME})");
+                tracing::warn!("waiting: server {leader} is the leader (Lease {NAMESPACE}/{NAME})");
                 *known = leader.to_owned();
             }
         })
         .await;
     if !holder.lock().is_empty() {
-        tracing::warn!("this server leads now");
+        tracing::warn!("this server is now the leader");
     }
     leadership
 }
@@ -66,7 +66,7 @@ fn answer(request: &Request<Incoming>, leader: &str) -> Response<RequestBody> {
     match request.uri().path() {
         "/healthz" | "/livez" => crate::front::text(StatusCode::OK, "ok"),
         _ => {
-            let text = format!("this server waits: {leader} leads (Lease {NAMESPACE}/{NAME})");
+            let text = format!("this server is waiting: {leader} is the leader (Lease {NAMESPACE}/{NAME})");
             crate::front::text(StatusCode::SERVICE_UNAVAILABLE, text)
         }
     }

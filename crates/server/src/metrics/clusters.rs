@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn phases_that_others_made_up_are_not_repeated_and_known_ones_are_always_there() {
+    fn phases_of_other_clients_are_dropped_and_known_ones_are_always_shown() {
         let machine = |phase: &str| {
             let value = json!({"metadata": {"name": "m"}, "spec": {"clusterName": "c", "bootstrap": {}, "infrastructureRef":
                 {"apiGroup": "a", "kind": "k", "name": "n"}}, "status": {"phase": phase}});

@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_programs_name_may_hold_anything() {
+    fn the_name_of_a_program_may_contain_any_character() {
         let text = "7 (a) b (c) S 1 7 7 0 -1 4194560 100 0 0 0 150 50 0 0 20 0 9 0 12345 8192 3 18446744073709551615";
         let expected = Stat { cpu_seconds: 2.0, started: 123.45, virtual_bytes: 8192.0, threads: 9.0 };
         assert_eq!(Stat::parse(text), Some(expected));

@@ -89,10 +89,10 @@ async fn a_watch_and_a_tunnel_outlive_every_connection_deadline() {
     for _ in 0..2 {
         let mut idle = world.connection().await;
         idle.write_all(b"GET /ping HTTP/1.1\r\nHost: h\r\n\r\n").await.unwrap();
-        let mut said = Vec::new();
-        let ended = tokio::time::timeout(std::time::Duration::from_secs(60), idle.read_to_end(&mut said));
+        let mut response = Vec::new();
+        let ended = tokio::time::timeout(std::time::Duration::from_secs(60), idle.read_to_end(&mut response));
         let _ = ended.await.unwrap();
-        assert!(said.starts_with(b"HTTP/1.1 200 OK\r\n") && said.ends_with(b"pong"));
+        assert!(response.starts_with(b"HTTP/1.1 200 OK\r\n") && response.ends_with(b"pong"));
     }
     maps.create(&PostParams::default(), &config_map("made")).await.unwrap();
     let made = async {

@@ -76,7 +76,7 @@ async fn the_page_lists_every_metric_with_its_type_and_labels() {
 }
 
 #[test]
-fn every_query_of_the_dashboard_asks_for_metrics_and_labels_that_there_are() {
+fn every_query_of_the_dashboard_uses_existing_metrics_and_labels() {
     let (embedded, other) = pages();
     let mut known: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
     for (name, (kind, labels)) in embedded.iter().chain(&other) {
@@ -169,7 +169,7 @@ impl Query {
 }
 
 #[test]
-fn queries_are_read_as_prometheus_reads_them() {
+fn queries_are_parsed_as_by_prometheus() {
     let text = r#"histogram_quantile(0.99, sum by (le, name) (rate(a_bucket{job=~"$job",x!="y"}[$__rate_interval]))) / sum(b{z="1"})"#;
     let strings = |list: &[&str]| list.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
     let expected = Query {
@@ -181,7 +181,7 @@ fn queries_are_read_as_prometheus_reads_them() {
 
 /// The page's tables for an external API are checked here, because no test of this crate runs one.
 #[tokio::test]
-async fn requests_to_another_api_are_shown_as_the_page_says() {
+async fn requests_to_an_external_api_are_counted_as_documented() {
     use drover_runtime::metrics::Requests;
     use tower::{Layer as _, ServiceExt as _};
     let requests = Requests::new("api:6443");

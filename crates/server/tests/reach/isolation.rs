@@ -131,7 +131,7 @@ fn list(version: &str, kind: &str, items: Vec<Value>) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_black_holed_cluster_among_200_costs_the_others_nothing() {
+async fn one_black_holed_cluster_among_200_does_not_affect_the_others() {
     let (world, apis) = (World::start().await, Apis::default());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -186,7 +186,8 @@ async fn one_black_holed_cluster_among_200_costs_the_others_nothing() {
     assert_eq!(left().await.len(), DARK_MACHINES);
     let calls = apis.calls.lock().clone();
     let (_, most) = calls[BLACK_HOLE];
-    assert!((1..=MAX_CALLS + 1).contains(&most), "{most} calls and probes to the silent cluster at a time");
+    // Besides the limited calls there are the health probe and the list of the watch of Nodes.
+    assert!((1..=MAX_CALLS + 2).contains(&most), "{most} concurrent calls and probes to the silent cluster");
     for other in &others {
         assert!(calls.contains_key(other), "{other} was not drained");
     }

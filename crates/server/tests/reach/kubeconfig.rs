@@ -13,11 +13,11 @@ use crate::world::{Dialer, Downstream, World, until};
 const LABEL: &str = "cluster.x-k8s.io/cluster-name";
 
 async fn probe_says(world: &World, status: &str, part: &str) {
-    let said = async || {
+    let reported = async || {
         let [is, _, message] = condition(world, "Cluster", "demo", "RemoteConnectionProbe").await;
         if is == status && message.contains(part) { Ok(()) } else { Err((is, message)) }
     };
-    drover_testkit::eventually(said).await;
+    drover_testkit::eventually(reported).await;
 }
 
 async fn own_kubeconfig(cluster: &Downstream) -> String {

@@ -67,11 +67,11 @@ async fn access_check_18_the_authority_is_stored_trimmed_and_has_one_digest_ever
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_command_that_imports_a_cluster_says_that_nobody_does_so_yet() {
+async fn the_import_command_reports_that_importing_is_not_supported() {
     let world = World::start().await;
     let request = http::Request::get("/v3/import/some-token.yaml").body(vec![]).unwrap();
-    let (code, said) = refusal(world.admin.request_text(request).await);
-    assert!(code == 501 && said.contains("does not import clusters yet"), "{code} {said}");
+    let (code, text) = refusal(world.admin.request_text(request).await);
+    assert!(code == 501 && text.contains("Importing clusters is not supported"), "{code} {text}");
     world.stop().await;
 }
 
@@ -186,9 +186,9 @@ async fn access_check_22_a_kubeconfig_of_one_cluster_reaches_no_other() {
         let (other_id, other, _) = &clusters[other];
         maps(kubeconfig, "default").await.unwrap();
         let foreign = kubeconfig.replace(id.as_str(), other_id);
-        // A namespace that nobody else asks for: the manager itself looks at its clusters too.
-        let (code, said) = refusal(maps(&foreign, "elsewhere").await);
-        assert!(code == 403 && said.contains(other_id.as_str()), "{code} {said}");
+        // A namespace without other requests, because the manager itself also reads from its clusters.
+        let (code, text) = refusal(maps(&foreign, "elsewhere").await);
+        assert!(code == 403 && text.contains(other_id.as_str()), "{code} {text}");
         let asked =
             |cluster: &Downstream, part: &str| cluster.asked.lock().iter().any(|path| path.contains(part));
         assert!(asked(cluster, "/namespaces/default/configmaps"));
@@ -203,16 +203,16 @@ async fn access_check_27_a_lost_agent_shows_and_requests_say_so() {
     let (world, cluster) = (World::start().await, Downstream::start().await);
     let (id, token) = world.make_cluster("demo").await;
     let proxied = world.proxied(&id).await;
-    let (code, said) = refusal(namespaces(&proxied).await);
-    assert!(code == 503 && said.contains("has not registered"), "{code} {said}");
+    let (code, text) = refusal(namespaces(&proxied).await);
+    assert!(code == 503 && text.contains("has not registered"), "{code} {text}");
     let agent = world.agent(&token, &cluster.params().await, Arc::new(Dialer::default())).await.unwrap();
     world.is_connected(&id).await;
     assert!(namespaces(&proxied).await.unwrap() > 0);
 
     agent.abort();
     until(async || world.connected(&id).await == ("False".into(), "Disconnected".into())).await;
-    let (code, said) = refusal(namespaces(&proxied).await);
-    assert!(code == 503 && said.contains("cluster agent disconnected"), "{code} {said}");
+    let (code, text) = refusal(namespaces(&proxied).await);
+    assert!(code == 503 && text.contains("cluster agent disconnected"), "{code} {text}");
 
     let agent = world.agent(&token, &cluster.params().await, Arc::new(Dialer::default())).await.unwrap();
     world.is_connected(&id).await;
@@ -246,9 +246,9 @@ async fn access_check_28_dead_clusters_delay_no_other() {
     for id in &dead {
         until(async || world.connected(id).await.0 != "True").await;
     }
-    // The one who waits is told in the end.
-    let (code, said) = refusal(waiting.await.unwrap());
-    assert!([503, 504].contains(&code), "{code} {said}");
+    // The waiting request fails in the end.
+    let (code, text) = refusal(waiting.await.unwrap());
+    assert!([503, 504].contains(&code), "{code} {text}");
     agents.iter().for_each(tokio::task::JoinHandle::abort);
     world.stop().await;
 }

@@ -35,7 +35,7 @@ async fn status(client: &Client, path: &str) -> (u16, String) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn metrics_are_for_those_whom_rbac_lets_get_the_path() {
+async fn metrics_require_permission_for_the_path() {
     let world = World::start().await;
     let accounts: Api<ServiceAccount> = Api::namespaced(world.admin.clone(), "default");
     let account = serde_json::from_value(json!({"metadata": {"name": "prometheus"}})).unwrap();
@@ -54,7 +54,7 @@ async fn metrics_are_for_those_whom_rbac_lets_get_the_path() {
     until(async || status(&prometheus, "/metrics").await.0 == 200).await;
     let (_, kind) = status(&prometheus, "/metrics").await;
     assert_eq!(kind, "application/openmetrics-text; version=1.0.0; charset=utf-8");
-    assert_eq!(status(&prometheus, "/api/v1/secrets").await.0, 403, "and for nothing else");
+    assert_eq!(status(&prometheus, "/api/v1/secrets").await.0, 403, "no other path is permitted");
     let wrong = bearer(&world, "wrong").await;
     assert_eq!(status(&wrong, "/metrics").await.0, 401);
     world.stop().await;
@@ -97,7 +97,7 @@ async fn requests_objects_and_watches_are_counted_exactly() {
     let made_up = |sample: &&drover_testkit::metrics::Sample| {
         sample.labels.values().any(|value| value.contains("made.up") || value.contains("things"))
     };
-    assert_eq!(after.samples.iter().find(made_up), None, "a caller makes no time series up");
+    assert_eq!(after.samples.iter().find(made_up), None, "callers cannot create time series");
 
     let open = async |count: f64| {
         let labels = [("verb", "WATCH"), ("resource", "configmaps"), ("scope", "namespace")];
@@ -114,7 +114,7 @@ async fn requests_objects_and_watches_are_counted_exactly() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_clusters_life_shows_in_the_counts_of_clusters_machines_agents_and_tunnels() {
+async fn a_clusters_life_is_visible_in_the_counts_of_clusters_machines_agents_and_tunnels() {
     let world = World::start().await;
     let value = async |name: &str, labels: &[(&str, &str)]| scrape(&world).await.sum(name, labels);
     let is = async |name: &str, labels: &[(&str, &str)], expected: f64| {

@@ -63,7 +63,7 @@ impl Machine {
     }
 }
 
-fn said(output: &Output) -> String {
+fn text_of(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
@@ -78,7 +78,7 @@ async fn agent_check_39_the_install_script_run_twice_makes_one_machine() {
     let mut ids = vec![];
     for _ in 0..2 {
         let output = machine.install(&world, &["--token", &token, "--worker"]).await;
-        assert!(output.status.success(), "{}", said(&output));
+        assert!(output.status.success(), "{}", text_of(&output));
         ids.push(std::fs::read_to_string(machine.at("etc/agent/cattle-id")).unwrap());
         assert_eq!(machines().await, 1);
     }
@@ -86,14 +86,14 @@ async fn agent_check_39_the_install_script_run_twice_makes_one_machine() {
     // The number makes the machines distinguishable.
     let other = Machine::new();
     let output = other.install(&world, &["--token", &token, "--worker"]).await;
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", text_of(&output));
     assert_eq!(machines().await, 2);
     world.stop().await;
 }
 
 /// With the script against the port: a token for workers does not give access to secrets of the control plane.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_token_with_an_etcd_role_is_refused_and_makes_nothing() {
+async fn a_worker_token_with_an_etcd_role_is_rejected_without_creating_anything() {
     let (world, machine) = (World::start().await, Machine::new());
     let (id, _) = world.make_cluster("demo").await;
     let kind = ("management.cattle.io/v3", "ClusterRegistrationToken");
@@ -122,14 +122,14 @@ async fn a_worker_token_with_an_etcd_role_is_refused_and_makes_nothing() {
         api.list(&ListParams::default()).await.unwrap().items.len()
     };
     let attack = machine.install(&world, &["--token", &token, "--worker", "--etcd"]).await;
-    let sentence = said(&attack);
+    let sentence = text_of(&attack);
     assert!(!attack.status.success(), "{sentence}");
     for part in ["with the role worker only", "asks for etcd", "nothing was installed"] {
         assert!(sentence.contains(part), "{part}: {sentence}");
     }
     assert_eq!(machines().await, 0);
     let output = machine.install(&world, &["--token", &token, "--worker"]).await;
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", text_of(&output));
     assert_eq!(machines().await, 1);
     world.stop().await;
 }
@@ -162,16 +162,16 @@ async fn agent_check_38_a_bootstrap_token_31_seconds_after_its_use_is_refused() 
     };
     let args = ["--token", &token, "--no-roles"];
     let first = machine.install(&world, &args).await;
-    assert!(first.status.success(), "{}", said(&first));
+    assert!(first.status.success(), "{}", text_of(&first));
     used(10).await;
     let again = machine.install(&world, &args).await;
-    assert!(again.status.success(), "{}", said(&again));
-    // The manager hears of the note a little later; asked too early, it makes a new one.
+    assert!(again.status.success(), "{}", text_of(&again));
+    // The manager sees the change a little later; a request before that creates a new token.
     drover_testkit::eventually(async || {
         used(31).await;
         let late = machine.install(&world, &args).await;
-        let refused = !late.status.success() && said(&late).contains("refuses the token");
-        if refused { Ok(()) } else { Err(said(&late)) }
+        let refused = !late.status.success() && text_of(&late).contains("rejected the token");
+        if refused { Ok(()) } else { Err(text_of(&late)) }
     })
     .await;
     world.stop().await;

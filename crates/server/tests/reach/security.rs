@@ -57,7 +57,7 @@ fn example(pattern: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_path_of_the_port_is_in_the_table_and_treats_an_anonymous_caller_as_it_says() {
+async fn every_path_of_the_port_is_documented_and_answers_anonymous_callers_as_documented() {
     let world = World::start().await;
     let (drover, api) = (table("Drover's own"), table("The Kubernetes API"));
     let documented: BTreeSet<&str> = drover.keys().chain(api.keys()).copied().collect();
@@ -69,27 +69,27 @@ async fn every_path_of_the_port_is_in_the_table_and_treats_an_anonymous_caller_a
         let methods = if methods.is_empty() { "all".to_owned() } else { methods.join(", ") };
         assert_eq!(drover[route.path].methods, methods, "{}", route.path);
     }
-    let nobody = anonymous(&world).await;
+    let client = anonymous(&world).await;
     for (path, row) in drover.iter().chain(&api) {
-        let answer = status(&nobody, &Method::GET, &example(path)).await;
+        let answer = status(&client, &Method::GET, &example(path)).await;
         assert!(row.anonymous.contains(&answer), "GET {path}: {answer}, documented is {:?}", row.anonymous);
     }
     world.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_only_read_answers_get_and_head_alone() {
+async fn read_only_paths_answer_get_and_head_only() {
     let world = World::start().await;
-    let nobody = anonymous(&world).await;
+    let client = anonymous(&world).await;
     for path in ["/cacerts", "/v3/settings/cacerts", "/ping", "/system-agent-install.sh", "/assets/x", "/v2/"]
     {
         let expected = if path == "/assets/x" { 404 } else { 200 };
         for method in [Method::GET, Method::HEAD] {
-            assert_eq!(status(&nobody, &method, path).await, expected, "{method} {path}");
+            assert_eq!(status(&client, &method, path).await, expected, "{method} {path}");
         }
         for method in [Method::POST, Method::PUT, Method::PATCH, Method::DELETE, Method::OPTIONS] {
             let request = http::Request::builder().method(&method).uri(path).body(Body::empty()).unwrap();
-            let response = nobody.send(request).await.unwrap();
+            let response = client.send(request).await.unwrap();
             assert_eq!(response.status(), 405, "{method} {path}");
             assert_eq!(response.headers()["allow"], "GET, HEAD", "{method} {path}");
         }

@@ -62,10 +62,10 @@ async fn leads_to(world: &World, id: &str, cluster: &Downstream, name: &str) {
     }));
     there.create(&PostParams::default(), &secret.unwrap()).await.unwrap();
     let here: Api<Secret> = Api::namespaced(cluster.client.clone(), "default");
-    assert!(here.get_opt(name).await.unwrap().is_some(), "the Secret did not arrive in the cluster");
+    assert!(here.get_opt(name).await.unwrap().is_some(), "the Secret is not in the cluster");
 }
 
-async fn told(world: &World, part: &str) {
+async fn reported(world: &World, part: &str) {
     until(async || {
         let events = world.api("v1", "Event", "default").list(&Default::default()).await.unwrap();
         events.items.iter().map(|event| json!(event)).any(|event| {
@@ -126,27 +126,27 @@ async fn a_request_without_an_upgrade_records_nothing() {
 
 /// Attack (b): with an upgrade and the attacker's own API.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_token_of_a_workers_command_does_not_make_its_holder_the_cluster() {
+async fn the_token_of_a_worker_command_does_not_open_the_tunnel() {
     let (world, cluster, attacker) =
         (World::start().await, Downstream::start().await, Downstream::start().await);
     let (id, token, agent) = connected(&world, &cluster).await;
     let worker = world.make_machine("demo", "worker", &["worker"]).await;
     world.report_ca(&worker, &attacker.ca).await;
     let (before, params) = (record(&world, &id).await, attacker.params().await);
-    let (code, said) = refused(world.open(Some(&token), None, &params, dialer()).await);
+    let (code, text) = refused(world.open(Some(&token), None, &params, dialer()).await);
     assert!(
-        code == 403 && said.contains("a registration token alone does not open the tunnel"),
-        "{code} {said}"
+        code == 403 && text.contains("a registration token alone does not open the tunnel"),
+        "{code} {text}"
     );
     for token in [Some(token.as_str()), None] {
-        let (code, said) = refused(world.open(token, Some(&worker.bearer), &params, dialer()).await);
-        assert!(code == 403 && said.contains("neither the control-plane nor the etcd role"), "{code} {said}");
+        let (code, text) = refused(world.open(token, Some(&worker.bearer), &params, dialer()).await);
+        assert!(code == 403 && text.contains("neither the control-plane nor the etcd role"), "{code} {text}");
     }
     // Not with the right CA either.
     let (code, _) = refused(world.open(None, Some(&worker.bearer), &cluster.params().await, dialer()).await);
     assert_eq!(code, 403);
-    told(&world, "neither the control-plane nor the etcd role").await;
-    told(&world, "a registration token alone").await;
+    reported(&world, "neither the control-plane nor the etcd role").await;
+    reported(&world, "a registration token alone").await;
     assert_eq!(record(&world, &id).await, before);
     leads_to(&world, &id, &cluster, "password").await;
     assert!(attacker.asked.lock().is_empty(), "{:?}", attacker.asked.lock());
@@ -156,19 +156,19 @@ async fn the_token_of_a_workers_command_does_not_make_its_holder_the_cluster() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_bearer_that_is_no_machines_opens_nothing() {
+async fn an_unknown_bearer_token_opens_no_tunnel() {
     let (world, cluster) = (World::start().await, Downstream::start().await);
     let (_, token) = world.make_cluster("demo").await;
     let (_, other) = world.make_cluster("other").await;
     let params = cluster.params().await;
-    let (code, said) = refused(world.open(Some(&token), Some("made-up"), &params, dialer()).await);
-    assert!(code == 401 && said.contains("credential is not accepted"), "{code} {said}");
-    let (code, said) = refused(world.open(None, None, &params, dialer()).await);
-    assert_eq!((code, said.as_str()), (401, "failed authentication"));
+    let (code, text) = refused(world.open(Some(&token), Some("made-up"), &params, dialer()).await);
+    assert!(code == 401 && text.contains("credential of the machine is invalid"), "{code} {text}");
+    let (code, text) = refused(world.open(None, None, &params, dialer()).await);
+    assert_eq!((code, text.as_str()), (401, "failed authentication"));
     let machine = world.make_machine("demo", "cp", &["control-plane", "etcd"]).await;
     world.report_ca(&machine, &cluster.ca).await;
-    let (code, said) = refused(world.open(Some(&other), Some(&machine.bearer), &params, dialer()).await);
-    assert!(code == 403 && said.contains("of another cluster"), "{code} {said}");
+    let (code, text) = refused(world.open(Some(&other), Some(&machine.bearer), &params, dialer()).await);
+    assert!(code == 403 && text.contains("of another cluster"), "{code} {text}");
     world.stop().await;
 }
 
@@ -180,8 +180,8 @@ async fn a_machine_of_the_etcd_role_may_open_the_tunnel() {
     let etcd = world.make_machine("demo", "etcd", &["etcd"]).await;
     // Its own report does not count, and there is no other one yet.
     world.report_ca(&etcd, &cluster.ca).await;
-    let (code, said) = refused(world.open(None, Some(&etcd.bearer), &params, dialer()).await);
-    assert!(code == 503 && said.contains("no control-plane machine has reported"), "{code} {said}");
+    let (code, text) = refused(world.open(None, Some(&etcd.bearer), &params, dialer()).await);
+    assert!(code == 503 && text.contains("no control-plane machine has reported"), "{code} {text}");
     let server = world.make_machine("demo", "server", &["control-plane"]).await;
     world.report_ca(&server, &cluster.ca).await;
     let agent = world.open(None, Some(&etcd.bearer), &params, dialer()).await.unwrap();
@@ -192,7 +192,7 @@ async fn a_machine_of_the_etcd_role_may_open_the_tunnel() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_registration_with_another_authority_is_refused_and_told_and_a_rotation_is_not() {
+async fn a_registration_with_another_ca_is_rejected_and_reported_and_a_rotation_is_accepted() {
     let (world, cluster, other) =
         (World::start().await, Downstream::start().await, Downstream::start().await);
     let (id, _) = world.make_cluster("demo").await;
@@ -201,10 +201,10 @@ async fn a_registration_with_another_authority_is_refused_and_told_and_a_rotatio
     let first = world.open(None, Some(&machine.bearer), &cluster.params().await, dialer()).await.unwrap();
     world.is_connected(&id).await;
     let before = record(&world, &id).await;
-    let (code, said) =
+    let (code, text) =
         refused(world.open(None, Some(&machine.bearer), &other.params().await, dialer()).await);
-    assert!(code == 403 && said.contains("its control-plane machines reported"), "{code} {said}");
-    told(&world, "machine default/cp wants to register the cluster with the CA").await;
+    assert!(code == 403 && text.contains("its control-plane machines reported"), "{code} {text}");
+    reported(&world, "machine default/cp registers the cluster with the CA").await;
     assert_eq!(record(&world, &id).await, before);
     leads_to(&world, &id, &cluster, "one").await;
     // A rotated CA is reported first, then registered.
@@ -238,10 +238,10 @@ async fn an_api_that_does_not_answer_or_accept_its_credential_is_not_registered(
         world.open(None, Some(&machine.bearer), &cluster.params().await, Arc::new(silent)).await.unwrap();
     leads_to(&world, &id, &cluster, "one").await;
     unproven.await.unwrap();
-    told(&world, "the cluster's API answered 401").await;
+    reported(&world, "the cluster's API answered 401").await;
     leads_to(&world, &id, &cluster, "two").await;
     lost.await.unwrap();
-    told(&world, "did not answer within").await;
+    reported(&world, "did not answer within").await;
     assert_eq!(record(&world, &id).await, before);
     leads_to(&world, &id, &cluster, "three").await;
     agent.abort();
@@ -301,7 +301,7 @@ async fn the_registration_token_opens_the_tunnel_of_an_imported_cluster() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_setting_lets_a_registration_token_in_but_never_over_a_machine() {
+async fn the_setting_permits_a_registration_token_but_never_over_a_machine() {
     let (world, cluster) = (World::start().await, Downstream::start().await);
     let (id, token) = world.make_cluster("demo").await;
     let params = cluster.params().await;
@@ -324,8 +324,8 @@ async fn the_setting_lets_a_registration_token_in_but_never_over_a_machine() {
     let agent = world.open(None, Some(&machine.bearer), &params, dialer()).await.unwrap();
     second.await.unwrap();
     world.is_connected(&id).await;
-    let over = |(code, said): (u16, String)| {
-        assert!(code == 403 && said.contains("machine default/cp has registered"), "{code} {said}");
+    let over = |(code, text): (u16, String)| {
+        assert!(code == 403 && text.contains("machine default/cp has registered"), "{code} {text}");
     };
     over(refused(by_token().await));
     agent.abort();
@@ -351,7 +351,7 @@ async fn the_setting_lets_a_registration_token_in_but_never_over_a_machine() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_wrong_record_heals_while_the_tunnel_is_open_and_when_it_is_opened() {
+async fn a_wrong_record_is_corrected_while_the_tunnel_is_open_and_when_it_is_opened() {
     let (world, cluster) = (World::start().await, Downstream::start().await);
     let (id, token, agent) = connected(&world, &cluster).await;
     let right = record(&world, &id).await.2;

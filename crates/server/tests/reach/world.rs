@@ -1,4 +1,4 @@
-//! A whole management plane, and clusters that reach it through real tunnels.
+//! A whole management plane, and clusters that are connected through real tunnels.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -40,12 +40,12 @@ pub(crate) struct World {
     /// An administrator, over HTTPS.
     pub(crate) admin: Client,
     pub(crate) ca: String,
-    /// The machine that speaks for a cluster, by the cluster's registration token.
+    /// The machine that represents a cluster, by the cluster's registration token.
     speakers: Mutex<HashMap<String, (String, Machine)>>,
     _dir: tempfile::TempDir,
 }
 
-/// A machine of a cluster, as the API knows it.
+/// A machine of a cluster in the API.
 #[derive(Clone)]
 pub(crate) struct Machine {
     pub(crate) name: String,
@@ -63,7 +63,7 @@ impl World {
             bind: "127.0.0.1:0".parse().unwrap(),
             server_url: None,
             kubeconfig: None,
-            // No local machines here.
+            // There are no local machines.
             exe: PathBuf::from("/nonexistent/drover"),
             install_script: "#!/bin/sh\necho install\n".into(),
             assets: Default::default(),
@@ -98,7 +98,7 @@ impl World {
         self.api(api_version, kind, namespace).get_opt(name).await.unwrap().map(|object| json!(object))
     }
 
-    /// A cluster for servers that people bring: its id, and the token that its agents present.
+    /// A cluster for custom machines: its id, and the token of its agents.
     pub(crate) async fn make_cluster(&self, name: &str) -> (String, String) {
         self.make_cluster_with(name, json!({})).await
     }
@@ -121,12 +121,13 @@ impl World {
             Ok::<_, &str>((id, String::from_utf8(token).unwrap()))
         };
         let (id, token) = drover_testkit::eventually(found).await;
-        let nobody = Machine { name: format!("{name}-speaker"), bearer: String::new(), plan: String::new() };
-        self.speakers.lock().insert(token.clone(), (name.to_owned(), nobody));
+        let unregistered =
+            Machine { name: format!("{name}-speaker"), bearer: String::new(), plan: String::new() };
+        self.speakers.lock().insert(token.clone(), (name.to_owned(), unregistered));
         (id, token)
     }
 
-    /// A server that a person brought to a cluster of [`World::make_cluster`], with roles like `control-plane`.
+    /// A custom machine in a cluster of [`World::make_cluster`], with roles such as `control-plane`.
     pub(crate) async fn make_machine(&self, cluster: &str, name: &str, roles: &[&str]) -> Machine {
         use drover_provisioning::machine::unmanaged;
         let target = unmanaged::Target { namespace: "default", cluster, name, token: None };
@@ -152,7 +153,7 @@ impl World {
         Machine { name: name.to_owned(), bearer: made.unwrap().status.unwrap().token.unwrap(), plan }
     }
 
-    /// The machine reports the authority of its cluster, by its own credential.
+    /// The machine reports the CA of its cluster with its own credential.
     pub(crate) async fn report_ca(&self, machine: &Machine, pem: &str) {
         let kubeconfig = json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "m",
@@ -167,14 +168,14 @@ impl World {
             let mut secret = secrets.get(&machine.plan).await.map_err(|error| error.to_string())?;
             let pem = k8s_openapi::ByteString(pem.as_bytes().to_vec());
             secret.data.get_or_insert_default().insert(drover_plan::keys::CLUSTER_CA.to_owned(), pem);
-            // The planner writes it too.
+            // The planner also writes it.
             let written = secrets.replace(&machine.plan, &PostParams::default(), &secret).await;
             written.map(drop).map_err(|error| error.to_string())
         };
         drover_testkit::eventually(reported).await;
     }
 
-    /// Status and reason of the twin's `Connected`.
+    /// Status and reason of the management Cluster's `Connected`.
     pub(crate) async fn connected(&self, id: &str) -> (String, String) {
         let twin = self.get("management.cattle.io/v3", "Cluster", "", id).await.unwrap_or_default();
         let list = twin["status"]["conditions"].as_array().cloned().unwrap_or_default();
@@ -187,8 +188,8 @@ impl World {
         until(async || self.connected(id).await.0 == "True").await;
     }
 
-    /// A cluster's agent on a control-plane machine of it: holds a tunnel until it is aborted. `params` as
-    /// [`Downstream::params`] gives them.
+    /// A cluster's agent on one of its control plane machines: holds a tunnel until it is aborted. `params` are those
+    /// of [`Downstream::params`].
     pub(crate) async fn agent(
         &self,
         token: &str,
@@ -200,21 +201,21 @@ impl World {
             machine = self.make_machine(&cluster, &machine.name, &["control-plane", "etcd"]).await;
             self.speakers.lock().insert(token.to_owned(), (cluster, machine.clone()));
         }
-        // It goes with its cluster.
+        // The agent ends with its cluster.
         if self.get("v1", "Secret", "default", &machine.plan).await.is_some() {
             let ca = STANDARD.decode(params["cluster"]["caCert"].as_str().unwrap()).unwrap();
             self.report_ca(&machine, &String::from_utf8(ca).unwrap()).await;
         }
         loop {
             match self.open(Some(token), Some(&machine.bearer), params, dial.clone()).await {
-                // What the machine reported is not known everywhere yet: agents ask again.
+                // The caches may not have the machine's report yet; agents try again.
                 Err(drover_tunnel::Error::Refused { status: 503, .. }) => {}
                 other => return other,
             }
         }
     }
 
-    /// Opens a tunnel with whatever credentials: a registration token, a machine's own.
+    /// Opens a tunnel with any credentials: a registration token, or a machine's own.
     pub(crate) async fn open(
         &self,
         token: Option<&str>,
@@ -237,14 +238,14 @@ impl World {
         Ok(tokio::spawn(run))
     }
 
-    /// A connection to the port, on which nothing has been said.
+    /// A connection to the port without a request.
     pub(crate) async fn connection(&self) -> tokio_rustls::client::TlsStream<TcpStream> {
         let uri: http::Uri = self.manager.url.parse().unwrap();
         let stream = TcpStream::connect(uri.authority().unwrap().as_str()).await.unwrap();
         tls(&self.ca).connect("127.0.0.1".try_into().unwrap(), stream).await.unwrap()
     }
 
-    /// What the kubeconfig Secret of a cluster holds under a key, once there is one.
+    /// The value of a key in the kubeconfig Secret of a cluster, once there is one.
     pub(crate) async fn kubeconfig(&self, cluster: &str, key: &str) -> String {
         let secrets: Api<Secret> = Api::namespaced(self.manager.client.clone(), "default");
         let name = format!("{cluster}-kubeconfig");
@@ -252,7 +253,7 @@ impl World {
         text(&drover_testkit::eventually(found).await, key)
     }
 
-    /// Whether the port shows a certificate of this name.
+    /// Whether the port's certificate contains this name.
     pub(crate) async fn is_called(&self, name: &'static str) -> bool {
         let uri: http::Uri = self.manager.url.parse().unwrap();
         let stream = TcpStream::connect(uri.authority().unwrap().as_str()).await.unwrap();
@@ -271,11 +272,11 @@ impl World {
     }
 }
 
-/// A client of a kubeconfig.
+/// A client with a kubeconfig.
 pub(crate) async fn client(kubeconfig: &str) -> Client {
     let kubeconfig = Kubeconfig::from_yaml(kubeconfig).unwrap();
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
-    // Every answer is to be seen, also a 503.
+    // All responses are returned, including a 503.
     config.default_retry = false;
     Client::try_from(config).unwrap()
 }
@@ -301,9 +302,9 @@ pub(crate) async fn until(condition: impl AsyncFn() -> bool) {
 pub(crate) struct Downstream {
     pub(crate) client: Client,
     pub(crate) embedded: Arc<Embedded>,
-    /// What it was asked for, from anybody.
+    /// The requests that it received.
     pub(crate) asked: Arc<Mutex<Vec<String>>>,
-    /// How many connections speak another protocol now.
+    /// How many connections are upgraded now.
     pub(crate) upgraded: Arc<AtomicUsize>,
     pub(crate) address: std::net::SocketAddr,
     pub(crate) ca: String,
@@ -336,9 +337,9 @@ impl Downstream {
         let upgraded = Arc::new(AtomicUsize::new(0));
         let (log, open) = (asked.clone(), upgraded.clone());
         let handler = move |mut request: http::Request<drover_https::Incoming>| {
-            // As a server does that finds out who asks.
+            // Like a server that authenticates a request.
             if let Some(peer) = request.extensions().get::<drover_https::Peer>() {
-                peer.recognise();
+                peer.mark_authenticated();
             }
             let (service, open) = (service.service(), open.clone());
             log.lock().push(request.uri().path().to_owned());
@@ -375,7 +376,7 @@ impl Downstream {
         self.accounts().create(&PostParams::default(), &account).await.unwrap();
     }
 
-    /// What the agent says of the cluster, with a fresh token.
+    /// What the agent registers, with a new token.
     pub(crate) async fn params(&self) -> Value {
         let spec = TokenRequestSpec { expiration_seconds: Some(3600), ..TokenRequestSpec::default() };
         let request = TokenRequest { spec: Some(spec), ..TokenRequest::default() };
@@ -389,7 +390,7 @@ impl Downstream {
     }
 }
 
-/// Where a [`Downstream`] becomes another protocol, as for `exec`: it says back what it is told.
+/// Where a [`Downstream`] upgrades a connection, as for `exec`, and echoes its input.
 pub(crate) const ECHO: &str = "/echo";
 
 fn echo(
@@ -412,7 +413,7 @@ fn echo(
     response
 }
 
-/// Connects to where it is asked to, and counts what is open.
+/// Connects to the requested address, and counts open connections.
 #[derive(Clone, Default)]
 pub(crate) struct Dialer {
     open: Arc<AtomicUsize>,
@@ -432,7 +433,7 @@ impl Dial for Dialer {
             let (near, mut far) = tokio::io::duplex(64 * 1024);
             open.fetch_add(1, Ordering::SeqCst);
             tokio::spawn(async move {
-                // Ends when either side does.
+                // Ends when either side ends.
                 let _ = tokio::io::copy_bidirectional(&mut real, &mut far).await;
                 open.fetch_sub(1, Ordering::SeqCst);
             });
@@ -441,7 +442,7 @@ impl Dial for Dialer {
     }
 }
 
-/// Connects to where it is asked to, until it is dead: from then on nothing is ever heard.
+/// Connects to the requested address until it is killed; from then on nothing is transferred.
 #[derive(Clone, Default)]
 pub(crate) struct Mortal {
     alive: Dialer,

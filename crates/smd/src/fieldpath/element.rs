@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::value;
 
-/// One step of a path. Names are shared, not copied: cloning an element allocates nothing.
+/// One step of a path. Names are shared: cloning an element does not allocate.
 #[derive(Clone, Debug)]
 pub enum PathElement {
     /// `f:` a field of a map or struct.
@@ -17,7 +17,7 @@ pub enum PathElement {
     Key(Arc<[(Arc<str>, Value)]>),
     /// `v:` an item of a set, by its value.
     Value(Arc<Value>),
-    /// `i:` an item of a list by position; only found in error messages and old data.
+    /// `i:` an item of a list by index; only in error messages and in old data.
     Index(i64),
 }
 
@@ -79,7 +79,7 @@ impl PartialEq for PathElement {
 
 impl Eq for PathElement {}
 
-/// As people see it: `.name`, `[key="a"]`, `[="value"]`, `[3]`.
+/// The display form: `.name`, `[key="a"]`, `[="value"]`, `[3]`.
 impl fmt::Display for PathElement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -98,7 +98,7 @@ impl fmt::Display for PathElement {
     }
 }
 
-/// A whole path as people see it, for example `.spec.ports[port=80,protocol="TCP"].name`.
+/// The display form of a whole path, for example `.spec.ports[port=80,protocol="TCP"].name`.
 pub fn display_path(path: &[PathElement]) -> String {
     path.iter().map(ToString::to_string).collect()
 }

@@ -1,4 +1,4 @@
-//! Set algebra. Results share the subtrees that did not change.
+//! Set algebra. Results share unchanged subtrees with their inputs.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -57,7 +57,7 @@ impl Set {
         Set { members: self.members_not_in(other), children }
     }
 
-    /// Members of `self` that are neither members of `other` nor beneath one.
+    /// Members of `self` that are neither members of `other` nor descendants of one.
     pub fn recursive_difference(&self, other: &Set) -> Set {
         if other.members.is_empty() && other.children.is_empty() {
             return self.clone();
@@ -71,7 +71,7 @@ impl Set {
         Set { members: self.members_not_in(other), children }
     }
 
-    /// Whether every member of `self` is a member of `other`; allocates nothing.
+    /// Whether every member of `self` is a member of `other`; does not allocate.
     pub fn is_subset_of(&self, other: &Set) -> bool {
         let mut subset = true;
         zip(&self.members, &other.members, PathElement::cmp, |l, r| subset &= l.is_none() || r.is_some());
@@ -87,8 +87,8 @@ impl Set {
         subset
     }
 
-    /// The set with every declared struct field on the way to a member added: such fields have no
-    /// owner of their own, yet go away when the last thing in them does.
+    /// Adds every declared struct field on the way to a member: such fields have no owner of their own, but are removed
+    /// with the last value in them.
     pub(crate) fn with_named_fields(&self, schema: &Schema, ty: Option<TypeId>) -> Set {
         let map = ty.and_then(|ty| schema.atom(ty).map.as_ref());
         let mut members = self.members.clone();
@@ -132,7 +132,7 @@ fn push_unless_empty(children: &mut Children, pe: &PathElement, child: Set) {
     }
 }
 
-/// Walks two sorted slices at once; `f` sees each distinct element once, with the sides that have it.
+/// Walks two sorted slices together; `f` is called once per distinct element, with its value on each side.
 fn zip<'a, T>(
     left: &'a [T],
     right: &'a [T],

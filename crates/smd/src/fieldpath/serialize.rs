@@ -1,4 +1,4 @@
-//! `FieldsV1`: a set of paths as nested JSON objects, as it stands in managedFields.
+//! `FieldsV1`: a set of paths as nested JSON objects, as in managedFields.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ pub enum FieldsError {
     /// A value that should be an object is not.
     #[error("fieldsV1 must be made of objects, found {0}")]
     NotAnObject(String),
-    /// A key that is not `.` nor `<type>:<content>` with readable content.
+    /// A key that is neither `.` nor `<type>:<content>` with valid content.
     #[error("fieldsV1 key {0:?} is not a path element")]
     BadElement(String),
 }
@@ -33,7 +33,7 @@ impl Set {
         out
     }
 
-    /// Reads what [`Set::to_value`] wrote. Elements of a type that is not known are dropped.
+    /// Reads the output of [`Set::to_value`]. Elements of unknown types are dropped.
     pub fn from_value(value: &Value) -> Result<Set, FieldsError> {
         Ok(read_node(value)?.0)
     }
@@ -204,8 +204,8 @@ fn write_value(out: &mut String, value: &Value) {
     }
 }
 
-/// Upstream's writer escapes `<`, `>`, `&` and the two line separators inside values (not in names);
-/// as the escaped text becomes part of a key, doing otherwise would make another key.
+/// Upstream's writer escapes `<`, `>`, `&` and the two line separators inside values, but not in names. The escaped
+/// text is part of a key, so this writer must do the same.
 fn write_string(out: &mut String, text: &str, html: bool) {
     out.push('"');
     for c in text.chars() {
@@ -230,7 +230,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_set_survives_the_wire_and_keeps_upstream_order() {
+    fn a_set_round_trips_and_keeps_upstream_order() {
         let text = r#"{"f:metadata":{"f:labels":{".":{},"f:app":{}}},"f:spec":{"f:ports":{".":{},"k:{\"port\":9,\"protocol\":\"TCP\"}":{".":{},"f:port":{}},"k:{\"port\":80,\"protocol\":\"TCP\"}":{}},"f:set":{"v:\"a\"":{},"v:\"b\"":{}}}}"#;
         let set = Set::from_value(&serde_json::from_str(text).unwrap()).unwrap();
         assert_eq!(set.to_json(), text);
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_element_types_are_dropped_and_broken_ones_refused() {
+    fn unknown_element_types_are_dropped_and_malformed_ones_rejected() {
         let set = Set::from_value(&json!({"x:new": {}, "f:a": {}})).unwrap();
         assert_eq!(set.to_json(), r#"{"f:a":{}}"#);
         for bad in [json!({"f": {}}), json!({"v:{": {}}), json!({"i:x": {}}), json!([]), json!({"f:a": 1})] {

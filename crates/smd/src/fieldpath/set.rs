@@ -1,12 +1,12 @@
-//! A set of paths, kept as a tree.
+//! A set of paths, stored as a tree.
 
 use std::sync::Arc;
 
 use super::PathElement;
 
-/// A set of paths: `members` are paths of length one, `children` hold the rest by their first step.
-/// Both are sorted. A child says nothing about membership of its own step. Subtrees are shared
-/// between sets, so the operations copy only what differs.
+/// A set of paths: `members` are paths of length one, `children` hold the longer paths by their first step. Both are
+/// sorted. The step of a child is not a member unless it is in `members`. Subtrees are shared between sets, so
+/// operations copy only what differs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Set {
     pub(crate) members: Vec<PathElement>,
@@ -19,7 +19,7 @@ impl Set {
         Self::default()
     }
 
-    /// A set of paths made of field names only, for tables of constants.
+    /// A set of paths that consist of field names only, for constant tables.
     pub fn of_fields(paths: &[&[&str]]) -> Self {
         let mut set = Self::new();
         for path in paths {
@@ -29,7 +29,7 @@ impl Set {
         set
     }
 
-    /// Adds one path, not its parents. The empty path (the whole object) is never owned.
+    /// Adds a path, but not its parents. The empty path (the whole object) is ignored, because it has no owner.
     pub fn insert(&mut self, path: &[PathElement]) {
         match path {
             [] => {}
@@ -51,7 +51,7 @@ impl Set {
         }
     }
 
-    /// Whether this very path is a member.
+    /// Whether this path is a member.
     pub fn has(&self, path: &[PathElement]) -> bool {
         match path {
             [] => false,
@@ -104,8 +104,8 @@ impl Set {
     }
 }
 
-/// Collects the children of one node in any order and sorts once at the end; walkers visit maps in
-/// key order, so that the sort is usually a check.
+/// Collects the children of a node in any order and sorts once at the end. Walkers visit maps in key order, so usually
+/// the children are already sorted.
 #[derive(Default)]
 pub(crate) struct SetBuilder {
     set: Set,
@@ -129,7 +129,7 @@ impl SetBuilder {
         self.set.members.dedup();
         if !self.set.children.is_sorted_by(|l, r| l.0 < r.0) {
             self.set.children.sort_by(|l, r| l.0.cmp(&r.0));
-            // One step can come up twice when both readings of an untyped value were walked.
+            // A step can occur twice when an untyped value was walked with both of its types.
             let mut merged: Vec<(PathElement, Arc<Set>)> = Vec::with_capacity(self.set.children.len());
             for (pe, child) in self.set.children {
                 match merged.last_mut() {

@@ -1,4 +1,4 @@
-//! Old updaters are merged, so that objects touched by many do not grow without bound.
+//! Merges old updaters, so that managedFields does not grow without bound.
 
 use std::collections::BTreeMap;
 
@@ -6,8 +6,8 @@ use super::{Entry, Managed, Operation};
 
 const ANCIENT_CHANGES: &str = "ancient-changes";
 
-/// Merges the oldest updaters, version by version, until at most `max` are left (or each is the only
-/// one of its version). Upstream can lose a bucket that is not the oldest of its version; we do not.
+/// Merges the oldest updaters, version by version, until at most `max` are left or each is the only one of its version.
+/// Upstream can lose a bucket that is not the oldest of its version; this does not.
 pub(super) fn cap(managed: &mut Managed, max: usize) {
     let mut updaters: Vec<Entry> =
         managed.entries.iter().filter(|entry| entry.operation == Operation::Update).cloned().collect();
@@ -35,7 +35,7 @@ pub(super) fn cap(managed: &mut Managed, max: usize) {
             None => continue,
         };
         managed.take(&entry);
-        // The time of the newest change in the bucket.
+        // The time of the latest change in the bucket.
         managed.entries.push(Entry { fields: entry.fields.union(&collected), ..bucket });
         count -= 1;
     }

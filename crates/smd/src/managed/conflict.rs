@@ -6,7 +6,7 @@ use std::fmt;
 use super::{Entry, Operation};
 use crate::fieldpath::{PathElement, Set, display_path};
 
-/// One field that another owner holds and the apply would change.
+/// A field that another manager owns and that the apply would change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conflict {
     /// The owner; its `fields` are empty here.
@@ -20,12 +20,12 @@ pub struct Conflict {
 pub struct Conflicts(pub Vec<Conflict>);
 
 impl Conflict {
-    /// The field as people see it, for `details.causes[].field`.
+    /// The display form of the field, for `details.causes[].field`.
     pub fn field(&self) -> String {
         display_path(&self.path)
     }
 
-    /// For `details.causes[].message`.
+    /// The text for `details.causes[].message`.
     pub fn message(&self) -> String {
         format!("conflict with {}", self.owner())
     }
@@ -55,7 +55,7 @@ impl Conflicts {
         Self(conflicts)
     }
 
-    /// The conflicting fields, whoever owns them.
+    /// The conflicting fields of all owners.
     pub fn fields(&self) -> Set {
         let mut set = Set::new();
         for conflict in &self.0 {
@@ -65,7 +65,7 @@ impl Conflicts {
     }
 }
 
-/// The message of the 409 answer.
+/// The message of the 409 response.
 impl fmt::Display for Conflicts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let [conflict] = self.0.as_slice() {

@@ -8,12 +8,12 @@ use thiserror::Error;
 use super::time;
 use crate::fieldpath::{FieldsError, Set};
 
-/// How an owner writes.
+/// How a manager writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Operation {
     /// By server-side apply.
     Apply,
-    /// By anything else.
+    /// By any other write.
     Update,
 }
 
@@ -26,55 +26,55 @@ impl Operation {
     }
 }
 
-/// One owner and its fields.
+/// A manager and the fields that it owns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// The name of the owner.
+    /// The name of the manager.
     pub manager: String,
-    /// How it writes; part of its identity.
+    /// The operation; part of the identity.
     pub operation: Operation,
-    /// The version its fields are expressed in; part of the identity of updaters.
+    /// The API version of `fields`; part of the identity of updaters.
     pub api_version: String,
-    /// The subresource it writes through, or empty; part of its identity.
+    /// The subresource that it writes through, or empty; part of the identity.
     pub subresource: String,
-    /// When it last changed something, in seconds since 1970.
+    /// The time of its last change, in seconds since 1970.
     pub time: Option<i64>,
-    /// What it owns.
+    /// The fields that it owns.
     pub fields: Set,
 }
 
-/// All owners of an object.
+/// All managers of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Managed {
-    /// The entries, each identity once.
+    /// The entries; no two have the same identity.
     pub entries: Vec<Entry>,
 }
 
-/// Why a managedFields list cannot be read.
+/// Why a managedFields list is invalid.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum DecodeError {
-    /// It is no list of objects.
+    /// It is not a list of objects.
     #[error("managedFields must be a list of objects")]
     NotAList,
-    /// An operation that does not exist.
+    /// Unknown operation.
     #[error("operation must be `Apply` or `Update`")]
     Operation,
-    /// An entry without version.
+    /// An entry without apiVersion.
     #[error("apiVersion must not be empty")]
     ApiVersion,
-    /// An entry of another format, or of none.
+    /// An entry with an unsupported or no fieldsType.
     #[error("invalid fieldsType {0:?} in managed fields entry {1}")]
     FieldsType(String, usize),
-    /// A time that is no RFC 3339 time.
+    /// A time that is not in RFC 3339.
     #[error("invalid time {0:?} in managed fields entry {1}")]
     Time(String, usize),
-    /// A set that cannot be read.
+    /// Malformed fieldsV1.
     #[error("invalid fieldsV1 in managed fields entry {0}")]
     Fields(usize, #[source] FieldsError),
 }
 
 impl Entry {
-    /// Whether both are the same owner.
+    /// Whether both have the same identity.
     pub fn is_same_owner(&self, other: &Entry) -> bool {
         self.manager == other.manager
             && self.operation == other.operation
@@ -82,7 +82,7 @@ impl Entry {
             && (self.operation == Operation::Apply || self.api_version == other.api_version)
     }
 
-    /// Upstream's name for an owner, by which it orders owners.
+    /// Upstream's identifier of a manager, by which it sorts managers.
     pub(super) fn identifier(&self) -> String {
         let version = if self.operation == Operation::Apply { "" } else { &self.api_version };
         let mut text = String::from("{");
@@ -161,7 +161,8 @@ impl Entry {
 }
 
 impl Managed {
-    /// Reads a managedFields list; absent and null are empty. Of one owner the last entry counts.
+    /// Parses a managedFields list; absent and null count as empty. If an identity occurs more than once, the last
+    /// entry is used.
     pub fn decode(list: Option<&Value>) -> Result<Self, DecodeError> {
         let items = match list {
             None | Some(Value::Null) => return Ok(Self::default()),
@@ -195,7 +196,7 @@ impl Managed {
         self.entries.sort_by(Entry::order);
     }
 
-    /// The entry of the same owner as `owner`.
+    /// The entry with the identity of `owner`.
     pub fn find(&self, owner: &Entry) -> Option<&Entry> {
         self.entries.iter().find(|entry| entry.is_same_owner(owner))
     }
@@ -206,7 +207,7 @@ impl Managed {
     }
 }
 
-/// Whether a managedFields list asks for all ownership to be forgotten: `[]` or `[{}]`.
+/// Whether a managedFields list removes all ownership: `[]` or `[{}]`.
 pub fn is_reset(list: Option<&Value>) -> bool {
     let blank = |value: &Value| value.is_null() || value.as_str() == Some("");
     match list {
@@ -223,7 +224,7 @@ pub(super) fn list_of(object: &Value) -> Option<&Value> {
     object.get("metadata")?.get("managedFields")
 }
 
-/// Puts `list` into the object, or takes the list out of it.
+/// Sets managedFields of the object to `list`, or removes it.
 pub(super) fn set_list(object: &mut Value, list: Option<Value>) {
     let Value::Object(map) = object else { return };
     match list {

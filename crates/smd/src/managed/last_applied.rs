@@ -1,4 +1,4 @@
-//! The way from kubectl's client-side apply to server-side apply without conflicts.
+//! The migration from kubectl's client-side apply to server-side apply without conflicts.
 
 use serde_json::Value;
 
@@ -6,13 +6,13 @@ use super::{Conflicts, FieldManager};
 use crate::fieldpath::Set;
 use crate::typed::{Duplicates, compare, to_field_set, validate};
 
-/// Where client-side apply keeps the configuration it applied last.
+/// The annotation in which client-side apply stores the last applied configuration.
 pub const LAST_APPLIED_ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
-/// The only field manager that is upgraded; others opt out by their name.
+/// The only field manager that is migrated; others opt out by their name.
 pub(super) const KUBECTL: &str = "kubectl";
 const MAX_ANNOTATIONS: usize = 256 * 1024;
 
-/// The fields that the annotation says kubectl owned and that still have the value it gave them.
+/// The fields in the annotation whose values kubectl set and that are still unchanged.
 pub(super) fn allowed_conflicts(manager: &FieldManager<'_>, live: &Value) -> Option<Set> {
     let ty = manager.versions.type_at(manager.api_version)?;
     let applied: Value = serde_json::from_str(annotation(live)?).ok()?;
@@ -26,7 +26,7 @@ pub(super) fn allowed_conflicts(manager: &FieldManager<'_>, live: &Value) -> Opt
     Some(fields.difference(&differs.modified).difference(&differs.added).difference(&differs.removed))
 }
 
-/// Passes if all conflicts are allowed; else gives back the ones that are not.
+/// Succeeds if all conflicts are allowed, otherwise returns the others.
 pub(super) fn check(conflicts: Conflicts, allowed: Option<&Set>) -> Result<(), Conflicts> {
     let Some(allowed) = allowed else { return Err(conflicts) };
     let left: Vec<_> = conflicts.0.into_iter().filter(|conflict| !allowed.has(&conflict.path)).collect();
@@ -38,7 +38,7 @@ pub(super) fn has(object: &Value) -> bool {
     annotation(object).is_some()
 }
 
-/// Keeps the annotation in step with what is applied now, unless it would grow too large.
+/// Updates the annotation to the applied configuration, unless it would become too large.
 pub(super) fn set(object: &mut Value, config: &Value) {
     let mut config = config.clone();
     if let Some(Value::Object(metadata)) = config.get_mut("metadata") {
@@ -47,7 +47,7 @@ pub(super) fn set(object: &mut Value, config: &Value) {
             _ => drop(metadata.remove("annotations")),
         }
     }
-    // The escapes that Go's JSON writer adds; `<`, `>` and `&` occur only inside strings.
+    // The escapes that Go's JSON encoder adds; `<`, `>` and `&` occur only inside strings.
     let text =
         config.to_string().replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026") + "\n";
     if let Some(Value::Object(annotations)) = object.pointer_mut("/metadata/annotations") {

@@ -1,4 +1,4 @@
-//! What a server calls: update and apply, with everything Kubernetes adds to the core.
+//! The interface for servers: update and apply, with everything that Kubernetes adds to structured merge.
 
 use serde_json::{Map, Value};
 use thiserror::Error;
@@ -9,75 +9,73 @@ use super::{Conflicts, DecodeError, Entry, Managed, Operation, Versions, cap, la
 use crate::fieldpath::Set;
 use crate::typed::{Duplicates, Invalid, ItemError, MergeError, validate};
 
-/// How many updaters an object remembers one by one.
+/// How many updaters an object tracks separately.
 pub const MAX_UPDATE_MANAGERS: usize = 10;
-/// The owner of what was there before an object without managedFields was first applied to.
+/// The owner of the fields that an object without managedFields had before its first apply.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
-/// Tracks ownership for one endpoint (a kind at a version, perhaps one of its subresources).
+/// Tracks ownership for one endpoint: a kind at a version, optionally a subresource.
 #[derive(Clone, Copy)]
 pub struct FieldManager<'a> {
     /// The versions of the kind.
     pub versions: &'a dyn Versions,
     /// The version of the request.
     pub api_version: &'a str,
-    /// The kind, as the object spells it.
+    /// The kind, as in the object.
     pub kind: &'a str,
     /// `status`, `scale`, …; empty for the object itself.
     pub subresource: &'a str,
-    /// What this endpoint does not write (the status of the object itself, all but the status at
-    /// `/status`): never owned through it.
+    /// Fields that this endpoint does not write (the status for the object itself, everything except the status for
+    /// `/status`). Writes through the endpoint never own them.
     pub reset_fields: Option<&'a Set>,
 }
 
-/// Why ownership of a plain write cannot be tracked. Upstream stores such an object without
-/// managedFields.
+/// Why ownership of a write other than apply cannot be tracked. Upstream then stores the object without managedFields.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum UpdateError {
-    /// The request's version is not known.
+    /// The request's version is unknown.
     #[error("no corresponding type for {0}")]
     NoType(String),
     /// A conversion between versions failed.
     #[error("failed to convert object: {0}")]
     Convert(String),
-    /// An item of an associative list has no identity.
+    /// An item of an associative list has no valid key.
     #[error("failed to compare objects")]
     Item(#[source] ItemError),
 }
 
-/// Why an apply is refused.
+/// Why an apply is rejected.
 #[derive(Debug, Error)]
 pub enum ApplyError {
-    /// Others own fields that would change: 409.
+    /// Another manager owns fields that would change: 409.
     #[error(transparent)]
     Conflicts(Conflicts),
-    /// Another version or kind than the endpoint's: 400.
+    /// The version or kind is not the endpoint's: 400.
     #[error("{0}")]
     WrongType(String),
-    /// The configuration carries managedFields: 400.
+    /// The configuration contains managedFields: 400.
     #[error("metadata.managedFields must be nil")]
     ManagedFieldsInConfig,
-    /// The configuration does not fit the type: 400.
+    /// The configuration does not match the type: 400.
     #[error("failed to create typed patch object: {0}")]
     Config(Invalid),
-    /// The live managedFields cannot be read: 500.
+    /// The managedFields of the live object are invalid: 500.
     #[error("failed to decode managed fields")]
     Decode(#[source] DecodeError),
     /// Merging failed.
     #[error("failed to merge config: {0}")]
     Merge(MergeError),
-    /// Something else.
+    /// Any other error.
     #[error(transparent)]
     Update(UpdateError),
 }
 
 impl FieldManager<'_> {
-    /// Makes `new` the object to store for a create, update or patch: sets its managedFields to what they
-    /// are after `manager` has made it out of `live` (`None` on create) at `now`, in seconds since 1970.
+    /// Prepares `new` to be stored by a create, update or patch: sets its managedFields to the state after `manager`
+    /// has changed `live` (`None` on create) to `new` at `now`, in seconds since 1970.
     ///
-    /// managedFields that `new` brings along are taken over, if they can be read, unless this is a
-    /// subresource; `[]` and `[{}]` make the object forget all owners. On an error `new` is left without
-    /// managedFields, for wrong ownership would be worse than none.
+    /// Valid managedFields in `new` are used, unless this is a subresource; `[]` and `[{}]` remove all ownership. On an
+    /// error, `new` is left without managedFields, because wrong ownership is worse than none.
     pub fn update(
         &self,
         live: Option<&Value>,
@@ -90,7 +88,7 @@ impl FieldManager<'_> {
         let has_uid = |live: &Value| {
             live.pointer("/metadata/uid").and_then(Value::as_str).is_some_and(|uid| !uid.is_empty())
         };
-        // An object whose owners are not tracked stays so until it is applied to.
+        // An object without tracked owners stays untracked until its first apply.
         if managed.entries.is_empty() && live.is_some_and(has_uid) {
             return Ok(());
         }
@@ -107,9 +105,8 @@ impl FieldManager<'_> {
         Ok(())
     }
 
-    /// The object to store for an apply of `config` by `manager`, before defaulting; `None` when
-    /// neither a field nor an owner changes. `live` is [`FieldManager::empty_object`] if there is
-    /// no object yet.
+    /// Returns the object to store for an apply of `config` by `manager`, before defaulting, or `None` if neither a
+    /// field nor an owner changes. `live` is [`FieldManager::empty_object`] if the object does not exist yet.
     pub fn apply(
         &self,
         live: &Value,
@@ -148,7 +145,7 @@ impl FieldManager<'_> {
         Ok(Some(object))
     }
 
-    /// What stands for an object that does not exist yet.
+    /// The placeholder for an object that does not exist yet.
     pub fn empty_object(&self) -> Value {
         let mut map = Map::new();
         map.insert("apiVersion".to_owned(), Value::from(self.api_version));
@@ -256,7 +253,7 @@ impl FieldManager<'_> {
     }
 }
 
-/// Fields that identify an object or that only the server writes.
+/// Fields that identify an object or that only the server writes; they have no owners.
 fn never_owned() -> &'static Set {
     static NEVER_OWNED: std::sync::OnceLock<Set> = std::sync::OnceLock::new();
     NEVER_OWNED.get_or_init(|| {

@@ -1,8 +1,8 @@
-//! `metadata.managedFields`: who owns what, and how writes move ownership.
+//! `metadata.managedFields`: which manager owns which field, and how writes change that.
 //!
-//! A server calls [`FieldManager::update`] on every create, update and patch, once the new object is
-//! known, and [`FieldManager::apply`] for a server-side apply. Both take the live object with its
-//! managedFields in it and give back the object to store, managedFields included.
+//! A server calls [`FieldManager::update`] on every create, update and patch, once the new object is complete, and
+//! [`FieldManager::apply`] for a server-side apply. Both take the live object with its managedFields and return the
+//! object to store with its managedFields.
 
 mod cap;
 mod conflict;

@@ -1,15 +1,15 @@
-//! `/scale` shows `.spec.replicas` of an object at a path of its own; ownership follows.
+//! Translates ownership between an object and its `/scale`, which has `.spec.replicas` at a path of its own.
 
 use super::{Managed, Operation};
 use crate::fieldpath::{PathElement, Set};
 
 const SCALE_VERSION: &str = "autoscaling/v1";
 
-/// Where a version keeps its replicas; an inner `None` is a version without scale. Entries of a
-/// version that is not named are dropped.
+/// The path of the replicas in each version; an inner `None` is a version without scale. Entries of other versions are
+/// dropped.
 type Paths<'a> = &'a dyn Fn(&str) -> Option<Option<Vec<PathElement>>>;
 
-/// The owners of replicas, as owners of a Scale.
+/// The owners of replicas, as owners in a Scale.
 pub fn to_scale(parent: &Managed, replicas_path: Paths<'_>) -> Managed {
     let mut scale = Managed::default();
     for entry in &parent.entries {
@@ -25,8 +25,8 @@ pub fn to_scale(parent: &Managed, replicas_path: Paths<'_>) -> Managed {
     scale
 }
 
-/// The owners of the object after a write through `/scale` that left `scale` as owners of the Scale.
-/// New owners are recorded at `api_version`.
+/// The owners of the object after a write through `/scale` that resulted in the owners `scale` of the Scale. New owners
+/// are recorded at `api_version`.
 pub fn to_parent(parent: &Managed, scale: &Managed, api_version: &str, replicas_path: Paths<'_>) -> Managed {
     let mut out = Managed::default();
     let mut scale: Vec<_> = scale.entries.iter().collect();
@@ -34,7 +34,7 @@ pub fn to_parent(parent: &Managed, scale: &Managed, api_version: &str, replicas_
         let Some(path) = replicas_path(&entry.api_version) else { continue };
         let mut entry = entry.clone();
         if let Some(path) = path.filter(|path| entry.fields.has(path)) {
-            // An owner is known in a Scale by everything but its version.
+            // The version is not part of an owner's identity in a Scale.
             let kept = scale.iter().position(|other| {
                 (&other.manager, other.operation, &other.subresource)
                     == (&entry.manager, entry.operation, &entry.subresource)

@@ -1,5 +1,5 @@
-//! RFC 3339 times of managedFields entries, as seconds. Offsets and fractions are read, UTC seconds
-//! are written, as upstream does.
+//! RFC 3339 times of managedFields entries, as seconds. Like upstream, reads offsets and fractions, and writes UTC
+//! seconds.
 
 /// Seconds since 1970 of an RFC 3339 time.
 pub(super) fn parse(text: &str) -> Option<i64> {
@@ -41,7 +41,7 @@ pub(super) fn format(seconds: i64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
-// Days are counted in years that begin in March, so that the leap day is the last of its year.
+// Years begin in March here, so that the leap day is the last day of a year.
 fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let era = year.div_euclid(400);
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_read_in_any_zone_and_written_in_utc() {
+    fn times_are_read_with_any_offset_and_written_in_utc() {
         for (text, seconds) in [
             ("1970-01-01T00:00:00Z", 0),
             ("2024-02-29T12:30:15Z", 1_709_209_815),

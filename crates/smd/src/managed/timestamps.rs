@@ -1,11 +1,11 @@
-//! A write that changes nothing but the time of an entry is no change.
+//! A write that changes only the times of entries is not a change.
 
 use serde_json::Value;
 
 use super::entry::{list_of, set_list};
 
-/// If `new` differs from `live` in nothing but times of managedFields entries, puts the times of
-/// `live` back, so that the object is not written. Call it last, when the object is complete.
+/// If `new` differs from `live` only in the times of managedFields entries, restores the times of `live`, so that the
+/// object is not written. Must be called last, when the object is complete.
 pub fn keep_unchanged_timestamps(live: &Value, new: &mut Value) {
     let (Some(Value::Array(old)), Some(Value::Array(now))) = (list_of(live), list_of(new)) else { return };
     let only_time_differs =
@@ -25,7 +25,7 @@ fn equal_but_managed_fields(left: &Value, right: &Value) -> bool {
         })
 }
 
-/// Equal but for one key.
+/// Equal except for one key.
 fn same_but(left: &Value, right: &Value, except: &str) -> bool {
     let (Value::Object(left), Value::Object(right)) = (left, right) else { return left == right };
     let one_sided = |one: &serde_json::Map<String, Value>, other: &serde_json::Map<String, Value>| {

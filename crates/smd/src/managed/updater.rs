@@ -1,4 +1,4 @@
-//! The core: how a write moves ownership, and what an apply makes of an object.
+//! The core: how a write changes ownership, and how an apply changes an object.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,17 +10,17 @@ use crate::fieldpath::Set;
 use crate::schema::Type;
 use crate::typed::{self, Comparison};
 
-/// One write to one object.
+/// A write to an object.
 pub(super) struct Updater<'a> {
     pub(super) versions: &'a dyn Versions,
-    /// The version of the request; both objects are in it.
+    /// The version of the request and of both objects.
     pub(super) api_version: &'a str,
-    /// Fields that this endpoint does not write; never owned through it.
+    /// Fields that this endpoint does not write; writes through it never own them.
     pub(super) ignored: Option<&'a Set>,
     pub(super) live: &'a Value,
 }
 
-/// How an object changed, at one version.
+/// The changes of an object, at one version.
 struct Changes {
     /// Modified or added.
     touched: Set,
@@ -37,7 +37,7 @@ impl From<Comparison> for Changes {
 }
 
 impl Updater<'_> {
-    /// Takes from all owners what changed between live and `new`; gives back what the writer gains.
+    /// Removes changed fields from all owners, and returns the fields that the writer owns now.
     pub(super) fn update(&self, new: &Value, managed: &mut Managed) -> Result<Set, UpdateError> {
         self.reconcile(managed);
         let mut changes = self.changes(Some(new), managed)?;
@@ -46,8 +46,8 @@ impl Updater<'_> {
         Ok(own.map(|own| own.touched).unwrap_or_default())
     }
 
-    /// Applies `config` as `owner`. Gives back the new object, or `None` if it stays as it is, and
-    /// the new entry of the owner stands in `managed`.
+    /// Applies `config` as `owner`. Returns the new object, or `None` if it is unchanged. `managed` then has the
+    /// owner's new entry.
     pub(super) fn apply(
         &self,
         config: &Value,
@@ -80,7 +80,7 @@ impl Updater<'_> {
         Ok(new)
     }
 
-    /// Owners whose version is gone are forgotten; sets follow fields that became atomic.
+    /// Removes owners whose version is no longer served, and adapts sets to fields that became atomic.
     fn reconcile(&self, managed: &mut Managed) {
         managed.entries.retain_mut(|entry| match self.versions.type_at(&entry.api_version) {
             Some(ty) => {
@@ -93,8 +93,7 @@ impl Updater<'_> {
         });
     }
 
-    /// What changes at the version of the request and at every version that owners speak; nothing
-    /// when `new` is `None`.
+    /// The changes at the version of the request and at the version of every owner; none if `new` is `None`.
     fn changes(&self, new: Option<&Value>, managed: &Managed) -> Result<ChangesByVersion, UpdateError> {
         let mut changes = ChangesByVersion::new();
         let Some(new) = new else { return Ok(changes) };
@@ -138,7 +137,7 @@ impl Updater<'_> {
         self.versions.convert(object, from, to).map(Cow::Owned).map_err(UpdateError::Convert)
     }
 
-    /// Removes what the owner applied last time, does not apply now, and nobody else owns.
+    /// Removes the fields that the owner applied before, does not apply now, and that have no other owner.
     fn prune(
         &self,
         merged: &Value,
@@ -166,9 +165,8 @@ impl Updater<'_> {
         pruned.map(|pruned| Some(pruned.into_owned())).map_err(ApplyError::Update)
     }
 
-    /// Adds back what was removed too much because somebody (the owner, too) owns it, looking at
-    /// each version that owners speak. The version of the objects comes first, for conversions may
-    /// need fields that only it has.
+    /// Restores removed fields that have an owner (the applier included), at the version of each owner. The version of
+    /// the objects comes first, because conversions may need fields that only this version has.
     fn add_back_owned(
         &self,
         merged: &Value,
@@ -201,7 +199,7 @@ impl Updater<'_> {
     }
 }
 
-/// What of the changes other owners hold.
+/// The changes to fields of other owners.
 fn conflicts(managed: &Managed, changes: &ChangesByVersion, owner: &Entry) -> Option<Conflicts> {
     let mut conflicts = Vec::new();
     for entry in managed.entries.iter().filter(|entry| !entry.is_same_owner(owner)) {
@@ -215,7 +213,7 @@ fn conflicts(managed: &Managed, changes: &ChangesByVersion, owner: &Entry) -> Op
     (!conflicts.is_empty()).then(|| Conflicts::new(conflicts))
 }
 
-/// Takes changed fields from every owner but `owner`, and forgets those who are left with nothing.
+/// Removes changed fields from all owners except `owner`, and drops owners without any field.
 fn take_changed(managed: &mut Managed, changes: &ChangesByVersion, owner: Option<&Entry>) {
     managed.entries.retain_mut(|entry| {
         if owner.is_none_or(|owner| !entry.is_same_owner(owner))

@@ -1,20 +1,20 @@
-//! The versions of a kind, as far as ownership needs them.
+//! The versions of a kind, as needed to track ownership.
 
 use serde_json::Value;
 
 use crate::schema::Type;
 
-/// Owners express their fields in the version they wrote; this is how the object is seen there.
+/// Owners record their fields in the version that they wrote; this trait provides the object in that version.
 pub trait Versions {
-    /// The type of the object at `api_version`; `None` if that version is not served any more, in
-    /// which case its owners are forgotten.
+    /// The type of the object at `api_version`; `None` if that version is no longer served, so that its owners are
+    /// dropped.
     fn type_at(&self, api_version: &str) -> Option<Type<'_>>;
 
-    /// The object, converted. Never called with `from == to`.
+    /// Converts the object. Never called with `from == to`.
     fn convert(&self, object: &Value, from: &str, to: &str) -> Result<Value, String>;
 }
 
-/// A kind that is served in one version only.
+/// A kind with a single served version.
 #[derive(Clone, Copy, Debug)]
 pub struct SingleVersion<'s> {
     /// The version.
@@ -29,6 +29,6 @@ impl Versions for SingleVersion<'_> {
     }
 
     fn convert(&self, _: &Value, from: &str, to: &str) -> Result<Value, String> {
-        Err(format!("there is no conversion from {from} to {to}"))
+        Err(format!("no conversion from {from} to {to}"))
     }
 }

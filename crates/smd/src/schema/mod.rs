@@ -1,8 +1,7 @@
-//! The types that decide what merging means: which lists are sets or keyed, which maps are one leaf.
+//! Types, which determine how values are merged: which lists are sets or keyed, and which maps are atomic.
 //!
-//! A [`Schema`] is an arena of [`Atom`]s; a [`TypeId`] is an index into it. So recursive types are
-//! plain, a lookup is an array access, and one schema can hold all kinds of a group. Types are
-//! immutable once built.
+//! A [`Schema`] is an arena of [`Atom`]s; a [`TypeId`] is an index into it. This allows recursive types, makes a lookup
+//! an array access, and lets one schema hold all kinds of a group. Types are immutable once built.
 
 mod openapi;
 
@@ -17,13 +16,13 @@ use crate::fieldpath::PathElement;
 pub struct TypeId(u32);
 
 impl TypeId {
-    /// Any scalar, list or map, each one leaf: what stands inside a list of unknown type.
+    /// Any scalar, list or map, each one atomic: the type of values inside a list of unknown type.
     pub const UNTYPED_ATOMIC: TypeId = TypeId(0);
-    /// Whatever the value looks like: maps are granular, lists are one leaf.
+    /// The type is deduced from the value: maps are granular, lists are atomic.
     pub const DEDUCED: TypeId = TypeId(1);
 }
 
-/// What a value of a type may look like. Several alternatives may be set; the value decides.
+/// The possible shapes of a type's values. If several alternatives are set, the value determines which one is used.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Atom {
     /// The scalar alternative.
@@ -52,16 +51,16 @@ pub enum Scalar {
 pub struct List {
     /// The type of the items.
     pub element: TypeId,
-    /// How items relate to each other.
+    /// How items are identified.
     pub kind: ListKind,
 }
 
-/// How the items of a list relate to each other.
+/// How the items of a list are identified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ListKind {
-    /// The list is one leaf.
+    /// The list is atomic.
     Atomic,
-    /// Scalars, each its own identity.
+    /// Scalars, identified by value.
     Set,
     /// Maps, identified by these fields; the names are sorted.
     Map(Arc<[Arc<str>]>),
@@ -72,31 +71,30 @@ pub enum ListKind {
 pub struct Map {
     /// Declared fields, sorted by name.
     fields: Vec<Field>,
-    /// The type of all other keys; `None` when there may be none.
+    /// The type of all other keys; `None` if no others are allowed.
     pub element: Option<TypeId>,
-    /// Whether the whole map is one leaf.
+    /// Whether the map is atomic.
     pub atomic: bool,
 }
 
 /// A declared field of a struct.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Field {
-    /// The name as in JSON; shared by every path that goes through this field.
+    /// The name in JSON; shared by all paths through this field.
     pub name: Arc<str>,
     /// The type of its value.
     pub ty: TypeId,
-    /// The value that a missing key field of an associative list stands for.
+    /// The default of a key field of an associative list.
     pub default: Option<Value>,
     /// Never merged, compared or owned (managedFields itself).
     pub untracked: bool,
-    /// Absent and empty are the same thing, so that its appearance is nobody's doing (structs that
-    /// upstream embeds by value).
+    /// Absent and empty are equivalent, so that no writer owns its appearance (structs that upstream embeds by value).
     pub always_present: bool,
-    /// What a strategic merge patch does with it.
+    /// How a strategic merge patch treats it.
     pub patch: PatchStrategy,
 }
 
-/// What a strategic merge patch does with a field.
+/// How a strategic merge patch treats a field.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum PatchStrategy {
     /// Maps are merged, lists replaced.
@@ -125,13 +123,13 @@ impl Field {
 }
 
 impl Map {
-    /// A map with these declared fields; other keys are of type `element` if there is one.
+    /// A map with these declared fields; other keys have the type `element`, if any.
     pub fn new(mut fields: Vec<Field>, element: Option<TypeId>, atomic: bool) -> Self {
         fields.sort_by(|l, r| l.name.cmp(&r.name));
         Self { fields, element, atomic }
     }
 
-    /// The declared field of that name.
+    /// The declared field with this name.
     pub fn field(&self, name: &str) -> Option<&Field> {
         self.fields.binary_search_by(|field| (*field.name).cmp(name)).ok().map(|at| &self.fields[at])
     }
@@ -141,8 +139,8 @@ impl Map {
         &self.fields
     }
 
-    /// Name (shared if declared), type and declaredness of `key`. A key that no schema allows is
-    /// taken for what it looks like; [`crate::typed::validate`] is the place that refuses it.
+    /// Name (shared if declared), type and declaration of `key`. The type of an undeclared key that the schema does not
+    /// allow is deduced; [`crate::typed::validate`] rejects such keys.
     pub(crate) fn lookup(&self, key: &str) -> Lookup<'_> {
         let field = self.field(key);
         Lookup { field, ty: field.map_or(self.element.unwrap_or(TypeId::DEDUCED), |field| field.ty) }
@@ -189,7 +187,7 @@ impl Default for Schema {
 }
 
 impl Schema {
-    /// A schema with the two common types only.
+    /// A schema with only the two common types.
     pub fn new() -> Self {
         let common = |map_element, atomic| Atom {
             scalar: Some(Scalar::Untyped),
@@ -206,12 +204,12 @@ impl Schema {
         id
     }
 
-    /// Reserves an id, to be filled by [`Schema::define`], so that types can refer to each other.
+    /// Reserves an id, to be defined by [`Schema::define`], so that types can refer to each other.
     pub fn declare(&mut self) -> TypeId {
         self.add(Atom::default())
     }
 
-    /// Fills a declared id.
+    /// Defines a reserved id.
     pub fn define(&mut self, id: TypeId, atom: Atom) {
         if let Some(slot) = self.atoms.get_mut(id.0 as usize) {
             *slot = atom;
@@ -233,7 +231,7 @@ impl Schema {
         self.add(Atom { map: Some(map), ..Atom::default() })
     }
 
-    /// The type with the relationship of its map or list overridden at one point of use.
+    /// Returns the type with its map or list relationship overridden, for one use of the type.
     pub fn with_atomic(&mut self, id: TypeId, atomic: bool) -> TypeId {
         let mut atom = self.atom(id).clone();
         if let Some(map) = &mut atom.map {
@@ -247,12 +245,12 @@ impl Schema {
         self.add(atom)
     }
 
-    /// What a type is. An id of another schema reads as "anything, as one leaf".
+    /// The definition of a type. An id of another schema counts as "any value, atomic".
     pub fn atom(&self, id: TypeId) -> &Atom {
         self.atoms.get(id.0 as usize).unwrap_or(&self.atoms[0])
     }
 
-    /// The type one step further down a path.
+    /// The type at the next step of a path.
     pub(crate) fn step(&self, ty: TypeId, pe: &PathElement) -> Option<TypeId> {
         let atom = self.atom(ty);
         match pe {
@@ -266,16 +264,16 @@ impl Schema {
     }
 }
 
-/// A root type together with its schema: what the operations in [`crate::typed`] take.
+/// A root type and its schema: the argument of the operations in [`crate::typed`].
 #[derive(Clone, Copy, Debug)]
 pub struct Type<'s> {
-    /// The schema that `id` belongs to.
+    /// The schema of `id`.
     pub schema: &'s Schema,
     /// The type itself.
     pub id: TypeId,
 }
 
-/// How a value is walked, given its type.
+/// How to walk a value of a type.
 #[derive(Clone, Copy)]
 pub(crate) enum Shape<'s> {
     Map(&'s Map),
@@ -284,8 +282,7 @@ pub(crate) enum Shape<'s> {
     Nothing,
 }
 
-/// The alternatives of a type that are left after a look at the value: the one that fits, or all of
-/// them when none fits (or the value is null).
+/// The alternatives of a type that match the value, or all of them if none matches or the value is null.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Alternatives(u8);
 
@@ -308,7 +305,7 @@ impl Atom {
         Alternatives(if all & looks != 0 { all & looks } else { all })
     }
 
-    /// Maps come first, then scalars, then lists.
+    /// Maps have precedence, then scalars, then lists.
     pub(crate) fn shape(&self, alternatives: Alternatives) -> Shape<'_> {
         match (&self.map, self.scalar, &self.list) {
             (Some(map), ..) if alternatives.0 & Self::MAP != 0 => Shape::Map(map),

@@ -1,4 +1,4 @@
-//! Types from structural OpenAPI schemas, as CustomResourceDefinitions carry them.
+//! Types from structural OpenAPI schemas of CustomResourceDefinitions.
 
 use std::sync::Arc;
 
@@ -7,14 +7,14 @@ use serde_json::{Map as JsonMap, Value};
 use super::{Atom, Field, List, ListKind, Map, PatchStrategy, Scalar, Schema, TypeId};
 
 impl Schema {
-    /// The type of a custom resource with this `openAPIV3Schema`. `object_meta` is the type of
-    /// metadata, also within embedded resources. Formats and value validations do not matter here.
+    /// Adds the type of a custom resource with this `openAPIV3Schema`. `object_meta` is the type of metadata, also in
+    /// embedded resources. Formats and value validations are ignored.
     pub fn add_custom_resource(&mut self, openapi: &Value, object_meta: TypeId) -> TypeId {
         let mut convert = Convert { schema: self, object_meta };
         convert.atom_id(openapi, false, true)
     }
 
-    /// The type of `metadata`, as every object has it.
+    /// Adds the type of `metadata`, which is the same for all objects.
     pub fn add_object_meta(&mut self) -> TypeId {
         let string = self.scalar(Scalar::String);
         let numeric = self.scalar(Scalar::Numeric);
@@ -62,7 +62,7 @@ impl Convert<'_> {
             Some("integer" | "number") => scalar(Scalar::Numeric),
             Some("string") => scalar(Scalar::String),
             Some("boolean") => scalar(Scalar::Boolean),
-            // No type is any type (int-or-string among them).
+            // A schema without type allows any value (for example int-or-string).
             _ => Atom {
                 scalar: Some(Scalar::Untyped),
                 list: Some(self.list(openapi, preserve)),
@@ -117,7 +117,7 @@ impl Convert<'_> {
     }
 }
 
-/// Only schemas of built-in kinds have one.
+/// Only schemas of built-in kinds have a patch strategy.
 fn patch_strategy(openapi: &Value) -> PatchStrategy {
     let strategy = text(openapi, "x-kubernetes-patch-strategy");
     let has = |name| strategy.split(',').any(|word| word == name);

@@ -1,4 +1,4 @@
-//! What patches carry besides values.
+//! The directives in patches.
 
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ pub(super) const RETAIN_KEYS: &str = "$retainKeys";
 pub(super) const SET_ORDER: &str = "$setElementOrder";
 pub(super) const DELETE_FROM_LIST: &str = "$deleteFromPrimitiveList";
 
-/// `$patch` in a map: the map is replaced by the rest of the patch, or emptied.
+/// `$patch` in a map: replaces the map by the rest of the patch, or empties it.
 pub(super) fn on_map(directive: Value, mut patch: Entries) -> Merged<Entries> {
     match directive.as_str() {
         Some("replace") => {
@@ -25,7 +25,7 @@ pub(super) fn unknown(directive: &Value) -> StrategicError {
     StrategicError::format(format!("unknown patch type: {directive}"))
 }
 
-/// `$retainKeys`: all other keys of the map go. Everything the patch sets must be among them.
+/// `$retainKeys`: removes all other keys of the map. It must include all keys that the patch sets.
 pub(super) fn retain_keys(current: &mut Entries, patch: &mut Entries) -> Merged<()> {
     let Some(retained) = patch.remove(RETAIN_KEYS) else { return Ok(()) };
     let bad = || StrategicError::unprocessable("invalid patch format of retainKeys");
@@ -39,8 +39,8 @@ pub(super) fn retain_keys(current: &mut Entries, patch: &mut Entries) -> Merged<
     Ok(())
 }
 
-/// A value that is new to the object: without nulls in maps, and without whatever is only there to
-/// direct a merge. `None` if the value itself is a directive.
+/// Returns a value to add to the object: without nulls in maps and without directives. `None` if the value itself is a
+/// directive.
 pub(super) fn clean(value: Value) -> Option<Value> {
     match value {
         Value::Object(entries) if entries.contains_key(DIRECTIVE) => None,

@@ -1,4 +1,4 @@
-//! Merging lists, and the order of the result.
+//! Merges and orders lists.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use super::{Entries, Merged, StrategicError, merge_maps};
 use crate::schema::{PatchStrategy, Schema, TypeId};
 use crate::value::{compare, equal};
 
-/// Merges a patch list into a list, or replaces the list, as its strategy says.
+/// Merges a patch list into a list, or replaces the list, according to its strategy.
 pub(super) fn merge(
     schema: &Schema,
     ty: TypeId,
@@ -36,7 +36,7 @@ pub(super) fn merge(
             let element = schema.atom(ty).list.as_ref().map_or(TypeId::DEDUCED, |list| list.element);
             check_keys(&current, key)?;
             check_keys(&patch, key)?;
-            let (current, patch) = obey_directives(current, patch, key)?;
+            let (current, patch) = apply_directives(current, patch, key)?;
             let order = current.clone();
             let mut merged = current;
             let mut places = Index::new(&merged, Some(key));
@@ -62,8 +62,8 @@ pub(super) fn delete_from(current: &mut Entries, field: &str, doomed: Value) -> 
     Ok(())
 }
 
-/// `$setElementOrder/<field>`: merges the list of the field, if the patch has it, and puts the items
-/// into that order; items it does not mention stay where they were between their neighbours.
+/// `$setElementOrder/<field>`: merges the list of the field, if it is in the patch, and sorts the items into that
+/// order; items that are not in it keep their position relative to their neighbours.
 pub(super) fn set_orders(
     schema: &Schema,
     ty: TypeId,
@@ -108,8 +108,8 @@ pub(super) fn set_orders(
     Ok(())
 }
 
-/// Carries out `$patch` in list items: an item is deleted, or the list is replaced.
-fn obey_directives(
+/// Executes `$patch` in list items: deletes the item or replaces the list.
+fn apply_directives(
     mut current: Vec<Value>,
     patch: Vec<Value>,
     key: &str,
@@ -167,8 +167,8 @@ fn merge_item(
     Ok(())
 }
 
-/// Items named in `order` come in that order; the others keep their order in `before`, each put
-/// in front of the first ordered item that stood behind it there.
+/// Sorts the items named in `order` into that order; each other item keeps its order in `before` and comes before the
+/// first ordered item that followed it there.
 fn arrange(merged: Vec<Value>, order: &[Value], before: &[Value], key: Option<&str>) -> Vec<Value> {
     let (order, before) = (Index::new(order, key), Index::new(before, key));
     let (mut ordered, mut others): (Vec<_>, Vec<_>) =
@@ -189,7 +189,8 @@ fn arrange(merged: Vec<Value>, order: &[Value], before: &[Value], key: Option<&s
     out
 }
 
-/// The patch list must follow the order list, which must mention all of it; deletions do not count.
+/// The items of the patch list must have the same order as in the order list, which must include all of them except
+/// deletions.
 fn check_order(patch: &[Value], order: &[Value], key: Option<&str>) -> Merged<()> {
     if order.is_empty() || patch.is_empty() {
         return Ok(());
@@ -212,7 +213,7 @@ fn check_keys(items: &[Value], key: &str) -> Merged<()> {
     for (at, item) in items.iter().enumerate() {
         let problem = match item {
             Value::Object(entries) if entries.contains_key(key) => continue,
-            // `$patch: replace` needs no key: it is about the whole list.
+            // `$patch: replace` needs no key: it replaces the whole list.
             Value::Object(entries)
                 if entries.get(DIRECTIVE).is_some_and(|d| d.as_str() == Some("replace")) =>
             {
@@ -235,8 +236,8 @@ fn check_scalars(items: &[Value]) -> Merged<()> {
     }
 }
 
-/// Where items of a list are, by merge key or by value. To search the list for each item would take the square of its
-/// length, minutes for a list of the size that a request can have.
+/// The positions of list items, by merge key or by value. A linear search per item would be quadratic, and take minutes
+/// for the longest list that fits in a request.
 struct Index<'k> {
     key: Option<&'k str>,
     places: BTreeMap<Ordered, usize>,
@@ -251,12 +252,12 @@ impl<'k> Index<'k> {
         index
     }
 
-    /// The first place of an item.
+    /// The first position of an item.
     fn get(&self, item: &Value) -> Option<usize> {
         self.places.get(&self.identity(item)?).copied()
     }
 
-    /// Notes the place of an item that has none yet, and says so.
+    /// Records the position of an item that has none yet, and returns whether it had none.
     fn insert(&mut self, item: &Value, at: usize) -> bool {
         let Some(identity) = self.identity(item) else { return true };
         match self.places.entry(identity) {
@@ -268,7 +269,7 @@ impl<'k> Index<'k> {
         }
     }
 
-    /// What makes the item the same as another; `None` without the merge key.
+    /// The identity of the item; `None` without the merge key.
     fn identity(&self, item: &Value) -> Option<Ordered> {
         match self.key {
             None => Some(Ordered(item.clone())),
@@ -277,7 +278,7 @@ impl<'k> Index<'k> {
     }
 }
 
-/// A value as a key of a map.
+/// A value that can be a map key.
 struct Ordered(Value);
 
 impl Ord for Ordered {
@@ -300,7 +301,7 @@ impl PartialEq for Ordered {
 
 impl Eq for Ordered {}
 
-/// The same item, by merge key or by value.
+/// Whether both are the same item, by merge key or by value.
 fn same(left: &Value, right: &Value, key: Option<&str>) -> bool {
     match key {
         None => equal(left, right),

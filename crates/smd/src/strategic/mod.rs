@@ -1,5 +1,5 @@
-//! Strategic merge patch: a merge patch whose lists can be merged, by rules of the type, and that
-//! can carry directives (`$patch`, `$retainKeys`, `$setElementOrder/x`, `$deleteFromPrimitiveList/x`).
+//! Strategic merge patch: a merge patch that can merge lists, according to the type, and that supports directives
+//! (`$patch`, `$retainKeys`, `$setElementOrder/x`, `$deleteFromPrimitiveList/x`).
 
 mod directives;
 mod lists;
@@ -10,13 +10,13 @@ use thiserror::Error;
 use crate::schema::{PatchStrategy, Schema, Type, TypeId};
 use directives::{DELETE_FROM_LIST, DIRECTIVE};
 
-/// Why a patch is refused. The path says where, as `spec.containers`.
+/// Why a patch is rejected, with the path, for example `spec.containers`.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum StrategicError {
     /// A directive is malformed: 400.
     #[error("{0}: {1}")]
     Format(String, String),
-    /// The patch cannot be carried out: 422.
+    /// The patch cannot be applied: 422.
     #[error("{0}: {1}")]
     Unprocessable(String, String),
 }
@@ -40,7 +40,7 @@ impl StrategicError {
 type Entries = Map<String, Value>;
 type Merged<T> = Result<T, StrategicError>;
 
-/// `current` with `patch` applied, by the patch strategies of its type.
+/// Applies `patch` to `current`, by the patch strategies of its type.
 pub fn strategic_merge(ty: Type<'_>, current: &Value, patch: &Value) -> Result<Value, StrategicError> {
     let (Value::Object(current), Value::Object(patch)) = (current, patch) else {
         return Err(StrategicError::format("the patch and the object must be JSON objects"));
@@ -48,8 +48,8 @@ pub fn strategic_merge(ty: Type<'_>, current: &Value, patch: &Value) -> Result<V
     merge_maps(ty.schema, ty.id, current.clone(), patch.clone()).map(Value::Object)
 }
 
-/// The directives come first, in this order: `$patch` (which ends the matter), `$retainKeys`, then
-/// `$setElementOrder` together with the lists it orders; what is left of the patch is merged in.
+/// Directives are applied first, in this order: `$patch` (nothing else is applied then), `$retainKeys`, then
+/// `$setElementOrder` together with the lists that it orders. Finally the rest of the patch is merged.
 fn merge_maps(schema: &Schema, ty: TypeId, mut current: Entries, mut patch: Entries) -> Merged<Entries> {
     if let Some(directive) = patch.get(DIRECTIVE) {
         return directives::on_map(directive.clone(), patch);

@@ -1,4 +1,4 @@
-//! What differs between two values of one type.
+//! Compares two values of one type.
 
 use serde_json::Value;
 
@@ -11,11 +11,11 @@ use crate::value::equal;
 /// The difference between two values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Comparison {
-    /// Only in the left one.
+    /// Fields only in the left value.
     pub removed: Set,
-    /// In both, with different values.
+    /// Fields in both, with different values.
     pub modified: Set,
-    /// Only in the right one.
+    /// Fields only in the right value.
     pub added: Set,
 }
 
@@ -25,7 +25,7 @@ impl Comparison {
         self.removed.is_empty() && self.modified.is_empty() && self.added.is_empty()
     }
 
-    /// The comparison without `fields` and everything beneath them.
+    /// The comparison without `fields` and their descendants.
     pub fn exclude(self, fields: &Set) -> Self {
         Self {
             removed: self.removed.recursive_difference(fields),
@@ -35,13 +35,13 @@ impl Comparison {
     }
 }
 
-/// Compares two values of the same type. Equal parts cost no allocation.
+/// Compares two values of the same type. Equal parts do not allocate.
 pub fn compare(ty: Type<'_>, left: &Value, right: &Value) -> Result<Comparison, ItemError> {
     let diff = visit(ty.schema, ty.id, Some(left), Some(right))?;
     Ok(diff.map_or_else(Comparison::default, |diff| *diff.beneath))
 }
 
-/// What happened at one node: to itself, and beneath.
+/// The changes of a node itself and of its descendants.
 struct Diff {
     itself: Option<Change>,
     beneath: Box<Comparison>,
@@ -69,7 +69,7 @@ fn visit(schema: &Schema, ty: TypeId, left: Option<&Value>, right: Option<&Value
     visit_both(schema, atom, (l, left), (r, right))
 }
 
-/// An untyped value changed its shape: it is read once as what it was and once as what it is.
+/// The shape of an untyped value changed: visits it with the old and the new shape.
 fn visit_both(
     schema: &Schema,
     atom: &crate::schema::Atom,
@@ -131,7 +131,7 @@ fn leaf(left: Option<&Value>, right: Option<&Value>) -> Option<Diff> {
 
 type Entries = serde_json::Map<String, Value>;
 
-/// `whole`: the map as a whole comes or goes.
+/// `whole`: the whole map is added or removed.
 fn visit_map(
     schema: &Schema,
     map: &Map,
@@ -159,7 +159,7 @@ fn visit_map(
         }
     }
     if let (Some(change), Some(present)) = (whole, left.or(right)) {
-        // Fields that are always there come and go with the whole.
+        // Fields that are always present are added and removed with the whole map.
         for field in
             map.fields().iter().filter(|field| field.always_present && !present.contains_key(&*field.name))
         {
@@ -170,7 +170,7 @@ fn visit_map(
     Ok(diffs.finish())
 }
 
-/// What stands for an absent field within a map that is there.
+/// The value used for an absent field of an existing map.
 fn empty<'v>(field: &Lookup<'_>, whole: Option<Change>) -> Option<&'v Value> {
     static EMPTY: Value = Value::Null;
     (whole.is_none() && field.is_always_present()).then_some(&EMPTY)
@@ -199,8 +199,8 @@ fn visit_list(
                     && l.iter().zip(r).all(|((_, l), (_, r))| equal(&left[*l], &right[*r]));
                 (!same).then(|| Diff { itself: Some(Change::Modified), beneath: Box::default() })
             }
-            // Duplicates are owned as one leaf; as they go (or come), that leaf does, and what is
-            // beneath the single item comes (or goes).
+            // Duplicates are owned as one leaf. When they are replaced by a single item (or the reverse), that leaf is
+            // removed (or added), and the item's descendants are added (or removed).
             ([_, _, ..], r) => {
                 let single = r.first().map(|(_, at)| visit(schema, list.element, None, Some(&right[*at])));
                 if let Some(diff) = single.transpose()?.flatten() {

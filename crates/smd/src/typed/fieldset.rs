@@ -1,4 +1,4 @@
-//! The fields that a value mentions.
+//! The set of fields in a value.
 
 use serde_json::Value;
 
@@ -6,8 +6,8 @@ use super::items::Groups;
 use crate::fieldpath::{PathElement, Set, SetBuilder};
 use crate::schema::{List, ListKind, Map, Schema, Shape, Type, TypeId};
 
-/// The set of all leaves and items that `value` mentions: what an applier of it would own. List items
-/// without identity are passed over; in an applied value [`super::validate`] has refused them.
+/// The set of all leaves and items in `value`: the fields that an applier of it owns. List items without identity are
+/// skipped; [`super::validate`] has rejected them in an applied value.
 pub fn to_field_set(ty: Type<'_>, value: &Value) -> Set {
     visit(ty.schema, ty.id, value).beneath
 }
@@ -51,7 +51,7 @@ fn visit_list(schema: &Schema, list: &List, items: &[Value]) -> Visited {
     let mut set = SetBuilder::default();
     for group in groups.iter() {
         let (pe, at) = &group[0];
-        // Duplicates are owned as one, with nothing beneath.
+        // Duplicates are owned as one leaf, without descendants.
         let visited = if group.len() > 1 { NOTHING } else { visit(schema, list.element, &items[*at]) };
         insert(&mut set, pe.clone(), visited, true);
     }

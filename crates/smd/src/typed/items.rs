@@ -31,12 +31,12 @@ pub enum ItemError {
     /// A null in a set.
     #[error("associative list without keys has an element that's an explicit null")]
     NullInSet,
-    /// The list is one leaf; its items have no identity.
+    /// The list is atomic; its items have no identity.
     #[error("invalid indexing of non-associative list")]
     Atomic,
 }
 
-/// The path element of `item` within a list of this type.
+/// The path element of `item` in a list of this type.
 pub(crate) fn path_element(schema: &Schema, list: &List, item: &Value) -> Result<PathElement, ItemError> {
     match &list.kind {
         ListKind::Atomic => Err(ItemError::Atomic),

@@ -1,4 +1,4 @@
-//! Merging a partial value into a whole one.
+//! Merges a partial value into a complete one.
 
 use serde_json::Value;
 use thiserror::Error;
@@ -14,14 +14,14 @@ pub enum MergeError {
     /// An item of an associative list has no identity.
     #[error("element {0}: {1}")]
     Item(usize, ItemError),
-    /// The value to merge mentions an item twice.
+    /// The configuration contains an item twice.
     #[error("duplicate entries for key {0}")]
     Duplicate(String),
 }
 
-/// `live` with everything that `config` says put over it; nothing is removed. `None` means that
-/// `live` stays as it is, to the byte. Lists keep the order of `live` unless `config` orders the
-/// items it mentions otherwise. Untracked fields are dropped from a changed result.
+/// Merges `config` over `live`; nothing is removed. `None` means that `live` is unchanged, to the byte. Lists keep the
+/// order of `live`, unless `config` has a different order of the same items. Untracked fields are dropped from a
+/// changed result.
 pub fn merge(ty: Type<'_>, live: &Value, config: &Value) -> Result<Option<Value>, MergeError> {
     visit(ty.schema, ty.id, live, config)
 }
@@ -33,7 +33,7 @@ fn visit(schema: &Schema, ty: TypeId, left: &Value, right: &Value) -> Result<Opt
             _ if map.atomic => leaf(),
             (l, r) if l.is_none_or(|l| l.is_empty()) && r.is_none_or(|r| r.is_empty()) => leaf(),
             (Some(l), Some(r)) => visit_map(schema, map, l, r),
-            // Null over a granular map or list changes nothing: its items belong to others.
+            // Null does not change a granular map or list, whose items may have other owners.
             (Some(_), None) => Ok(None),
             (None, _) => Ok(Some(right.clone())),
         },
@@ -73,7 +73,7 @@ fn visit_map(
     }
     let mut out = Entries::new();
     for (key, l) in left {
-        // The changes are in the order of a map, which is that of their keys.
+        // The changes are in map order, that is by key.
         let changed = changes.binary_search_by(|(changed, _)| changed.as_str().cmp(key)).is_ok();
         if !changed && !map.lookup(key).is_untracked() {
             out.insert(key.clone(), l.clone());
@@ -83,14 +83,14 @@ fn visit_map(
     Ok(Some(Value::Object(out)))
 }
 
-/// An item of the merged list: one of the left list as it was, or a new value.
+/// An item of the merged list: an unchanged item of the left list, or a new value.
 enum Item {
     Left(usize),
     New(Value),
 }
 
-/// Walks both lists at once. Items only in the left list keep their place relative to the shared
-/// items before them; shared items come in the order of the right list.
+/// Walks both lists together. Items only in the left list keep their position relative to the preceding shared items;
+/// shared items are in the order of the right list.
 fn visit_list(
     schema: &Schema,
     list: &List,
@@ -105,7 +105,7 @@ fn visit_list(
     }
     let (l_elements, r_elements) = (l_groups.by_position(), r_groups.by_position());
     let in_right = |pe: &PathElement| r_groups.get(pe).first().map(|(_, at)| *at);
-    // For each right item: the left item it merges with. Left duplicates are not merged with.
+    // For each right item, the left item to merge with. Duplicates on the left are not merged.
     let merge_item = |at: usize| match l_groups.get(r_elements[at]) {
         [(_, l)] => Ok(match visit(schema, list.element, &left[*l], &right[at])? {
             None => Item::Left(*l),
@@ -129,7 +129,7 @@ fn visit_list(
                 continue;
             }
             if at.is_some() && next_shared.is_some() && at != next_shared {
-                // Shared, but another shared item comes first.
+                // Shared, but another shared item precedes it.
                 l += 1;
                 continue;
             }

@@ -1,4 +1,4 @@
-//! Operations on a value that are driven by its type.
+//! Operations on values, driven by their type.
 
 mod compare;
 mod fieldset;

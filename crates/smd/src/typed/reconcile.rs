@@ -1,11 +1,10 @@
-//! A set of paths that was written under an older schema, brought in line with the present one.
+//! Adapts a set of paths that was recorded with an older schema to the current one.
 
 use crate::fieldpath::{PathElement, Set, SetBuilder};
 use crate::schema::{ListKind, Map, Schema, Shape, Type, TypeId};
 
-/// The set with ownership beneath fields that have become atomic moved up to those fields. `None`
-/// means that nothing has to change. (From atomic to granular nothing is done: the owner of the
-/// whole keeps owning the whole.)
+/// Moves ownership of fields inside values that have become atomic up to those values. `None` means that the set is
+/// unchanged. The change from atomic to granular needs nothing: the owner still owns the whole value.
 pub fn reconcile(ty: Type<'_>, set: &Set) -> Option<Set> {
     let atomic_now = visit(ty.schema, ty.id, Some(set), false).beneath;
     if atomic_now.is_empty() { None } else { Some(set.recursive_difference(&atomic_now).union(&atomic_now)) }

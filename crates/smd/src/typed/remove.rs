@@ -1,4 +1,4 @@
-//! Taking fields out of a value, and taking out everything else.
+//! Removes fields from a value, or everything else.
 
 use serde_json::Value;
 
@@ -6,13 +6,13 @@ use super::items::path_element;
 use crate::fieldpath::{PathElement, Set};
 use crate::schema::{ListKind, Schema, Shape, Type, TypeId};
 
-/// `value` without the items of `set`. `None` means that nothing was there to remove. A container
-/// that loses its last item becomes null.
+/// `value` without the items of `set`. `None` means that the value has none of them. A container that loses its last
+/// item becomes null.
 pub fn remove(ty: Type<'_>, value: &Value, set: &Set) -> Option<Value> {
     if set.is_empty() { None } else { Some(take_out(ty.schema, ty.id, value, set)) }
 }
 
-/// Only the items of `set`; atomic values stay whole.
+/// Keeps only the items of `set`; atomic values are kept as a whole.
 pub fn extract(ty: Type<'_>, value: &Value, set: &Set) -> Value {
     keep(ty.schema, ty.id, value, set)
 }

@@ -1,4 +1,4 @@
-//! Does a value fit its type?
+//! Validates a value against a type.
 
 use std::fmt::Write;
 
@@ -8,21 +8,21 @@ use thiserror::Error;
 use super::items::Groups;
 use crate::schema::{List, ListKind, Map, Scalar, Schema, Shape, Type, TypeId};
 
-/// What to do about items of an associative list that have the same identity.
+/// How to treat items of an associative list that have the same identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Duplicates {
-    /// They are an error: somebody is telling us what they want.
+    /// As an error: in an applied configuration.
     Reject,
-    /// They are tolerated: the object already is that way.
+    /// Tolerated: in a stored object.
     Allow,
 }
 
-/// Everything that is wrong with a value, as `(path, message)`.
+/// All errors of a value, as `(path, message)`.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{}", render(.0))]
 pub struct Invalid(pub Vec<(String, String)>);
 
-/// Checks that `value` fits `ty`; null fits everything.
+/// Checks that `value` matches `ty`; null matches every type.
 pub fn validate(ty: Type<'_>, value: &Value, duplicates: Duplicates) -> Result<(), Invalid> {
     let mut walker = Walker { schema: ty.schema, duplicates, path: String::new(), errors: Vec::new() };
     walker.visit(ty.id, value);

@@ -1,5 +1,5 @@
-//! Random schemas, objects and histories. Names and values come from small pools, so that writers
-//! meet each other's fields all the time.
+//! Random schemas, objects and histories. Names and values come from small pools, so that writers often touch each
+//! other's fields.
 
 use serde_json::{Map, Value, json};
 
@@ -23,7 +23,7 @@ pub(crate) fn case(seed: u64) -> Case {
     let length = 3 + r.below(10);
     let switch_at = if r.percent(20) { r.below(length) } else { length };
     let crowd = r.percent(10);
-    // Upstream cannot convert an object with duplicates in its lists to another version (we can).
+    // Upstream cannot convert an object with duplicates in its lists to another version; this crate can.
     let versions: &[&str] = if r.percent(40) { &["v1", "v1", "v2"] } else { &["v1"] };
     let style = Style { crowd, versions, duplicates: versions.len() == 1 };
     let (mut steps, mut outcomes) = (Vec::new(), Vec::new());
@@ -43,10 +43,10 @@ pub(crate) fn case(seed: u64) -> Case {
 
 #[derive(Clone, Copy)]
 struct Style {
-    /// Many managers, so that old ones are merged.
+    /// Uses many managers, so that old ones are merged.
     crowd: bool,
     versions: &'static [&'static str],
-    /// Plain writers may leave duplicates in sets and keyed lists.
+    /// Writes other than apply may leave duplicates in sets and keyed lists.
     duplicates: bool,
 }
 
@@ -61,7 +61,7 @@ fn step(r: &mut Random, schema: &Value, current: usize, live: Option<&Value>, st
         (false, false) => (*r.pick(&["dee", "edit", "kubectl", "zoe"])).to_owned(),
     };
     let mut object = match live {
-        // A plain writer changes something in what it has read.
+        // A writer other than apply changes the object that it has read.
         Some(live) if !apply => {
             let mut object = live.clone();
             object["metadata"].as_object_mut().unwrap().remove("managedFields");
@@ -105,7 +105,7 @@ fn step(r: &mut Random, schema: &Value, current: usize, live: Option<&Value>, st
     })
 }
 
-/// Makes an applied configuration agree with the live object here and there: shared ownership.
+/// Copies some live values into an applied configuration, for shared ownership.
 fn repeat_live(r: &mut Random, config: &mut Value, live: &Value) {
     if let (Value::Object(config), Value::Object(live)) = (config, live) {
         for (key, value) in config.iter_mut() {
@@ -259,7 +259,7 @@ fn untyped(r: &mut Random, depth: usize) -> Value {
     }
 }
 
-/// A value that fits; `unique`: without duplicates in associative lists.
+/// A value that matches the schema; `unique`: without duplicates in associative lists.
 pub(crate) fn value(r: &mut Random, schema: &Value, depth: usize, unique: bool) -> Value {
     if depth > 1 && r.percent(3) && schema.get("x-never-null").is_none() {
         return Value::Null;
@@ -326,7 +326,7 @@ fn list(r: &mut Random, schema: &Value, depth: usize, unique: bool) -> Value {
     Value::Array(items)
 }
 
-/// Changes a value here and there, keeping it fit.
+/// Changes some values so that they still match the schema.
 fn mutate(r: &mut Random, schema: &Value, object: &mut Value, unique: bool) {
     match (schema["type"].as_str(), object) {
         (Some("object"), Value::Object(map)) => {

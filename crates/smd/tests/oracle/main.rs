@@ -1,9 +1,9 @@
-//! Random histories of writes, played by this crate and by the original (tests/oracle/smd, a small Go
-//! program around k8s.io/apimachinery and structured-merge-diff), must end alike after every step:
-//! objects, owners with their sets to the byte, conflicts.
+//! Random histories of writes, executed by this crate and by the original (tests/oracle/smd, a small Go program using
+//! k8s.io/apimachinery and structured-merge-diff), must give equal results after every step: objects, owners with their
+//! sets to the byte, and conflicts.
 //!
-//! `DROVER_ORACLE_CASES` and `DROVER_ORACLE_SEED` widen or move the search. Without Go the test says
-//! so and passes.
+//! `DROVER_ORACLE_CASES` sets the number of histories and `DROVER_ORACLE_SEED` the first seed. Without Go the test
+//! prints that it is skipped and passes.
 
 #![allow(clippy::unwrap_used)] // a test
 
@@ -18,9 +18,9 @@ use serde_json::{Value, json};
 use generate::Case;
 
 #[test]
-fn random_histories_end_like_upstream() {
+fn random_histories_match_upstream() {
     let Some(peer) = peer::build() else {
-        eprintln!("SKIPPED: no `go` on this machine, so nothing was compared with upstream");
+        eprintln!("SKIPPED: Go is not installed, so there was no comparison with upstream");
         return;
     };
     let number = |name: &str, default| std::env::var(name).map_or(default, |text| text.parse().unwrap());
@@ -28,10 +28,10 @@ fn random_histories_end_like_upstream() {
     let cases: Vec<Case> = (seed..seed + cases).map(generate::case).collect();
     let outcomes = peer.play(&cases);
     let mut steps = 0;
-    for (case, theirs) in cases.iter().zip(outcomes) {
+    for (case, upstream) in cases.iter().zip(outcomes) {
         steps += case.steps.len();
-        if let Err(first) = same(case, &theirs) {
-            // Upstream stamps entries with the real time, and a second may have passed meanwhile.
+        if let Err(first) = same(case, &upstream) {
+            // Upstream stamps entries with the current time, which may have advanced by a second.
             let again = peer.play(std::slice::from_ref(case));
             if let Err(difference) = same(case, &again[0]) {
                 panic!("seed {}: {difference}\n(first time: {} bytes)", case.seed, first.len());
@@ -42,17 +42,17 @@ fn random_histories_end_like_upstream() {
 }
 
 #[test]
-fn random_strategic_merge_patches_end_like_upstream() {
+fn random_strategic_merge_patches_match_upstream() {
     let Some(peer) = peer::build() else {
-        eprintln!("SKIPPED: no `go` on this machine, so nothing was compared with upstream");
+        eprintln!("SKIPPED: Go is not installed, so there was no comparison with upstream");
         return;
     };
     let patches: Vec<strategic::Case> = (1..=1500).map(strategic::case).collect();
     let answers = peer.ask(patches.iter().map(strategic::Case::question).collect());
     let mut applied = 0;
     for (case, answer) in patches.iter().zip(answers) {
-        let theirs = &answer[0];
-        if theirs["error"].is_string() {
+        let upstream = &answer[0];
+        if upstream["error"].is_string() {
             continue;
         }
         applied += 1;
@@ -60,24 +60,24 @@ fn random_strategic_merge_patches_end_like_upstream() {
             .merged
             .as_ref()
             .unwrap_or_else(|error| panic!("seed {}: {error}\n{}", case.seed, case.question()));
-        assert_eq!(*ours, strategic::clean(&theirs["object"]), "seed {}: {}", case.seed, case.question());
+        assert_eq!(*ours, strategic::clean(&upstream["object"]), "seed {}: {}", case.seed, case.question());
     }
     eprintln!("{applied} patches, equal");
-    assert!(applied > 300, "upstream refused most of the patches; the generator is broken");
+    assert!(applied > 300, "upstream rejected most patches; the generator is broken");
 }
 
-fn same(case: &Case, theirs: &[Value]) -> Result<(), String> {
-    for (at, (ours, theirs)) in case.outcomes.iter().zip(theirs).enumerate() {
-        let both_failed = ours["error"].is_string() && theirs["error"].is_string();
+fn same(case: &Case, upstream: &[Value]) -> Result<(), String> {
+    for (at, (ours, upstream)) in case.outcomes.iter().zip(upstream).enumerate() {
+        let both_failed = ours["error"].is_string() && upstream["error"].is_string();
         for part in ["object", "managed", "conflicts"] {
-            let theirs_error = &theirs["error"];
-            let theirs = normal(&theirs[part]);
-            if ours[part] != theirs {
+            let upstream_error = &upstream["error"];
+            let upstream = normal(&upstream[part]);
+            if ours[part] != upstream {
                 let history: Vec<_> = case.steps[..=at].iter().map(ToString::to_string).collect();
                 return Err(format!(
-                    "step {at}: {part} differs ({} / {})\nours:   {}\ntheirs: {theirs}\nhistory:\n{}\nschemas: {}\nbefore: {}",
+                    "step {at}: {part} differs ({} / {})\nours:   {}\nupstream: {upstream}\nhistory:\n{}\nschemas: {}\nbefore: {}",
                     ours["error"],
-                    theirs_error,
+                    upstream_error,
                     ours[part],
                     history.join("\n"),
                     json!(case.schemas),
@@ -85,17 +85,17 @@ fn same(case: &Case, theirs: &[Value]) -> Result<(), String> {
                 ));
             }
         }
-        if !both_failed && ours["error"] != theirs["error"] {
+        if !both_failed && ours["error"] != upstream["error"] {
             return Err(format!(
-                "step {at}: ours {} theirs {}\n{}",
-                ours["error"], theirs["error"], case.steps[at]
+                "step {at}: ours {} upstream {}\n{}",
+                ours["error"], upstream["error"], case.steps[at]
             ));
         }
     }
     Ok(())
 }
 
-/// Entries and conflicts come in an order that depends on time (theirs) or chance (theirs, again).
+/// Sorts entries and conflicts, whose order in upstream's results depends on time and chance.
 fn normal(value: &Value) -> Value {
     let mut value = value.clone();
     if let Value::Array(items) = &mut value {

@@ -1,4 +1,4 @@
-//! The Go program: built once into a cache outside the repository, then fed with cases.
+//! The Go program: built once into a cache outside the repository, then run with the cases.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -12,18 +12,18 @@ pub(crate) struct Peer {
     program: PathBuf,
 }
 
-/// `None` if there is no Go.
+/// `None` if Go is not installed.
 pub(crate) fn build() -> Option<Peer> {
     drover_testkit::peer("tests/oracle/smd").map(|program| Peer { program })
 }
 
 impl Peer {
-    /// For each case the state after each step.
+    /// Returns the state after each step, for each case.
     pub(crate) fn play(&self, cases: &[Case]) -> Vec<Vec<Value>> {
         self.ask(cases.iter().map(|case| json!({"schemas": case.schemas, "steps": case.steps})).collect())
     }
 
-    /// An answer to each question.
+    /// Returns the answer to each question.
     pub(crate) fn ask(&self, questions: Vec<Value>) -> Vec<Vec<Value>> {
         let mut child =
             Command::new(&self.program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();

@@ -1,4 +1,4 @@
-//! Plays one step with this crate and renders the state as the Go program does.
+//! Executes one step with this crate and renders the state as the Go program does.
 
 use drover_smd::fieldpath::Set;
 use drover_smd::managed::{ApplyError, FieldManager, Managed, Versions};
@@ -35,7 +35,7 @@ impl Versions for Kind {
     }
 }
 
-/// The new live object, or the conflicts and the error.
+/// Returns the new live object, or the conflicts and the error.
 pub(crate) fn step(kind: &Kind, live: Option<&Value>, step: &Value) -> Result<Value, (Vec<Value>, String)> {
     let text = |name: &str| step[name].as_str().unwrap();
     let api_version = format!("{GROUP}/{}", text("version"));
@@ -77,7 +77,7 @@ pub(crate) fn step(kind: &Kind, live: Option<&Value>, step: &Value) -> Result<Va
     Ok(object)
 }
 
-/// The state after a step.
+/// The state after the step.
 pub(crate) fn render(live: Option<&Value>, outcome: &Result<Value, (Vec<Value>, String)>) -> Value {
     let mut out = json!({"object": null, "managed": null});
     if let Err((conflicts, error)) = outcome {

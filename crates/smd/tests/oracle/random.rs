@@ -1,4 +1,4 @@
-//! A small seeded generator (SplitMix64): the same seed gives the same history for ever.
+//! A small seeded generator (SplitMix64): equal seeds give equal histories.
 
 pub(crate) struct Random(pub(crate) u64);
 

@@ -27,10 +27,10 @@ pub(crate) fn case(seed: u64) -> Case {
     set_strategies(&mut r, &mut schema);
     let object = generate::value(&mut r, &schema, 0, true);
     let mut patch = generate::value(&mut r, &schema, 0, true);
-    direct(&mut r, &schema, &object, &mut patch);
+    add_directives(&mut r, &schema, &object, &mut patch);
     let mut types = Schema::new();
     let meta = types.add_object_meta();
-    // Not a custom resource: metadata is what the schema says.
+    // Not a custom resource: metadata is as in the schema.
     let id = types.add_custom_resource(&json!({"type": "object", "properties": {"root": schema}}), meta);
     let root = types.atom(id).map.as_ref().unwrap().field("root").unwrap().ty;
     let merged = strategic_merge(Type { schema: &types, id: root }, &object, &patch);
@@ -38,7 +38,7 @@ pub(crate) fn case(seed: u64) -> Case {
     Case { seed, schema, object, patch, merged }
 }
 
-/// Keyed lists and sets mostly merge.
+/// Most keyed lists and sets are merged.
 fn set_strategies(r: &mut Random, schema: &mut Value) {
     if r.percent(80) {
         match schema["x-kubernetes-list-type"].as_str() {
@@ -62,8 +62,8 @@ fn set_strategies(r: &mut Random, schema: &mut Value) {
     }
 }
 
-/// Puts directives into a patch.
-fn direct(r: &mut Random, schema: &Value, object: &Value, patch: &mut Value) {
+/// Adds directives to a patch.
+fn add_directives(r: &mut Random, schema: &Value, object: &Value, patch: &mut Value) {
     let Value::Object(entries) = patch else { return };
     let properties = schema["properties"].as_object().cloned().unwrap_or_default();
     for (name, property) in &properties {
@@ -75,7 +75,7 @@ fn direct(r: &mut Random, schema: &Value, object: &Value, patch: &mut Value) {
             continue;
         };
         if value.is_object() && live.is_object() {
-            direct(r, property, live, value);
+            add_directives(r, property, live, value);
         }
         let merges = property.get("x-kubernetes-patch-strategy").is_some();
         let key = property["x-kubernetes-patch-merge-key"].as_str();
@@ -84,7 +84,7 @@ fn direct(r: &mut Random, schema: &Value, object: &Value, patch: &mut Value) {
                 for item in items.iter_mut().filter(|item| item.is_object()) {
                     let same = live.iter().find(|live| live[key] == item[key]);
                     if let (Some(same), true) = (same, r.percent(60)) {
-                        direct(r, &property["items"], same, item);
+                        add_directives(r, &property["items"], same, item);
                         item[key] = same[key].clone();
                     } else if r.percent(15) {
                         *item = json!({"$patch": *r.pick(&["delete", "delete", "replace"]), key: item[key]});
@@ -121,7 +121,7 @@ fn direct(r: &mut Random, schema: &Value, object: &Value, patch: &mut Value) {
     }
 }
 
-/// Upstream leaves nulls and directives in values that are new to the object, for its decoder to drop.
+/// Upstream leaves nulls and directives in values that are new to the object; its decoder drops them later.
 pub(crate) fn clean(value: &Value) -> Value {
     match value {
         Value::Object(entries) => {

@@ -1,11 +1,11 @@
-// Writes the table of built-in types that crates/apiserver/src/patch/builtin_types.txt holds: which
-// lists are sets or keyed, which maps are atomic, which fields a strategic merge patch merges. It
-// reads them off the modules that publish the types. Usage:
+// Generates crates/apiserver/src/patch/builtin_types.txt, the table of built-in types: which lists are sets or keyed,
+// which maps are atomic, which fields a strategic merge patch merges. The source is the Go modules that publish the
+// types. Usage:
 //
 //	go run . > ../../../../crates/apiserver/src/patch/builtin_types.txt
 //
-// With the argument `owned` it reads a JSON list of `{"object": …}` and writes it again with what the creator of
-// each object owns, for crates/apiserver/src/patch/tests/owned.json:
+// With the argument `owned`, it reads a JSON list of `{"object": …}` and adds the fields that the creator of each
+// object owns, for crates/apiserver/src/patch/tests/owned.json:
 //
 //	go run . owned < owned.json > owned.new && mv owned.new owned.json
 package main
@@ -30,7 +30,7 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
 )
 
-// Versions that are served; the rest of the schema is left out unless these refer to it.
+// Versions that are served; other types are included only if these refer to them.
 var served = regexp.MustCompile(`^(v1|autoscaling/v[12]|[a-z0-9.]+/v1)$`)
 
 var sources = []string{
@@ -110,7 +110,7 @@ func load(source string) []schema.TypeDef {
 	return parser.Schema.Types
 }
 
-// customResourceDefinitions converts what the OpenAPI document says of them: no schema is published.
+// customResourceDefinitions builds the types from the OpenAPI document, because no schema is published.
 func customResourceDefinitions() *schema.Schema {
 	refs := func(path string) spec.Ref { return spec.MustCreateRef("#/definitions/" + path) }
 	models := map[string]*spec.Schema{}
@@ -143,7 +143,7 @@ func typeName(t reflect.Type) string {
 	return strings.Join(hosts, ".") + "." + strings.ReplaceAll(parts[1], "/", ".") + "." + t.Name()
 }
 
-// visitGo notes the Go type of every struct that can be reached.
+// visitGo records the Go type of every reachable struct.
 func (t *table) visitGo(goType reflect.Type) {
 	switch goType.Kind() {
 	case reflect.Pointer, reflect.Slice, reflect.Map:
@@ -206,8 +206,8 @@ func (t *table) define(name string) string {
 	return line
 }
 
-// marks: `+` for a field that is never absent, `~` or `~key` for a list that patches merge, `=json`
-// for the default of a key field.
+// marks: `+` for a field that is always present, `~` or `~key` for a list that patches merge, `=json` for the default
+// of a key field.
 func (t *table) marks(owner string, field schema.StructField) string {
 	marks := ""
 	if goField, ok := goField(t.goTypes[owner], field.Name); ok {
@@ -248,7 +248,7 @@ func (t *table) resolve(ref schema.TypeRef) schema.Atom {
 	return ref.Inlined
 }
 
-// isKey tells whether some list identifies items of this type by the field.
+// isKey reports whether a list identifies items of this type by the field.
 func (t *table) isKey(owner, field string) bool {
 	for _, atom := range t.types {
 		if atom.Map == nil {

@@ -42,7 +42,7 @@ func owned() {
 	must(encoder.Encode(examples))
 }
 
-// sameVersion converts nothing: all objects are of one version.
+// sameVersion does not convert: all objects have the same version.
 type sameVersion struct{ runtime.ObjectConvertor }
 
 func (sameVersion) ConvertToVersion(in runtime.Object, _ runtime.GroupVersioner) (runtime.Object, error) {

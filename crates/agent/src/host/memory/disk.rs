@@ -1,4 +1,4 @@
-//! What a machine in memory sees of its disk, and what of it would still be there if its power failed now.
+//! The disk of a simulated machine: its current state, and what would remain after a power failure.
 
 use std::{
     collections::BTreeMap,
@@ -9,7 +9,7 @@ use std::{
 #[derive(Clone)]
 pub(super) enum Node {
     Directory,
-    // A hard link shares the bytes.
+    // A hard link shares the content.
     File(Arc<Mutex<Vec<u8>>>),
     Symlink(PathBuf),
 }
@@ -24,14 +24,14 @@ pub(super) struct Entry {
 /// See the module.
 #[derive(Default)]
 pub(super) struct Disk {
-    /// What the machine sees.
+    /// The state that the machine sees.
     pub(super) seen: BTreeMap<PathBuf, Entry>,
-    /// What the disk still has where that differs.
+    /// The durable state, where it differs.
     behind: BTreeMap<PathBuf, Option<Entry>>,
 }
 
 impl Disk {
-    /// A change that is not waited for.
+    /// Records a change that is not durable.
     pub(super) fn change(&mut self, path: &Path, entry: Option<Entry>) {
         let before = match entry {
             Some(entry) => self.seen.insert(path.to_owned(), entry),
@@ -40,14 +40,14 @@ impl Disk {
         self.behind.entry(path.to_owned()).or_insert(before);
     }
 
-    /// A change of the path is waited for.
+    /// Makes the changes of a path durable.
     pub(super) fn sync(&mut self, path: &Path) {
         let seen = &self.seen;
         self.behind
             .retain(|at, _| at != path && matches!(seen.get(at), Some(Entry { node: Node::File(_), .. })));
     }
 
-    /// What was not waited for never was.
+    /// Discards all changes that are not durable.
     pub(super) fn forget(&mut self) {
         for (path, entry) in std::mem::take(&mut self.behind) {
             match entry {

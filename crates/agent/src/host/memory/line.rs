@@ -1,4 +1,4 @@
-//! A connection of a machine in memory: without power nothing goes through it.
+//! A connection of a simulated machine: it fails while the power is off.
 
 use std::{
     io,

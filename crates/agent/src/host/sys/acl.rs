@@ -1,5 +1,4 @@
-//! Access lists of Windows: set at once and from the first moment on, so that there is none in which others may open
-//! what will be secret.
+//! Windows access lists. They are set when a file is created, so that others cannot open a file before it is protected.
 
 use std::{
     ffi::OsString,
@@ -32,11 +31,11 @@ use windows_sys::{
 
 use crate::host::access_list;
 
-/// A new file, for writing.
+/// Creates a file for writing.
 #[allow(unsafe_code)]
 pub(super) fn create_file(path: &Path, mode: u32) -> io::Result<fs::File> {
     let (path, descriptor) = (wide(path)?, Descriptor::of(mode, false)?);
-    // As the standard library opens files: others may open, rename and remove it meanwhile.
+    // With the sharing mode of the standard library: others may open, rename and remove it.
     let share = FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE;
     // SAFETY: path and attributes are valid until the call returns; no template is given.
     let handle = unsafe {
@@ -53,11 +52,11 @@ pub(super) fn create_file(path: &Path, mode: u32) -> io::Result<fs::File> {
     if handle == INVALID_HANDLE_VALUE {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the handle is open, and nobody else has it.
+    // SAFETY: the handle is open and has no other owner.
     Ok(unsafe { fs::File::from_raw_handle(handle) })
 }
 
-/// A new directory.
+/// Creates a directory.
 #[allow(unsafe_code)]
 pub(super) fn create_directory(path: &Path, mode: u32) -> io::Result<()> {
     let (path, descriptor) = (wide(path)?, Descriptor::of(mode, true)?);
@@ -68,7 +67,7 @@ pub(super) fn create_directory(path: &Path, mode: u32) -> io::Result<()> {
     }
 }
 
-/// Replaces owner and access list of what is there; what lies below a directory and has no list of its own follows.
+/// Replaces owner and access list of an existing path; entries of a directory without their own list inherit it.
 #[allow(unsafe_code)]
 pub(super) fn set(path: &Path, mode: u32) -> io::Result<()> {
     let descriptor = Descriptor::of(mode, fs::symlink_metadata(path)?.is_dir())?;
@@ -95,7 +94,7 @@ pub(super) fn set(path: &Path, mode: u32) -> io::Result<()> {
     if error == ERROR_SUCCESS { Ok(()) } else { Err(io::Error::from_raw_os_error(error.cast_signed())) }
 }
 
-/// Owner and access list as the system wants them.
+/// Owner and access list as a security descriptor.
 struct Descriptor(PSECURITY_DESCRIPTOR);
 
 impl Descriptor {
@@ -103,7 +102,7 @@ impl Descriptor {
     fn of(mode: u32, directory: bool) -> io::Result<Self> {
         let text: Vec<u16> = access_list::describe(mode, directory).encode_utf16().chain([0]).collect();
         let mut made = ptr::null_mut();
-        // SAFETY: the text is terminated; what is made is ours to free.
+        // SAFETY: the text is NUL-terminated; the result is freed below.
         let done = unsafe {
             ConvertStringSecurityDescriptorToSecurityDescriptorW(
                 text.as_ptr(),
@@ -115,7 +114,7 @@ impl Descriptor {
         if done == 0 { Err(io::Error::last_os_error()) } else { Ok(Self(made)) }
     }
 
-    /// For what is being created; valid as long as the descriptor.
+    /// The attributes for a new file; valid as long as the descriptor.
     fn attributes(&self) -> SECURITY_ATTRIBUTES {
         let size = size_of::<SECURITY_ATTRIBUTES>() as u32;
         SECURITY_ATTRIBUTES { nLength: size, lpSecurityDescriptor: self.0, bInheritHandle: 0 }
@@ -125,12 +124,12 @@ impl Descriptor {
 impl Drop for Descriptor {
     #[allow(unsafe_code)]
     fn drop(&mut self) {
-        // SAFETY: the system allocated it so, and nobody else frees it.
+        // SAFETY: the system allocated it with LocalAlloc, and it is freed only here.
         unsafe { LocalFree(self.0) };
     }
 }
 
-/// As the system wants paths: absolute, terminated, and marked as one that may have more than 260 characters.
+/// A path for the system: absolute, NUL-terminated, and with the prefix for paths longer than 260 characters.
 fn wide(path: &Path) -> io::Result<Vec<u16>> {
     let path = std::path::absolute(path)?;
     let mut text = OsString::new();

@@ -1,4 +1,4 @@
-//! Changes in directories, as Linux tells them.
+//! Watches directories for changes with inotify.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,7 +18,7 @@ use tokio::io::{Interest, unix::AsyncFd};
 
 use crate::host::{BoxFuture, Watcher};
 
-/// Below a directory that stands for the machine's `/`.
+/// Watches below a directory that represents the machine's `/`.
 pub(in crate::host) struct Inotify {
     root: PathBuf,
     queue: AsyncFd<Queue>,
@@ -37,7 +37,7 @@ impl Inotify {
     #[allow(unsafe_code)]
     pub(in crate::host) fn new(root: &Path) -> io::Result<Self> {
         let queue = inotify::Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?;
-        // SAFETY: the queue owns its descriptor, never gives it away, and is dropped only after the registration.
+        // SAFETY: the queue owns its descriptor, never hands it out, and is dropped only after the registration.
         let queue = unsafe { AsyncFd::register_with_interest(Queue(queue), Interest::READABLE) }?;
         Ok(Self { root: root.to_owned(), queue, followed: BTreeMap::new() })
     }
@@ -56,17 +56,17 @@ impl Watcher for Inotify {
         let mut now = BTreeMap::new();
         for directory in directories {
             let real = self.root.join(directory.strip_prefix("/").unwrap_or(directory));
-            // Asked for again, a directory keeps its number, and another one at the same path gets its own.
+            // A directory that is already watched keeps its number; another directory at the same path gets a new one.
             match queue.add_watch(&real, flags) {
                 Ok(number) => drop(now.insert(directory.clone(), number)),
-                // It has just gone, which the watch of its parent tells.
+                // It was just removed, which the watch of its parent reports.
                 Err(Errno::ENOENT | Errno::ENOTDIR) => {}
                 Err(error) => return Err(error.into()),
             }
         }
         let new = now.iter().any(|(path, number)| self.followed.get(path) != Some(number));
         for number in self.followed.values().filter(|number| !now.values().any(|kept| kept == *number)) {
-            // Fails for one that is gone, whose watch went with it.
+            // Fails for a removed directory, whose watch was removed as well.
             let _ = queue.rm_watch(*number);
         }
         self.followed = now;
@@ -102,28 +102,28 @@ mod tests {
     use super::*;
 
     async fn told(watcher: &mut Inotify) -> bool {
-        // All has happened already, so that what is to be told is there.
+        // All changes happened before, so their events are ready.
         tokio::time::timeout(Duration::from_millis(100), watcher.changed()).await.is_ok()
     }
 
     #[tokio::test]
-    async fn changes_are_told_where_they_were_asked_for() {
+    async fn only_changes_in_watched_directories_are_reported() {
         let root = tempfile::tempdir().unwrap();
         let path = |name: &str| root.path().join(name);
         std::fs::create_dir_all(path("p/sub")).unwrap();
         let mut watcher = Inotify::new(root.path()).unwrap();
         let both = BTreeSet::from([PathBuf::from("/p"), PathBuf::from("/p/sub"), PathBuf::from("/none")]);
         assert!(watcher.follow(&both).unwrap());
-        assert!(!watcher.follow(&both).unwrap(), "nothing new");
+        assert!(!watcher.follow(&both).unwrap(), "no new directory");
         assert!(!told(&mut watcher).await);
         std::fs::write(path("p/sub/a.plan"), "x").unwrap();
         assert!(told(&mut watcher).await);
         while told(&mut watcher).await {}
         std::fs::write(path("p/.a.plan.tmp"), "x").unwrap();
-        assert!(!told(&mut watcher).await, "hidden names do not count");
+        assert!(!told(&mut watcher).await, "hidden names are ignored");
         std::fs::rename(path("p/.a.plan.tmp"), path("p/b.plan")).unwrap();
         assert!(told(&mut watcher).await);
-        // Another directory under the same name is another directory.
+        // A new directory with the same name is watched again.
         std::fs::remove_dir_all(path("p/sub")).unwrap();
         assert!(told(&mut watcher).await);
         std::fs::create_dir(path("p/sub")).unwrap();
@@ -131,6 +131,6 @@ mod tests {
         assert!(watcher.follow(&BTreeSet::from([PathBuf::from("/p/sub")])).is_ok());
         while told(&mut watcher).await {}
         std::fs::remove_file(path("p/b.plan")).unwrap();
-        assert!(!told(&mut watcher).await, "it is no longer followed");
+        assert!(!told(&mut watcher).await, "it is no longer watched");
     }
 }

@@ -1,5 +1,5 @@
-//! The processes of one run, as a job of Windows: whoever one of them starts belongs to it as well, also after the one
-//! that started it ended. It ends with the last handle on it, so nothing of a run outlives an agent that is killed.
+//! The processes of one run as a Windows job: processes that they start belong to it too, even after their parent
+//! ended. The job ends with its last handle, so a run never outlives an agent that is killed.
 
 use std::{
     io, mem,
@@ -17,47 +17,47 @@ use windows_sys::Win32::System::{
     },
 };
 
-/// What programs that were killed from outside end with.
+/// The exit code of programs that were killed.
 const KILLED: u32 = 1;
 
-/// Ends all of them when the run is abandoned.
+/// Kills the processes when the run is aborted.
 pub(in crate::host) struct Group {
     job: Option<Job>,
     leader: Option<u32>,
 }
 
 impl Group {
-    /// Those that this process, which was just started, will start. Without a job, it still ends with its handle.
+    /// Creates the group of a process that was just started. Without a job, only the process itself can be killed.
     pub(in crate::host) fn of(child: &Child) -> Self {
         let job = child.raw_handle().map(Job::of).transpose().unwrap_or_else(|error| {
-            tracing::warn!("nobody ends what this program starts: {error}");
+            tracing::warn!("processes that this program starts cannot be killed: {error}");
             None
         });
         Self { job, leader: child.id() }
     }
 
-    /// Asks all of them to end, if the agent has a console that they share.
+    /// Asks the processes to end, if they share a console with the agent.
     #[allow(unsafe_code)]
     pub(in crate::host) fn ask(&self) {
         if let Some(leader) = self.leader {
-            // SAFETY: takes numbers. The process leads a process group of its own.
+            // SAFETY: only numbers are passed. The process leads its own process group.
             unsafe { GenerateConsoleCtrlEvent(CTRL_BREAK_EVENT, leader) };
         }
     }
 
-    /// Ends all of them.
+    /// Kills the processes.
     pub(in crate::host) fn kill(&self) {
         if let Some(job) = &self.job {
             job.kill();
         }
     }
 
-    /// Whatever lives on is no longer ours.
+    /// Lets background processes keep running.
     pub(in crate::host) fn release(&mut self) {
         if let Some(job) = self.job.take()
             && let Err(error) = job.limit(0)
         {
-            tracing::warn!("what this program left running ends now: {error}");
+            tracing::warn!("background processes of this program will be killed: {error}");
         }
     }
 }
@@ -73,7 +73,7 @@ struct Job(OwnedHandle);
 impl Job {
     #[allow(unsafe_code)]
     fn of(process: RawHandle) -> io::Result<Self> {
-        // SAFETY: a job without name and attributes; the handle is nobody else's.
+        // SAFETY: a job without name and attributes; the handle has no other owner.
         let job = unsafe {
             let handle = CreateJobObjectW(ptr::null(), ptr::null());
             if handle.is_null() {
@@ -87,12 +87,12 @@ impl Job {
         Ok(job)
     }
 
-    /// Sets what holds for its members. Those that want to may always leave, as services do that a program installs.
+    /// Sets the limits of the job. Processes may leave it, as services do that a program installs.
     #[allow(unsafe_code)]
     fn limit(&self, limits: JOB_OBJECT_LIMIT) -> io::Result<()> {
         let mut information = JOBOBJECT_EXTENDED_LIMIT_INFORMATION::default();
         information.BasicLimitInformation.LimitFlags = limits | JOB_OBJECT_LIMIT_BREAKAWAY_OK;
-        // SAFETY: the information is of the announced kind and size.
+        // SAFETY: the information has the given kind and size.
         succeeded(unsafe {
             SetInformationJobObject(
                 self.0.as_raw_handle(),
@@ -105,7 +105,7 @@ impl Job {
 
     #[allow(unsafe_code)]
     fn kill(&self) {
-        // SAFETY: the handle is open. Already gone is fine.
+        // SAFETY: the handle is open. It is fine if the job has already ended.
         unsafe { TerminateJobObject(self.0.as_raw_handle(), KILLED) };
     }
 }

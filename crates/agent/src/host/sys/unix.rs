@@ -1,4 +1,4 @@
-//! Modes, owners and processes of Unix.
+//! Modes, owners and processes on Unix.
 
 #[cfg(target_os = "linux")]
 mod inotify;
@@ -19,15 +19,15 @@ use tokio::{
 
 use crate::host::Watcher;
 
-/// Tells changes in directories below `root`, where the kernel does.
+/// A watcher below `root`, if the kernel supports it.
 #[cfg(target_os = "linux")]
 pub(in crate::host) fn watcher(root: &Path) -> Option<Box<dyn Watcher>> {
     let watcher = inotify::Inotify::new(root);
-    let watcher = watcher.map_err(|error| tracing::debug!("cannot wait for changes of files: {error}"));
+    let watcher = watcher.map_err(|error| tracing::debug!("failed to watch files: {error}"));
     watcher.ok().map(|watcher| Box::new(watcher) as Box<dyn Watcher>)
 }
 
-/// Nobody tells.
+/// Not supported; the agent polls.
 #[cfg(not(target_os = "linux"))]
 pub(in crate::host) fn watcher(_: &Path) -> Option<Box<dyn Watcher>> {
     None
@@ -43,13 +43,13 @@ pub(in crate::host) fn attributes(found: &fs::Metadata) -> (u32, u32, u32) {
     (found.mode() & 0o7777, found.uid(), found.gid())
 }
 
-/// A new file that has this mode from its first byte on.
+/// Creates a file that has this mode from the start.
 pub(in crate::host) fn create_new(path: &Path, mode: u32) -> io::Result<fs::File> {
     fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(path)
 }
 
-/// An existing file, to write it or to ask whether someone holds its lock. Neither a symlink nor a pipe that took its
-/// place in the meantime is followed or waited for.
+/// Opens an existing file to write it or to check its lock. A symlink or pipe that replaced it in the meantime is
+/// neither followed nor waited for.
 pub(in crate::host) fn open_to_write(path: &Path) -> io::Result<fs::File> {
     use nix::libc::{O_NOFOLLOW, O_NONBLOCK};
     fs::OpenOptions::new().write(true).custom_flags(O_NOFOLLOW | O_NONBLOCK).open(path)
@@ -68,7 +68,7 @@ pub(in crate::host) fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
 }
 
 pub(in crate::host) fn own(path: &Path, uid: u32, gid: u32, found: &fs::Metadata) -> io::Result<()> {
-    // The kernel takes the highest number for "leave it".
+    // The kernel uses the highest number for "unchanged".
     let stays = |wanted: u32, found: u32| wanted == found || wanted == u32::MAX;
     if stays(uid, found.uid()) && stays(gid, found.gid()) {
         return Ok(());
@@ -76,7 +76,7 @@ pub(in crate::host) fn own(path: &Path, uid: u32, gid: u32, found: &fs::Metadata
     std::os::unix::fs::lchown(path, Some(uid), Some(gid)).map_err(|error| match error.raw_os_error() {
         Some(code) if code == nix::errno::Errno::EINVAL as i32 => io::Error::new(
             error.kind(),
-            format!("uid {uid} or gid {gid} does not exist on this machine (it runs in a user namespace without it)"),
+            format!("uid {uid} or gid {gid} does not exist in the user namespace of this host"),
         ),
         _ => error,
     })
@@ -88,22 +88,22 @@ pub(in crate::host) fn symlink(target: &Path, path: &Path) -> io::Result<()> {
 
 pub(in crate::host) fn sync_directory(path: &Path) -> io::Result<()> {
     match fs::File::open(path)?.sync_all() {
-        // Some network file systems cannot sync directories; there a rename is as durable as it gets.
+        // Some network file systems do not support syncing directories.
         Err(error) if error.raw_os_error() == Some(nix::errno::Errno::EINVAL as i32) => Ok(()),
         other => other,
     }
 }
 
-/// Replaces this process; comes back only with an error.
+/// Executes a program in this process; returns only on failure.
 pub(in crate::host) fn become_program(path: &Path) -> io::Error {
     use std::os::unix::process::CommandExt as _;
     let mut args = std::env::args_os();
     let name = args.next().unwrap_or_else(|| path.into());
-    // Every file this process opened closes by itself; what systemd gave it stays.
+    // All files of this process are opened with close-on-exec; those that systemd passed stay open.
     std::process::Command::new(path).arg0(name).args(args).exec()
 }
 
-/// In a process group of its own, and no harder to kill than any other.
+/// In its own process group, and with the default OOM score.
 pub(in crate::host) fn prepare(command: &mut Command) {
     command.process_group(0);
     if is_spared() {
@@ -111,14 +111,14 @@ pub(in crate::host) fn prepare(command: &mut Command) {
     }
 }
 
-/// One pipe for both streams, if there can be one. Its other end stays open as long as the command is there.
+/// Uses one pipe for both streams, if possible. Its write end stays open as long as the command.
 pub(in crate::host) fn join_streams(command: &mut Command) -> io::Result<Option<pipe::Receiver>> {
     let (reader, writer) = io::pipe()?;
     command.stdout(writer.try_clone()?).stderr(writer);
     pipe::Receiver::from_owned_fd(reader.into()).map(Some)
 }
 
-/// As a shell says it.
+/// The exit code as a shell reports it.
 pub(in crate::host) fn exit_code(status: ExitStatus) -> i32 {
     use std::os::unix::process::ExitStatusExt as _;
     status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(-1)
@@ -126,19 +126,19 @@ pub(in crate::host) fn exit_code(status: ExitStatus) -> i32 {
 
 const OOM_SCORE: &CStr = c"/proc/self/oom_score_adj";
 
-/// Whether others are to go first when memory is short, as the agent's unit says.
+/// Whether the agent's unit lowers its OOM score, so that other processes are killed first.
 fn is_spared() -> bool {
     let text = OOM_SCORE.to_str().ok().and_then(|path| fs::read_to_string(path).ok());
     text.and_then(|text| text.trim().parse::<i32>().ok()).is_some_and(|score| score < 0)
 }
 
-/// The program is no better than any other: it may be the one that takes the memory.
+/// Resets the OOM score of the program, because it can be the one that uses the memory.
 #[allow(unsafe_code)]
 fn not_spared(command: &mut Command) {
     use nix::libc;
     let reset = || {
-        // SAFETY: between fork and exec only system calls are made, on a constant path and constant bytes. A process
-        // may always make itself easier to kill; if it cannot, it runs all the same.
+        // SAFETY: only system calls are made between fork and exec, on a constant path and constant bytes. A process
+        // may always raise its own score; if it fails, the program runs anyway.
         unsafe {
             let file = libc::open(OOM_SCORE.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
             if file >= 0 {
@@ -154,7 +154,7 @@ fn not_spared(command: &mut Command) {
     }
 }
 
-/// Kills the process group when the run is abandoned.
+/// Kills the process group when the run is aborted.
 pub(in crate::host) struct Group(Option<Pid>);
 
 impl Group {
@@ -162,24 +162,24 @@ impl Group {
         Self(child.id().map(|pid| Pid::from_raw(pid.cast_signed())))
     }
 
-    /// Asks all of them to end.
+    /// Sends SIGTERM.
     pub(in crate::host) fn ask(&self) {
         self.signal(signal::Signal::SIGTERM);
     }
 
-    /// Ends all of them.
+    /// Sends SIGKILL.
     pub(in crate::host) fn kill(&self) {
         self.signal(signal::Signal::SIGKILL);
     }
 
-    /// Whatever lives on is no longer ours.
+    /// Lets background processes keep running.
     pub(in crate::host) fn release(&mut self) {
         self.0 = None;
     }
 
     fn signal(&self, signal: signal::Signal) {
         if let Some(pid) = self.0 {
-            // Already gone is fine.
+            // It is fine if it has already ended.
             let _ = signal::killpg(pid, signal);
         }
     }
@@ -196,11 +196,11 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_a_spared_agent_runs_is_not_spared() {
+    async fn instructions_do_not_inherit_the_lowered_oom_score() {
         let path = OOM_SCORE.to_str().unwrap();
         let before = fs::read_to_string(path).unwrap();
         if fs::write(path, "-7").is_err() {
-            eprintln!("SKIPPED: this process may not make itself harder to kill");
+            eprintln!("SKIPPED: this process is not permitted to lower its OOM score");
             return;
         }
         let mut command = Command::new("cat");

@@ -1,4 +1,4 @@
-//! Access lists and processes of Windows. What of it runs in a test, and where, is in docs/windows.md.
+//! Access lists and processes on Windows. docs/windows.md states which parts are tested, and where.
 
 mod acl;
 mod job;
@@ -9,27 +9,27 @@ use tokio::process::Command;
 
 pub(in crate::host) use job::Group;
 
-/// Nobody tells changes in directories.
+/// Watching directories is not supported; the agent polls.
 pub(in crate::host) fn watcher(_: &Path) -> Option<Box<dyn crate::host::Watcher>> {
     None
 }
 
-/// There are no numbers; plans name root.
+/// Windows has no numeric ids; plans use root.
 pub(in crate::host) fn identity() -> (u32, u32) {
     (0, 0)
 }
 
-/// There are no modes either; none is what a plan asks for, so that access lists are always put right.
+/// Windows has no modes. Zero differs from every mode in a plan, so access lists are always set.
 pub(in crate::host) fn attributes(_: &fs::Metadata) -> (u32, u32, u32) {
     (0, 0, 0)
 }
 
-/// A new file that has the mode's access list from its first byte on.
+/// Creates a file that has the mode's access list from the start.
 pub(in crate::host) fn create_new(path: &Path, mode: u32) -> io::Result<fs::File> {
     acl::create_file(path, mode)
 }
 
-/// An existing file, to write it or to ask whether someone holds its lock.
+/// Opens an existing file to write it or to check its lock.
 pub(in crate::host) fn open_to_write(path: &Path) -> io::Result<fs::File> {
     fs::OpenOptions::new().write(true).open(path)
 }
@@ -55,7 +55,7 @@ pub(in crate::host) fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
     acl::set(path, mode)
 }
 
-/// Comes with the mode: it is the administrators' whatever a plan says.
+/// Set together with the mode: the owner is always the administrators.
 pub(in crate::host) fn own(_: &Path, _: u32, _: u32, _: &fs::Metadata) -> io::Result<()> {
     Ok(())
 }
@@ -64,12 +64,12 @@ pub(in crate::host) fn symlink(target: &Path, path: &Path) -> io::Result<()> {
     std::os::windows::fs::symlink_file(target, path)
 }
 
-/// A rename is in the journal of the file system when it returns.
+/// A rename is in the file system's journal when it returns.
 pub(in crate::host) fn sync_directory(_: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// A program that runs cannot be replaced here.
+/// A running program cannot be replaced on Windows.
 pub(in crate::host) fn become_program(_: &Path) -> io::Error {
     io::ErrorKind::Unsupported.into()
 }
@@ -79,7 +79,7 @@ pub(in crate::host) fn prepare(command: &mut Command) {
     command.creation_flags(CREATE_NEW_PROCESS_GROUP).kill_on_drop(true);
 }
 
-/// There are no pipes of this kind that can be read without a thread of their own.
+/// Windows has no such pipes that can be read without a thread of their own.
 pub(in crate::host) fn join_streams(_: &mut Command) -> io::Result<Option<tokio::io::Empty>> {
     Ok(None)
 }

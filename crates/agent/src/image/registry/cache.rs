@@ -1,8 +1,8 @@
-//! Layers on disk, by digest: what was pulled once is not pulled again.
+//! A cache of layers on disk by digest, so that they are pulled only once.
 //!
-//! A file under its digest's name was complete and right when it got that name; it is hashed again before it is used,
-//! because a machine may have lost power before the bytes were on disk. `recent` lists digests, latest use last, and
-//! decides who goes when the folder grows beyond its limit.
+//! A file named after its digest was complete when it got that name. It is hashed again before it is used, because a
+//! power failure can lose its content. The file `recent` lists digests, the most recently used last; the least recently
+//! used ones are removed first when the cache is full.
 
 use std::{
     io::{self, Read as _, Write},
@@ -14,7 +14,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::host::{Attr, Host};
 
-/// How much may be kept. Installers have some hundred megabytes; this holds a few versions.
+/// The size limit. Installers have some hundred megabytes, so it can hold a few versions.
 pub(in crate::image) const LIMIT: u64 = 1 << 30;
 const PARTIAL: &str = ".partial";
 
@@ -33,7 +33,7 @@ impl Cache {
         self.dir.join(digest.hex())
     }
 
-    /// Whether the blob is there, whole and right. One that is not is removed.
+    /// Whether the cache has a valid copy of the blob. An invalid copy is removed.
     pub(super) fn holds(&self, host: &dyn Host, blob: &Blob) -> bool {
         let path = self.path(&blob.digest);
         match host.stat(&path) {
@@ -43,13 +43,13 @@ impl Cache {
             {
                 return true;
             }
-            Ok(_) => tracing::warn!("{} is damaged and is pulled again", path.display()),
+            Ok(_) => tracing::warn!("{} is corrupt and will be pulled again", path.display()),
         }
         let _ = host.remove_file(&path);
         false
     }
 
-    /// Begins a blob. What an earlier try left is thrown away.
+    /// Starts to write a blob. The content of an earlier attempt is discarded.
     pub(super) fn begin(&self, host: &dyn Host, blob: &Blob) -> io::Result<Writing> {
         host.make_dirs(&self.dir, 0o700)?;
         let path = self.dir.join(format!("{}{PARTIAL}", blob.digest.hex()));
@@ -60,7 +60,7 @@ impl Cache {
         Ok(Writing { path, out, hasher: Sha256::new(), written: 0 })
     }
 
-    /// Gives a complete blob its name.
+    /// Renames a complete blob to its digest.
     pub(super) fn finish(&self, host: &dyn Host, writing: Writing, blob: &Blob) -> io::Result<Finished> {
         let Writing { path, mut out, hasher, written } = writing;
         out.flush()?;
@@ -72,21 +72,21 @@ impl Cache {
             if host.stat(&name).is_ok() {
                 host.remove_file(&name)?;
             }
-            // A link appears at once and whole, as a rename would.
+            // A hard link is atomic, like a rename.
             host.hard_link(&path, &name)?;
         }
         host.remove_file(&path)?;
         Ok(if right { Finished::Kept } else { Finished::Wrong { found, written } })
     }
 
-    /// Throws away what was begun.
+    /// Discards an incomplete blob.
     pub(super) fn abandon(&self, host: &dyn Host, writing: Writing) {
         let path = writing.path;
         drop(writing.out);
         let _ = host.remove_file(&path);
     }
 
-    /// Remembers that these were used now, and removes what was used longest ago until the limit is kept.
+    /// Marks these as used now, and removes the least recently used ones until the size is below the limit.
     pub(in crate::image) fn used(&self, host: &dyn Host, blobs: &[Blob]) -> io::Result<()> {
         let list = self.dir.join("recent");
         let known = host.read(&list).ok().and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default();
@@ -95,7 +95,7 @@ impl Cache {
         let is_blob = |name: &str| Digest::parse(&format!("sha256:{name}")).is_some();
         let mut present: Vec<&str> =
             names.iter().map(String::as_str).filter(|name| is_blob(name) && !now.contains(name)).collect();
-        // Unlisted ones first: nobody knows when they were used.
+        // Unlisted blobs first, because their last use is unknown.
         let mut order: std::collections::BTreeMap<&str, usize> = std::collections::BTreeMap::new();
         for (index, line) in known.lines().enumerate() {
             order.insert(line, index + 1);
@@ -129,7 +129,7 @@ pub(super) enum Finished {
     Wrong { found: Digest, written: u64 },
 }
 
-/// A blob on its way to disk.
+/// A blob that is being written.
 pub(super) struct Writing {
     path: PathBuf,
     out: Box<dyn Write + Send>,
@@ -138,7 +138,7 @@ pub(super) struct Writing {
 }
 
 impl Writing {
-    /// Takes it along to another thread; what stays behind swallows writes until it is replaced.
+    /// Moves it to another thread; until it is replaced, writes to this value are discarded.
     pub(super) fn detach(&mut self) -> Self {
         let empty = Self {
             path: self.path.clone(),
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_whole_and_right_is_kept() {
+    fn only_complete_blobs_with_the_right_digest_are_kept() {
         let root = tempfile::tempdir().unwrap();
         let (host, cache) = (RealHost::at(root.path()), Cache::new(Path::new("/c"), 100));
         let blob = put(&cache, &host, b"layer");
@@ -191,15 +191,15 @@ mod tests {
         let mut writing = cache.begin(&host, &blob).unwrap();
         writing.write(b"other").unwrap();
         assert!(matches!(cache.finish(&host, writing, &blob).unwrap(), Finished::Wrong { written: 5, .. }));
-        assert!(cache.holds(&host, &blob), "the good one stays");
-        // Half of it is on disk after a power failure.
+        assert!(cache.holds(&host, &blob), "the valid one is kept");
+        // After a power failure, only half of it is on disk.
         std::fs::write(root.path().join("c/blobs/sha256").join(blob.digest.hex()), b"la\0\0\0").unwrap();
         assert!(!cache.holds(&host, &blob));
         assert!(host.stat(&cache.path(&blob.digest)).is_err());
     }
 
     #[test]
-    fn what_was_not_used_for_longest_goes_first() {
+    fn the_least_recently_used_blobs_are_removed_first() {
         let root = tempfile::tempdir().unwrap();
         let (host, cache) = (RealHost::at(root.path()), Cache::new(Path::new("/c"), 25));
         let [a, b] = [put(&cache, &host, &[1; 10]), put(&cache, &host, &[2; 10])];
@@ -212,7 +212,7 @@ mod tests {
         assert!(cache.holds(&host, &a) && !cache.holds(&host, &b) && cache.holds(&host, &c));
         let big = put(&cache, &host, &[4; 40]);
         cache.used(&host, std::slice::from_ref(&big)).unwrap();
-        assert!(cache.holds(&host, &big), "what is in use is kept, whatever its size");
+        assert!(cache.holds(&host, &big), "a blob that is in use is kept, whatever its size");
         let left: Vec<_> = std::fs::read_dir(root.path().join("c/blobs/sha256")).unwrap().collect();
         assert_eq!(left.len(), 2, "the blob and the list: {left:?}");
     }

@@ -1,23 +1,23 @@
-//! What a registry wants before it answers: the `WWW-Authenticate` header.
+//! Parses the `WWW-Authenticate` header, in which a registry states how to authenticate.
 
 /// How to authenticate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Challenge {
-    /// Username and password with each request.
+    /// A user name and password with each request.
     Basic,
-    /// A token that another server gives out.
+    /// A token from another server.
     Bearer {
-        /// URL of that server.
+        /// The URL of that server.
         realm: String,
-        /// For whom.
+        /// The service that the token is for.
         service: Option<String>,
-        /// For what.
+        /// The permissions of the token.
         scope: Option<String>,
     },
 }
 
 impl Challenge {
-    /// All challenges of one header that are understood, in their order.
+    /// All supported challenges in a header, in their order.
     pub fn parse(header: &str) -> Vec<Self> {
         let mut found: Vec<(String, Vec<(String, String)>)> = Vec::new();
         let mut rest = header.trim_start();
@@ -56,7 +56,7 @@ impl Challenge {
     }
 }
 
-/// A quoted or plain value, and what follows it.
+/// A quoted or plain value, and the rest of the text.
 fn value_of(text: &str) -> (String, &str) {
     let Some(quoted) = text.strip_prefix('"') else {
         let end = text.find([',', ' ', '\t']).unwrap_or(text.len());
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn headers_are_read_as_they_come() {
+    fn headers_in_all_forms_are_parsed() {
         let bearer = |realm: &str, service: &str, scope: &str| Challenge::Bearer {
             realm: realm.into(),
             service: Some(service.into()).filter(|s: &String| !s.is_empty()),

@@ -1,4 +1,4 @@
-//! Docker's own file of credentials: the fallback where registries.yaml names none.
+//! The Docker configuration file: the fallback for registries without credentials in registries.yaml.
 
 use std::path::Path;
 
@@ -24,7 +24,7 @@ struct Entry {
     identitytoken: String,
 }
 
-/// What `$HOME/.docker/config.json` holds for a host; nothing where HOME is not set, as for most services.
+/// The credentials for a host in `$HOME/.docker/config.json`; none if HOME is not set, as for most services.
 pub(super) fn of_docker(host: &dyn Host, registry: &str) -> Option<Auth> {
     let env = host.env();
     let home = env.iter().rev().find(|(name, value)| name == "HOME" && !value.is_empty())?;

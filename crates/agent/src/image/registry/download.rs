@@ -1,4 +1,4 @@
-//! Fetches documents and blobs, again where that may help, and never believes what it was not asked to believe.
+//! Downloads documents and blobs with retries, and verifies everything that has a known digest.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -21,18 +21,18 @@ use crate::{
     http::read_body,
 };
 
-/// Tries of one request, the first included.
+/// The number of attempts per request.
 const TRIES: u32 = 4;
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
-/// A registry may ask for longer; then the next pass of the plan is soon enough.
+/// If a registry asks for a longer pause, the next pass of the plan is early enough.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 const DOCUMENT_TIMEOUT: Duration = Duration::from_secs(60);
-/// A body from which nothing comes for this long is dead.
+/// The time limit for receiving the next part of a body.
 const STALL: Duration = Duration::from_secs(60);
-/// How much is gathered before the disk is troubled.
+/// How much is buffered before it is written to disk.
 const BATCH: usize = 512 * 1024;
 
-/// Pauses between tries.
+/// Pauses between attempts.
 struct Backoff {
     left: u32,
     pause: Duration,
@@ -43,23 +43,23 @@ impl Backoff {
         Self { left: TRIES - 1, pause: FIRST_PAUSE }
     }
 
-    /// Waits for the next try, or says that there is none.
+    /// Waits before the next attempt, or returns an error after the last one.
     async fn after(&mut self, host: &dyn Host, failure: Failure) -> Result<(), Failure> {
         let Some(asked) = failure.retry else { return Err(failure) };
         if self.left == 0 {
-            return Err(Failure::last(format!("{} (after {TRIES} tries)", failure.text)));
+            return Err(Failure::permanent(format!("{} (after {TRIES} attempts)", failure.text)));
         }
         self.left -= 1;
         let jitter = self.pause.mul_f64(host.random() as f64 / u64::MAX as f64 / 2.0);
         let pause = (self.pause + jitter).max(asked.unwrap_or_default()).min(LONGEST_PAUSE);
-        tracing::debug!("pulling again in {pause:?}: {}", failure.text);
+        tracing::debug!("retrying the pull in {pause:?}: {}", failure.text);
         tokio::time::sleep(pause).await;
         self.pause *= 2;
         Ok(())
     }
 }
 
-/// A manifest by tag or digest; what comes by digest is verified.
+/// Downloads a manifest by tag or digest; by digest, it is verified.
 pub(super) async fn manifest(
     host: &dyn Host,
     session: &mut Session<'_>,
@@ -72,14 +72,14 @@ pub(super) async fn manifest(
     let (bytes, named) = document(host, session, &format!("manifests/{wanted}"), &headers).await?;
     let found = Digest::of(&bytes);
     if let Some(expected) = digest.or(named.as_ref()).filter(|expected| **expected != found) {
-        return Err(Failure::last(format!(
-            "manifest {wanted} should have digest {expected}, but has {found}"
+        return Err(Failure::permanent(format!(
+            "manifest {wanted} does not match its digest: expected {expected}, got {found}"
         )));
     }
     Ok(bytes)
 }
 
-/// A small blob, into memory.
+/// Downloads a small blob into memory.
 pub(super) async fn config(
     host: &dyn Host,
     session: &mut Session<'_>,
@@ -116,7 +116,7 @@ async fn document(
     }
 }
 
-/// A layer, to disk. A connection that breaks is taken up where it broke.
+/// Downloads a layer to disk. After a broken connection, the download resumes.
 pub(super) async fn layer(
     host: &Arc<dyn Host>,
     session: &mut Session<'_>,
@@ -135,7 +135,7 @@ pub(super) async fn layer(
             Err(failure) => failure,
         };
         if writing.written - before >= BATCH as u64 {
-            // As long as something comes, there is hope.
+            // Reset the backoff as long as there is progress.
             backoff = Backoff::new();
         }
         if let Err(failure) = backoff.after(&**host, failure).await {
@@ -154,7 +154,7 @@ pub(super) async fn layer(
     }
 }
 
-/// One request for the rest of a layer.
+/// Requests the rest of a layer once.
 async fn part(
     host: &Arc<dyn Host>,
     session: &mut Session<'_>,
@@ -175,14 +175,14 @@ async fn part(
         .await
         .map_err(|failure| Failure { text: format!("layer {}: {}", blob.digest, failure.text), ..failure })?;
     if answer.status() == StatusCode::OK {
-        // Not everybody understands ranges: read again what is there already.
+        // Not every registry supports ranges: skip the part that was already received.
         skip = writing.written;
     } else {
         let range = answer.headers().get(header::CONTENT_RANGE).and_then(|value| value.to_str().ok());
         let start = range.and_then(|range| range.strip_prefix("bytes ")?.split('-').next()?.parse().ok());
         if start != Some(writing.written) {
-            return Err(Failure::last(format!(
-                "layer {}: another part was sent than asked for",
+            return Err(Failure::permanent(format!(
+                "layer {}: the registry sent a different range than requested",
                 blob.digest
             )));
         }
@@ -198,10 +198,10 @@ async fn part(
                 batch.extend_from_slice(&chunk[skipped..]);
                 if writing.written + batch.len() as u64 > blob.size {
                     let text = format!(
-                        "layer {} is longer than the {} bytes it should have",
+                        "layer {} is larger than the {} bytes in its manifest",
                         blob.digest, blob.size
                     );
-                    return Err(Failure::last(text));
+                    return Err(Failure::permanent(text));
                 }
                 None
             }
@@ -215,10 +215,10 @@ async fn part(
             None => {}
             Some(None) if writing.written == blob.size => return Ok(()),
             Some(failure) => {
-                let why = failure.map_or_else(|| "it ended".to_owned(), |failure| failure.text);
+                let why = failure.map_or_else(|| "the response ended".to_owned(), |failure| failure.text);
                 let (have, size) = (writing.written, blob.size);
-                return Err(Failure::passing(format!(
-                    "layer {} broke off after {have} of {size} bytes: {why}",
+                return Err(Failure::temporary(format!(
+                    "the download of layer {} was interrupted after {have} of {size} bytes: {why}",
                     blob.digest
                 )));
             }
@@ -230,10 +230,10 @@ async fn next(body: &mut Incoming) -> Result<Option<Bytes>, Failure> {
     loop {
         let frame = tokio::time::timeout(STALL, body.frame())
             .await
-            .map_err(|_| Failure::passing(format!("nothing came for {STALL:?}")))?;
+            .map_err(|_| Failure::temporary(format!("timed out: no data for {STALL:?}")))?;
         match frame {
             None => return Ok(None),
-            Some(Err(error)) => return Err(Failure::passing(error.to_string())),
+            Some(Err(error)) => return Err(Failure::temporary(error.to_string())),
             Some(Ok(frame)) => {
                 if let Ok(data) = frame.into_data() {
                     return Ok(Some(data));
@@ -243,7 +243,7 @@ async fn next(body: &mut Incoming) -> Result<Option<Bytes>, Failure> {
     }
 }
 
-/// Writes where it delays nobody: a probe must not wait for a slow disk.
+/// Writes on another thread, so that a probe does not wait for a slow disk.
 async fn flush(host: &Arc<dyn Host>, writing: &mut Writing, batch: &mut Vec<u8>) -> Result<(), Failure> {
     if batch.is_empty() {
         return Ok(());
@@ -255,9 +255,11 @@ async fn flush(host: &Arc<dyn Host>, writing: &mut Writing, batch: &mut Vec<u8>)
         (moved, written)
     })
     .await;
-    let Some((moved, written)) = written else { return Err(Failure::ours("writing a layer broke off")) };
+    let Some((moved, written)) = written else {
+        return Err(Failure::local("writing a layer was interrupted"));
+    };
     *writing = moved;
-    written.map_err(|error| Failure::ours(format!("cannot write a layer: {error}")))
+    written.map_err(|error| Failure::local(format!("failed to write a layer: {error}")))
 }
 
 async fn on_disk<T: Send + 'static>(
@@ -270,13 +272,13 @@ async fn on_disk<T: Send + 'static>(
     let name = cache.path(&blob.digest);
     offload(&**host, move || job(&*inner, &cache, &blob))
         .await
-        .unwrap_or_else(|| Err(io::Error::other("broke off")))
-        .map_err(|error| Failure::ours(format!("cannot keep {}: {error}", name.display())))
+        .unwrap_or_else(|| Err(io::Error::other("interrupted")))
+        .map_err(|error| Failure::local(format!("failed to store {}: {error}", name.display())))
 }
 
 fn wrong(what: &str, blob: &Blob, found: &Digest, size: u64) -> Failure {
-    Failure::last(format!(
-        "{what} {} should have {} bytes of that digest, but {size} bytes with digest {found} came",
+    Failure::permanent(format!(
+        "{what} {} does not match its digest: expected {} bytes, got {size} bytes with digest {found}",
         blob.digest, blob.size
     ))
 }

@@ -1,38 +1,38 @@
-//! Where an image can be had.
+//! The places to pull an image from.
 
 use super::registries::{Auth, Tls};
 use crate::http::Url;
 
-/// One place to ask for an image, and how.
+/// One place to pull an image from.
 #[derive(Clone)]
 pub struct Endpoint {
-    /// Scheme, host and port; the path is what stands before the repository, usually `/v2`.
+    /// Scheme, host and port; the path before the repository, usually `/v2`.
     pub url: Url,
-    /// The repository, rewritten if the mirror wants that.
+    /// The repository, after the mirror's rewrite rules.
     pub repository: String,
-    /// The registry that a mirror stands in for.
+    /// The registry that a mirror replaces, sent as `ns`.
     pub ns: Option<String>,
-    /// Who says so.
+    /// Why this endpoint is used.
     pub origin: Origin,
-    /// Credentials, if any are configured.
+    /// The configured credentials.
     pub auth: Option<Auth>,
-    /// Whom to believe to be the registry.
+    /// The configured TLS options.
     pub tls: Tls,
 }
 
-/// Why an endpoint is asked.
+/// Why an endpoint is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// registries.yaml names it as a mirror.
+    /// A mirror in registries.yaml.
     Mirror,
-    /// The management plane serves its own images.
+    /// The management plane, which serves its own images.
     Manager,
-    /// The image's own name.
+    /// The registry in the image's name.
     Name,
 }
 
 impl Endpoint {
-    /// An endpoint as people write it. Without a scheme it is https, except on this machine at another port than 443.
+    /// Parses an endpoint. Without a scheme it uses https, except for this host with a port other than 443.
     pub(super) fn url(text: &str) -> Option<Url> {
         let with_scheme = if text.contains("://") {
             text.to_owned()
@@ -53,7 +53,7 @@ impl Endpoint {
         Some(url)
     }
 
-    /// Path and query of something below the repository.
+    /// The path and query of a resource in the repository.
     pub(super) fn path(&self, rest: &str) -> String {
         let ns = self.ns.as_ref().map(|ns| format!("?ns={}", escape(ns))).unwrap_or_default();
         format!("{}/{}/{rest}{ns}", self.url.path, self.repository)
@@ -67,7 +67,7 @@ impl std::fmt::Display for Endpoint {
     }
 }
 
-/// For a value in a query.
+/// Percent-encodes a value of a query.
 pub(super) fn escape(text: &str) -> String {
     let mut out = String::new();
     for byte in text.bytes() {

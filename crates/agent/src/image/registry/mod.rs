@@ -1,7 +1,7 @@
-//! Images from registries, over the OCI distribution API.
+//! Pulls images from registries, over the OCI distribution API.
 //!
-//! [`registries`] says whom to ask (pure), [`challenge`] parses their answers (pure),
-//! [`session`] speaks with one registry, [`cache`] keeps layers on disk, and [`pull`] goes through all of it.
+//! [`registries`] selects the endpoints (pure), [`challenge`] parses authentication requests (pure), [`session`]
+//! communicates with one registry, [`cache`] keeps layers on disk, and [`pull`] combines them.
 
 pub(super) mod cache;
 pub mod challenge;

@@ -1,4 +1,4 @@
-//! One image: from the first endpoint that has it, into the cache.
+//! Pulls one image from the first endpoint that has it into the cache.
 
 use std::{
     path::{Path, PathBuf},
@@ -25,10 +25,10 @@ use crate::{
 };
 
 const DEFAULT_FILE: &str = "/etc/rancher/agent/registries.yaml";
-/// Where the distributions have theirs: a node that can pull pods can pull installers.
+/// The files of the distributions: a node that can pull pods can also pull installers.
 const OTHER_FILES: [&str; 2] = ["/etc/rancher/rke2/registries.yaml", "/etc/rancher/k3s/registries.yaml"];
 
-/// Nobody had it: whom was asked, and what they said.
+/// No endpoint had the image: the endpoints with their errors.
 #[derive(Debug)]
 pub(in crate::image) struct Refusal(pub(in crate::image) Vec<String>);
 
@@ -41,7 +41,7 @@ impl std::fmt::Display for Refusal {
 /// Pulls images.
 pub(in crate::image) struct Puller {
     files: Vec<PathBuf>,
-    /// The connection file, if the management plane is to be asked too.
+    /// The connection file, if images are also pulled from the management plane.
     connection: Option<PathBuf>,
     pub(in crate::image) cache: Cache,
     pub(in crate::image) platform: Platform,
@@ -57,7 +57,7 @@ impl Puller {
         Self { files, connection, cache, platform: Platform::here() }
     }
 
-    /// Brings all layers of the image into the cache; bottom first.
+    /// Downloads all layers of the image into the cache; returns them bottom first.
     pub(in crate::image) async fn pull(
         &self,
         host: &Arc<dyn Host>,
@@ -83,7 +83,7 @@ impl Puller {
                 }
                 Err(failure) => {
                     tracing::warn!("{name}: {}", failure.text);
-                    if failure.ours {
+                    if failure.local {
                         return Err(Refusal(vec![failure.text]));
                     }
                     refusals.push(format!("{name}: {}", failure.text));
@@ -105,17 +105,17 @@ impl Puller {
         let mut session = Session::new(host, registries, endpoint, fixed)?;
         let digest = image.digest.as_deref().and_then(Digest::parse);
         let bytes = download::manifest(&**host, &mut session, &image.tag, digest.as_ref()).await?;
-        let mut document = manifest::parse(&bytes, self.platform).map_err(Failure::last)?;
+        let mut document = manifest::parse(&bytes, self.platform).map_err(Failure::permanent)?;
         if let Document::Index(blob) = &document {
             let bytes = download::manifest(&**host, &mut session, "", Some(&blob.digest)).await?;
-            document = manifest::parse(&bytes, self.platform).map_err(Failure::last)?;
+            document = manifest::parse(&bytes, self.platform).map_err(Failure::permanent)?;
         }
         let Document::Image { config, layers } = document else {
-            return Err(Failure::last("an index that leads to another index is not followed"));
+            return Err(Failure::permanent("an index that refers to another index is not supported"));
         };
         let bytes = download::config(&**host, &mut session, &config).await?;
         if let Some(foreign) = manifest::foreign_platform(&bytes, self.platform) {
-            tracing::warn!("{} is for {foreign}, this machine is {}", image.text(), self.platform);
+            tracing::warn!("{} is for platform {foreign}, this host is {}", image.text(), self.platform);
         }
         for blob in &layers {
             download::layer(host, &mut session, &self.cache, blob).await?;
@@ -123,7 +123,7 @@ impl Puller {
         Ok(layers)
     }
 
-    /// The first file that exists.
+    /// Reads the first existing file.
     async fn registries(&self, host: &Arc<dyn Host>) -> Result<Registries, String> {
         let (inner, files) = (host.clone(), self.files.clone());
         let read = offload(&**host, move || {
@@ -136,10 +136,10 @@ impl Puller {
             }
             Ok(Registries::default())
         });
-        read.await.unwrap_or_else(|| Err("reading registries.yaml broke off".into()))
+        read.await.unwrap_or_else(|| Err("reading registries.yaml was interrupted".into()))
     }
 
-    /// The management plane, as the connection file knows it.
+    /// The management plane in the connection file.
     fn manager(&self, host: &dyn Host) -> Option<(Url, Access)> {
         let path = self.connection.as_ref()?;
         let access = Connection::load(host, path).map_err(|error| error.to_string()).and_then(|connection| {
@@ -152,9 +152,9 @@ impl Puller {
                 }
                 Ok((url, access))
             }
-            None => Err("the server's URL cannot be used".to_owned()),
+            None => Err("the server's URL is not supported".to_owned()),
         });
-        found.map_err(|error| tracing::warn!("not asking the server for images: {error}")).ok()
+        found.map_err(|error| tracing::warn!("not pulling images from the server: {error}")).ok()
     }
 }
 
@@ -166,7 +166,7 @@ fn manager_endpoint(url: &Url, image: &Reference) -> Endpoint {
     Endpoint {
         url: url.clone(),
         repository: image.repository.clone(),
-        // Where the name means the server itself, there is nobody that it stands in for.
+        // No `ns` if the image's registry is the server itself.
         ns: (url.authority() != image.registry).then(|| image.namespace().to_owned()),
         origin: Origin::Manager,
         auth: None,
@@ -174,8 +174,8 @@ fn manager_endpoint(url: &Url, image: &Reference) -> Endpoint {
     }
 }
 
-/// As the agent connects for its plan: with the connection's authority, and unless verification is strict, also with
-/// the system's.
+/// The TLS options of the agent's connection for its plan: the CA of the connection file, and unless verification is
+/// strict, also the system's CAs.
 fn manager_tls(host: &dyn Host, access: &Access) -> Result<Fixed, Failure> {
     if !access.server.starts_with("https://") {
         return Ok(None);
@@ -190,6 +190,6 @@ fn manager_tls(host: &dyn Host, access: &Access) -> Result<Fixed, Failure> {
         (tls::Trust::Only(ca), _) if !strict => tls::Trust::System(ca),
         (trust, _) => trust,
     };
-    let config = tls::client_config(trust, None).map_err(|error| Failure::last(error.to_string()))?;
+    let config = tls::client_config(trust, None).map_err(|error| Failure::permanent(error.to_string()))?;
     Ok(Some((config, access.tls_server_name.clone())))
 }

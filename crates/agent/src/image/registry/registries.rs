@@ -1,4 +1,4 @@
-//! `registries.yaml`: mirrors, rewrites, credentials and TLS of registries, as K3s and RKE2 read it.
+//! `registries.yaml`: mirrors, rewrites, credentials and TLS options of registries, in the format of K3s and RKE2.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -9,12 +9,12 @@ use serde_json::{Map, Value};
 use super::{Endpoint, Origin};
 use drover_image::{DOCKER_HUB, Reference, is_docker_hub, is_repository};
 
-/// What the file says.
+/// The content of the file.
 #[derive(Default)]
 pub struct Registries {
     mirrors: BTreeMap<String, Mirror>,
     configs: BTreeMap<String, HostConfig>,
-    /// What was left out, and why: one wrong line must not take the other registries away.
+    /// Entries that are ignored, with the reason: an invalid entry must not disable the other registries.
     pub warnings: Vec<String>,
 }
 
@@ -24,28 +24,28 @@ struct Mirror {
     rewrites: Vec<(Regex, String)>,
 }
 
-/// How to speak with one host.
+/// How to connect to a host.
 #[derive(Clone, Default)]
 pub struct HostConfig {
-    /// As whom.
+    /// The credentials.
     pub auth: Option<Auth>,
-    /// Trusting whom.
+    /// The TLS options.
     pub tls: Tls,
 }
 
-/// A credential. No `Debug`: it must not come into a log.
+/// Credentials. No `Debug`, so that they cannot get into a log.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Auth {
-    /// For Basic.
+    /// For Basic authentication.
     pub username: String,
-    /// For Basic.
+    /// For Basic authentication.
     pub password: String,
-    /// A refresh token of OAuth 2.
+    /// An OAuth 2 refresh token.
     pub identity_token: String,
 }
 
 impl Auth {
-    /// From `auth`, which is base64 of `username:password`.
+    /// Decodes `auth`, which is base64 of `username:password`.
     pub fn decode(auth: &str) -> Option<Self> {
         let bytes = STANDARD.decode(auth.trim()).ok()?;
         let text = String::from_utf8(bytes).ok()?;
@@ -54,34 +54,34 @@ impl Auth {
         Some(Self { username: username.to_owned(), password: password.to_owned(), ..Self::default() })
     }
 
-    /// Value of an Authorization header.
+    /// The value of an Authorization header.
     pub fn basic(&self) -> Option<String> {
         (!self.username.is_empty())
             .then(|| format!("Basic {}", STANDARD.encode(format!("{}:{}", self.username, self.password))))
     }
 }
 
-/// Files of certificates on the machine.
+/// TLS options, with paths on the host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tls {
-    /// Authorities beside the system's.
+    /// CAs to trust in addition to the system's.
     pub ca_file: Option<PathBuf>,
-    /// The agent's own certificate.
+    /// The client certificate.
     pub cert_file: Option<PathBuf>,
     /// Its key.
     pub key_file: Option<PathBuf>,
-    /// Believe anybody.
+    /// Do not verify the server.
     pub insecure_skip_verify: bool,
 }
 
 impl Registries {
-    /// Reads the file. The error names the field, and repeats no value: the file holds passwords.
+    /// Parses the file. Errors name the field, but never contain a value, because the file contains passwords.
     pub fn parse(text: &[u8]) -> Result<Self, String> {
-        let text = std::str::from_utf8(text).map_err(|_| "not UTF-8".to_owned())?;
+        let text = std::str::from_utf8(text).map_err(|_| "not valid UTF-8".to_owned())?;
         let value: Value = if text.trim().is_empty() {
             Value::Null
         } else {
-            serde_saphyr::from_str(text).map_err(|_| "not valid YAML".to_owned())?
+            serde_saphyr::from_str(text).map_err(|_| "invalid YAML".to_owned())?
         };
         let mut out = Self::default();
         let root = object(&value, "the file")?;
@@ -124,7 +124,7 @@ impl Registries {
         Ok(mirror)
     }
 
-    /// Whom to ask for the image, in this order: the mirrors, `before_the_name`, and who is in the image's name.
+    /// The endpoints of an image, in order: the mirrors, `before_the_name`, and the registry in the image's name.
     pub fn endpoints(&self, image: &Reference, before_the_name: Option<Endpoint>) -> Vec<Endpoint> {
         let mut found = Vec::new();
         let namespace = image.namespace();
@@ -169,7 +169,7 @@ impl Registries {
         keys.iter().find_map(|key| self.mirrors.get(key))
     }
 
-    /// How to speak with a host, given as in a URL: with its port unless it is the scheme's own.
+    /// The options for a host, given as in a URL: with the port unless it is the default port.
     pub fn config(&self, host: &str) -> HostConfig {
         let mut keys = vec![host.to_ascii_lowercase()];
         if !has_port(host) {
@@ -184,8 +184,8 @@ impl Registries {
 }
 
 impl Mirror {
-    /// By the first pattern that changes it into something that can be a repository; patterns are tried in the order
-    /// of their text, so that the same file always means the same.
+    /// Applies the first pattern that changes it into a valid repository. Patterns are tried in alphabetical order, so
+    /// that the same file always has the same result.
     fn rewritten(&self, repository: &str) -> String {
         let candidates =
             self.rewrites.iter().map(|(pattern, with)| pattern.replace_all(repository, with.as_str()));
@@ -232,7 +232,7 @@ impl HostConfig {
             },
         };
         if tls.cert_file.is_some() != tls.key_file.is_some() {
-            return Err(format!("{tls_field}: cert_file and key_file belong together, one is missing"));
+            return Err(format!("{tls_field}: cert_file and key_file must be set together"));
         }
         Ok(Self { auth: (credential != Auth::default()).then_some(credential), tls })
     }
@@ -251,7 +251,7 @@ fn object<'a>(value: &'a Value, field: &str) -> Result<&'a Map<String, Value>, S
     }
 }
 
-/// Text, also where YAML takes a password for a number.
+/// Text, also if YAML parses it as a number.
 fn scalar(value: &Value, field: &str) -> Result<String, String> {
     match value {
         Value::String(text) => Ok(text.clone()),
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn agent_check_32_mirrors_come_first_and_the_name_last() {
+    fn agent_check_32_mirrors_are_first_and_the_images_registry_is_last() {
         let text = "mirrors:\n  docker.io:\n    endpoint: [\"https://m.example.com:5000\", localhost:5001, harbor.x/v2/hub]\n    \
                     rewrite:\n      \"^rancher/(.*)\": \"mirrored/$1\"\n      \"(broken\": x\n";
         assert_eq!(
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_name_that_is_found_ends_the_search() {
+    fn the_first_matching_key_is_used() {
         let text = |name: &str| {
             format!("{{mirrors: {{\"{name}\": {{endpoint: [m.x]}}, '*': {{endpoint: [star.x]}}}}}}")
         };
@@ -307,12 +307,12 @@ mod tests {
         ] {
             assert_eq!(show(&text(name), image)[0], first, "{name}");
         }
-        // Found, but without an endpoint: the star does not stand in.
+        // The key matches but has no endpoint: the wildcard is not used.
         assert_eq!(show("{mirrors: {r.x: , '*': {endpoint: [star.x]}}}", "r.x/a"), ["https://r.x/v2/a"]);
     }
 
     #[test]
-    fn credentials_and_tls_are_found_by_host() {
+    fn credentials_and_tls_options_are_found_by_host() {
         let text = "configs:\n  m.x:5000: {auth: {username: u, password: 123}, tls: {ca_file: /ca, insecure_skip_verify: true}}\n  \
                     docker.io: {auth: {auth: dTpw}}\n  \"*\": {auth: {identity_token: t}}\n";
         let registries = Registries::parse(text.as_bytes()).unwrap();
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_without_its_value() {
+    fn errors_name_the_field_without_its_value() {
         for (text, expected) in [
             ("mirrors: [a]", "mirrors must be a map"),
             ("mirrors: {a: {endpoint: secret}}", "mirrors.\"a\".endpoint must be a list of URLs"),
@@ -335,13 +335,13 @@ mod tests {
             ),
             (
                 "configs: {a: {tls: {cert_file: /x}}}",
-                "configs.\"a\".tls: cert_file and key_file belong together, one is missing",
+                "configs.\"a\".tls: cert_file and key_file must be set together",
             ),
             (
                 "configs: {a: {tls: {insecure_skip_verify: secret}}}",
                 "configs.\"a\".tls.insecure_skip_verify must be true or false",
             ),
-            ("{secret", "not valid YAML"),
+            ("{secret", "invalid YAML"),
         ] {
             let error = Registries::parse(text.as_bytes()).err().unwrap();
             assert_eq!(error, expected);

@@ -1,4 +1,4 @@
-//! Speaks with one registry: requests, authentication, redirects, and what its refusals mean.
+//! Communicates with one registry: requests, authentication, redirects, and error messages.
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,57 +21,57 @@ use crate::{
 };
 
 const REDIRECTS: usize = 5;
-/// How long a whole small answer may take.
+/// The time limit for the whole body of a small response.
 const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 const TOKEN_LIMIT: usize = 256 * 1024;
 const REFUSAL_LIMIT: usize = 64 * 1024;
 const AGENT: &str = concat!("drover-agent/", env!("CARGO_PKG_VERSION"));
 
-/// What went wrong at one registry, in words.
+/// An error of one registry.
 #[derive(Debug)]
 pub(super) struct Failure {
     pub(super) text: String,
-    /// Whether the same request may work later; with the time that the registry asked for.
+    /// Whether a retry can succeed, with the pause that the registry asked for.
     pub(super) retry: Option<Option<Duration>>,
-    /// Whether it is this machine that failed, so that another registry cannot do better.
-    pub(super) ours: bool,
+    /// Whether this host caused the error, so that another registry would fail as well.
+    pub(super) local: bool,
 }
 
 impl Failure {
-    pub(super) fn ours(text: impl Into<String>) -> Self {
-        Self { ours: true, ..Self::last(text) }
+    pub(super) fn local(text: impl Into<String>) -> Self {
+        Self { local: true, ..Self::permanent(text) }
     }
 
-    pub(super) fn last(text: impl Into<String>) -> Self {
-        Self { text: text.into(), retry: None, ours: false }
+    pub(super) fn permanent(text: impl Into<String>) -> Self {
+        Self { text: text.into(), retry: None, local: false }
     }
 
-    pub(super) fn passing(text: impl Into<String>) -> Self {
-        Self { text: text.into(), retry: Some(None), ours: false }
+    pub(super) fn temporary(text: impl Into<String>) -> Self {
+        Self { text: text.into(), retry: Some(None), local: false }
     }
 }
 
 impl From<client::Error> for Failure {
     fn from(error: client::Error) -> Self {
         match error {
-            // The certificate will be the same in a minute.
-            client::Error::Tls { .. } | client::Error::Request(_) => Self::last(error.to_string()),
-            _ => Self::passing(error.to_string()),
+            // A retry would get the same certificate.
+            client::Error::Tls { .. } | client::Error::Request(_) => Self::permanent(error.to_string()),
+            _ => Self::temporary(error.to_string()),
         }
     }
 }
 
-/// TLS of the management plane, which no file of registries describes.
+/// The TLS options of the management plane, which are not in a registries file.
 pub(super) type Fixed = Option<(Arc<rustls::ClientConfig>, Option<String>)>;
 
-/// A conversation with one endpoint.
+/// A connection to one endpoint.
 pub(super) struct Session<'a> {
     host: Arc<dyn Host>,
     registries: &'a Registries,
     pub(super) endpoint: Endpoint,
     client: Client,
     auth: Option<Auth>,
-    /// Authorization that worked, or is about to be tried.
+    /// The Authorization header that worked, or that is tried next.
     authorization: Option<HeaderValue>,
 }
 
@@ -87,7 +87,7 @@ impl<'a> Session<'a> {
             None => (tls_config(&**host, &endpoint.url, &endpoint.tls)?, None),
         };
         let client = Client::new(host.clone(), endpoint.url.clone(), name.as_deref(), config)
-            .map_err(|error| Failure::last(error.to_string()))?;
+            .map_err(|error| Failure::permanent(error.to_string()))?;
         let auth = match endpoint.origin {
             Origin::Manager => None,
             _ => endpoint.auth.clone().or_else(|| credentials::of_docker(&**host, &endpoint.url.authority())),
@@ -95,7 +95,7 @@ impl<'a> Session<'a> {
         Ok(Self { host: host.clone(), registries, endpoint, client, auth, authorization: None })
     }
 
-    /// Gets something below the repository. Answers with 200 or 206, or fails.
+    /// Requests a resource of the repository. Returns a response with status 200 or 206.
     pub(super) async fn get(
         &mut self,
         rest: &str,
@@ -113,7 +113,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Follows redirects, to whoever keeps the registry's blobs, and turns refusals into failures.
+    /// Follows redirects to the registry's storage, and converts error responses.
     async fn judge(
         &self,
         mut answer: Response<Incoming>,
@@ -126,10 +126,10 @@ impl<'a> Session<'a> {
                 let location = answer.headers().get(header::LOCATION).and_then(|value| value.to_str().ok());
                 let next = location
                     .and_then(|location| resolve(&at, location))
-                    .ok_or_else(|| Failure::last(format!("{status} without a usable Location")))?;
+                    .ok_or_else(|| Failure::permanent(format!("{status} without a usable Location")))?;
                 if at.https && !next.https {
-                    return Err(Failure::last(format!(
-                        "refusing a redirect from https to http://{}",
+                    return Err(Failure::permanent(format!(
+                        "refused to follow a redirect from https to http://{}",
                         next.authority()
                     )));
                 }
@@ -138,11 +138,11 @@ impl<'a> Session<'a> {
                 answer = if same && at.authority() == self.endpoint.url.authority() {
                     send(&self.client, &next.path, headers, authorization).await?
                 } else {
-                    // Credentials are for the registry alone.
+                    // Credentials are sent only to the registry.
                     let config =
                         tls_config(&*self.host, &next, &self.registries.config(&next.authority()).tls)?;
                     let client = Client::new(self.host.clone(), next.clone(), None, config)
-                        .map_err(|error| Failure::last(error.to_string()))?;
+                        .map_err(|error| Failure::permanent(error.to_string()))?;
                     send(&client, &next.path, headers, None).await?
                 };
                 at = next;
@@ -153,7 +153,7 @@ impl<'a> Session<'a> {
             }
             return Err(self.refusal(answer).await);
         }
-        Err(Failure::last(format!("more than {REDIRECTS} redirects")))
+        Err(Failure::permanent(format!("more than {REDIRECTS} redirects")))
     }
 
     async fn refusal(&self, answer: Response<Incoming>) -> Failure {
@@ -162,27 +162,27 @@ impl<'a> Session<'a> {
         let after = after.and_then(|value| value.to_str().ok()?.trim().parse().ok()).map(Duration::from_secs);
         let body =
             client::read_body(answer.into_body(), REFUSAL_LIMIT, BODY_TIMEOUT).await.unwrap_or_default();
-        let said = said(&body).map(|said| format!(" ({said})")).unwrap_or_default();
+        let error = first_error(&body).map(|error| format!(" ({error})")).unwrap_or_default();
         let at = self.endpoint.url.authority();
         let advice = match status {
             StatusCode::UNAUTHORIZED if self.auth.is_some() => {
                 ": the configured credentials were refused".to_owned()
             }
             StatusCode::UNAUTHORIZED => {
-                format!(": a login is needed; give one as configs.\"{at}\".auth in registries.yaml")
+                format!(": the registry requires a login; set configs.\"{at}\".auth in registries.yaml")
             }
             StatusCode::FORBIDDEN => format!(": no permission to pull {}", self.endpoint.repository),
-            StatusCode::NOT_FOUND => ": it is not there".to_owned(),
-            StatusCode::TOO_MANY_REQUESTS => ": the registry limits the rate of requests".to_owned(),
+            StatusCode::NOT_FOUND => ": the image or tag does not exist".to_owned(),
+            StatusCode::TOO_MANY_REQUESTS => ": the registry's rate limit was exceeded".to_owned(),
             _ => String::new(),
         };
-        let text = format!("{status}{advice}{said}");
+        let text = format!("{status}{advice}{error}");
         let passing = status.is_server_error()
             || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT);
-        Failure { text, retry: passing.then_some(after), ours: false }
+        Failure { text, retry: passing.then_some(after), local: false }
     }
 
-    /// Does what a 401 asks for.
+    /// Authenticates as a 401 response demands.
     async fn authenticate(&mut self, answer: Response<Incoming>) -> Result<(), Failure> {
         let headers = answer.headers().get_all(header::WWW_AUTHENTICATE);
         let challenges: Vec<Challenge> =
@@ -197,14 +197,15 @@ impl<'a> Session<'a> {
             (_, Some(basic)) if challenges.contains(&Challenge::Basic) => basic,
             _ => return Err(self.refusal(answer).await),
         };
-        let mut value = HeaderValue::from_str(&value)
-            .map_err(|_| Failure::last("the credential has characters that HTTP cannot carry"))?;
+        let mut value = HeaderValue::from_str(&value).map_err(|_| {
+            Failure::permanent("the credential contains characters that are not allowed in an HTTP header")
+        })?;
         value.set_sensitive(true);
         self.authorization = Some(value);
         Ok(())
     }
 
-    /// A token from the server that the registry names.
+    /// Gets a token from the server that the registry names.
     async fn token(
         &self,
         realm: &str,
@@ -212,11 +213,11 @@ impl<'a> Session<'a> {
         scope: Option<&str>,
     ) -> Result<String, Failure> {
         let url = Url::parse(realm).map_err(|_| {
-            Failure::last(format!("the registry names {realm:?} to get a token from, which is no URL"))
+            Failure::permanent(format!("the registry's token server {realm:?} is not a valid URL"))
         })?;
         if self.endpoint.url.https && !url.https {
-            let text = format!("refusing to get a token without TLS from {}", url.authority());
-            return Err(Failure::last(text));
+            let text = format!("refused to request a token without TLS from {}", url.authority());
+            return Err(Failure::permanent(text));
         }
         let default = format!("repository:{}:pull", self.endpoint.repository);
         let scope = scope.unwrap_or(&default);
@@ -226,7 +227,7 @@ impl<'a> Session<'a> {
         let config = tls_config(&*self.host, &url, &self.registries.config(&url.authority()).tls)
             .map_err(|failure| Failure { text: format!("token server: {}", failure.text), ..failure })?;
         let client = Client::new(self.host.clone(), url.clone(), None, config)
-            .map_err(|error| Failure::last(error.to_string()))?;
+            .map_err(|error| Failure::permanent(error.to_string()))?;
         let request = if refresh.is_empty() {
             let join = if url.path.contains('?') { '&' } else { '?' };
             let mut request = Request::get(format!("{}{join}{}", url.path, query.join("&")));
@@ -243,7 +244,7 @@ impl<'a> Session<'a> {
                 .body(Full::from(query.join("&")))
         };
         let request = request.map_err(client::Error::from)?;
-        let answer = client.send_alone(request).await?;
+        let answer = client.send_on_new_connection(request).await?;
         let status = answer.status();
         if !status.is_success() {
             let failure = self.refusal(answer).await;
@@ -263,7 +264,7 @@ impl<'a> Session<'a> {
         [found.token, found.access_token]
             .into_iter()
             .find(|token| !token.is_empty())
-            .ok_or_else(|| Failure::last(format!("token server {} gave no token", url.authority())))
+            .ok_or_else(|| Failure::permanent(format!("token server {} returned no token", url.authority())))
     }
 }
 
@@ -282,13 +283,13 @@ async fn send(
     Ok(client.send(request).await?)
 }
 
-/// TLS as the files say; `None` for plain HTTP.
+/// The TLS options of a host; `None` for plain HTTP.
 fn tls_config(host: &dyn Host, url: &Url, from: &Tls) -> Result<Option<Arc<rustls::ClientConfig>>, Failure> {
     if !url.https {
         return Ok(None);
     }
     let read = |field: &str, path: &std::path::Path| {
-        host.read(path).map_err(|error| Failure::last(format!("{field} {}: {error}", path.display())))
+        host.read(path).map_err(|error| Failure::permanent(format!("{field} {}: {error}", path.display())))
     };
     let ca = match &from.ca_file {
         Some(path) => read("ca_file", path)?,
@@ -300,7 +301,7 @@ fn tls_config(host: &dyn Host, url: &Url, from: &Tls) -> Result<Option<Arc<rustl
     };
     let trust = if from.insecure_skip_verify { tls::Trust::Anything } else { tls::Trust::System(&ca) };
     let pair = pair.as_ref().map(|(cert, key)| (cert.as_slice(), key.as_slice()));
-    tls::client_config(trust, pair).map(Some).map_err(|error| Failure::last(error.to_string()))
+    tls::client_config(trust, pair).map(Some).map_err(|error| Failure::permanent(error.to_string()))
 }
 
 fn resolve(at: &Url, location: &str) -> Option<Url> {
@@ -310,8 +311,8 @@ fn resolve(at: &Url, location: &str) -> Option<Url> {
     Url::parse(location).ok()
 }
 
-/// The first error of a registry's answer, short and on one line.
-fn said(body: &[u8]) -> Option<String> {
+/// The first error in a registry's response, truncated to one short line.
+fn first_error(body: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
     struct Body {
         errors: Vec<Entry>,

@@ -13,7 +13,7 @@ fn apply(attempt: i64, commit: bool) -> Decision {
 }
 
 #[test]
-fn without_a_plan_there_is_nothing() {
+fn without_a_plan_there_is_nothing_to_do() {
     let scope = Scope {
         data: &Data::new(),
         checksum: None,
@@ -27,16 +27,16 @@ fn without_a_plan_there_is_nothing() {
 #[test]
 fn agent_check_6_checksum_mode_applies_once_after_each_start() {
     assert_eq!(run(&[("applied-checksum", "c")], true), apply(1, false));
-    assert_eq!(run(&[("applied-checksum", "c")], false), Decision::Rest(Rest::Applied));
+    assert_eq!(run(&[("applied-checksum", "c")], false), Decision::Idle(Idle::Applied));
     assert_eq!(run(&[("applied-checksum", "other")], false), apply(1, false));
     assert_eq!(run(&[("plan-state", "")], false), apply(1, false), "an empty state is no state");
 }
 
 #[test]
-fn agent_check_7_state_mode_rests_after_a_start() {
+fn agent_check_7_state_mode_does_not_apply_again_after_a_start() {
     assert_eq!(
         run(&[("plan-state", "succeeded"), ("applied-checksum", "c")], true),
-        Decision::Rest(Rest::Applied)
+        Decision::Idle(Idle::Applied)
     );
 }
 
@@ -47,7 +47,7 @@ fn agent_check_8_pending_is_committed_first() {
 }
 
 #[test]
-fn agent_check_9_in_progress_is_taken_up_again_with_the_same_number() {
+fn agent_check_9_in_progress_is_resumed_with_the_same_number() {
     assert_eq!(run(&[("plan-state", "in-progress")], true), apply(1, false));
     let failed = [("plan-state", "in-progress"), ("failed-checksum", "c"), ("failure-count", "2")];
     assert_eq!(run(&failed, true), apply(3, false));
@@ -58,8 +58,8 @@ fn agent_check_10_checksum_mode_stops_at_max_failures_and_cools_down() {
     let at = |count, last| {
         [("failed-checksum", "c"), ("failure-count", count), ("max-failures", "2"), ("last-apply-time", last)]
     };
-    assert_eq!(run(&at("2", ""), false), Decision::Rest(Rest::GivenUp));
-    assert_eq!(run(&at("2", ""), true), Decision::Rest(Rest::GivenUp), "a restart does not retry");
+    assert_eq!(run(&at("2", ""), false), Decision::Idle(Idle::GivenUp));
+    assert_eq!(run(&at("2", ""), true), Decision::Idle(Idle::GivenUp), "a restart does not retry");
     let just_now = at("1", "Thu Jan  1 11:59:50 UTC 2026");
     assert_eq!(run(&just_now, false), Decision::Wait(SignedDuration::from_secs(20)));
     assert_eq!(run(&just_now, true), Decision::Wait(SignedDuration::from_secs(20)));
@@ -87,30 +87,30 @@ fn agent_check_12_failures_of_another_plan_do_not_count() {
 }
 
 #[test]
-fn a_plan_asked_for_again_continues_the_count() {
+fn a_plan_that_is_requested_again_continues_the_count() {
     let entries =
         [("plan-state", "pending"), ("failed-checksum", "c"), ("failure-count", "3"), ("max-failures", "3")];
     assert_eq!(run(&entries, false), apply(4, true));
 }
 
 #[test]
-fn terminal_states_of_another_plan_are_not_claimed() {
+fn final_states_of_another_plan_are_ignored() {
     assert_eq!(
         run(&[("plan-state", "succeeded"), ("applied-checksum", "x")], true),
-        Decision::Rest(Rest::NotAsked)
+        Decision::Idle(Idle::NotRequested)
     );
     assert_eq!(
         run(&[("plan-state", "failed"), ("failed-checksum", "x")], true),
-        Decision::Rest(Rest::NotAsked)
+        Decision::Idle(Idle::NotRequested)
     );
     let failed = [("plan-state", "failed"), ("failed-checksum", "c"), ("failure-count", "1")];
-    assert_eq!(run(&failed, true), Decision::Rest(Rest::GivenUp));
-    assert_eq!(run(&[("plan-state", "cancelled")], true), Decision::Rest(Rest::Foreign));
-    assert_eq!(run(&[("plan-state", "of-the-future")], true), Decision::Rest(Rest::Foreign));
+    assert_eq!(run(&failed, true), Decision::Idle(Idle::GivenUp));
+    assert_eq!(run(&[("plan-state", "cancelled")], true), Decision::Idle(Idle::Unsupported));
+    assert_eq!(run(&[("plan-state", "of-the-future")], true), Decision::Idle(Idle::Unsupported));
 }
 
 #[test]
-fn the_processs_own_memory_of_a_failure_beats_the_wall_clock() {
+fn the_monotonic_clock_takes_precedence_over_the_wall_clock() {
     let data: Data = [
         ("failed-checksum", "c"),
         ("failure-count", "1"),
@@ -131,7 +131,7 @@ fn the_processs_own_memory_of_a_failure_beats_the_wall_clock() {
 }
 
 #[test]
-fn a_count_at_its_end_stays_there() {
+fn counts_do_not_overflow() {
     let most = i64::MAX.to_string();
     for state in ["pending", "in-progress", ""] {
         let entries = [("plan-state", state), ("failed-checksum", "c"), ("failure-count", most.as_str())];

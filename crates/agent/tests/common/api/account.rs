@@ -1,5 +1,5 @@
-//! The agent's account, as the management plane makes it: a ServiceAccount with a lasting token, which may read and
-//! update exactly one secret.
+//! The agent's account, as the management plane creates it: a ServiceAccount with a token that does not expire, which
+//! can read and update exactly one secret.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::json;
@@ -35,7 +35,7 @@ impl Api {
         format!("{}-token-{}", self.inner.name, self.notes(|notes| notes.tokens))
     }
 
-    /// From now on only this token is good, and the one before is not.
+    /// Replaces the token; the old one becomes invalid.
     pub fn renew_token(&self) {
         self.delete_secret(&self.token_name());
         self.add_token();
@@ -60,17 +60,17 @@ impl Api {
         String::from_utf8(token).unwrap()
     }
 
-    /// The authority behind its certificate.
+    /// The CA of its certificate.
     pub fn ca(&self) -> &str {
         self.inner.server.pki.ca_pem()
     }
 
-    /// The text of a connection file that leads here.
+    /// The text of a connection file for this server.
     pub fn connection(&self, server: &str) -> String {
         self.connection_with(server, Some(self.ca()))
     }
 
-    /// With another authority, or none.
+    /// The same with another CA, or none.
     pub fn connection_with(&self, server: &str, ca: Option<&str>) -> String {
         connection(server, &self.token(), ca, &self.inner.name)
     }

@@ -1,4 +1,4 @@
-//! A call on its way to the embedded API and back.
+//! Handles a request to the embedded API, with faults.
 
 use std::{
     convert::Infallible,
@@ -21,7 +21,7 @@ pub type Body = UnsyncBoxBody<Bytes, io::Error>;
 const EVENT: &[u8] = br#"{"type":"MODIFIED","object":{"kind":"Secret","apiVersion":"v1","metadata":{"na"#;
 
 impl Api {
-    /// Answers a call, or breaks off the connection.
+    /// Responds to a request, or breaks the connection.
     pub async fn answer<B>(&self, request: Request<B>) -> io::Result<Response<Body>>
     where
         B: hyper::body::Body<Data = Bytes> + Send + 'static,
@@ -37,7 +37,7 @@ impl Api {
             return self.pass_on(call, request).await;
         };
         match fault {
-            Fault::Status(code) => Ok(status(code, "on the test's command")),
+            Fault::Status(code) => Ok(status(code, "requested by the test")),
             Fault::Reset => Err(io::ErrorKind::ConnectionReset.into()),
             Fault::Refused => {
                 self.set_down(true);
@@ -87,7 +87,7 @@ impl Api {
         B: hyper::body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        // Answers are read and cut here, which is for those that are not compressed.
+        // Responses are parsed and cut here, which requires that they are not compressed.
         request.headers_mut().remove(http::header::ACCEPT_ENCODING);
         match call {
             Some(Call::Asset) => return Ok(self.asset(&request)),
@@ -110,7 +110,7 @@ impl Api {
         Ok(Response::from_parts(head, Full::new(body).map_err(never).boxed_unsync()))
     }
 
-    /// What the agent asks for; `None` for what it should not.
+    /// The kind of a request; `None` if the agent must not send it.
     fn call<B>(&self, request: &Request<B>) -> Option<Call> {
         let all = format!("/api/v1/namespaces/{NAMESPACE}/secrets");
         let one = format!("{all}/{}", self.inner.name);
@@ -126,9 +126,12 @@ impl Api {
         }
     }
 
-    /// What the management plane's port has beside the API.
+    /// What the management plane serves on the same port.
     fn asset<B>(&self, request: &Request<B>) -> Response<Body> {
-        assert!(!request.headers().contains_key("authorization"), "assets need no credential");
+        assert!(
+            !request.headers().contains_key("authorization"),
+            "assets are requested without a credential"
+        );
         let name = request.uri().path().trim_start_matches("/assets/");
         match self.notes(|notes| notes.assets.get(name).cloned()) {
             None => status(404, "no such asset"),
@@ -151,13 +154,13 @@ pub fn status(code: u16, message: &str) -> Response<Body> {
     whole(StatusCode::from_u16(code).unwrap(), &body.to_string())
 }
 
-/// How an answer in pieces ends.
+/// How a response in pieces ends.
 #[derive(Clone, Copy)]
 enum End {
     Good,
     Break,
     Never,
-    /// More of the same.
+    /// Endless repetition.
     Again,
 }
 
@@ -168,7 +171,7 @@ fn pieces(pieces: Vec<Bytes>, end: End) -> Response<Body> {
 struct Pieces {
     rest: std::vec::IntoIter<Bytes>,
     end: End,
-    /// What came before is sent before the connection breaks.
+    /// The bytes are sent before the connection breaks.
     sent: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Where the server is reached: ports that can be shut and opened again, and pipes.
+//! The addresses of the server: ports that can be closed and reopened, and pipes.
 
 use std::{
     io,
@@ -21,7 +21,7 @@ use tokio::{
 
 use super::Api;
 
-/// All ways in.
+/// All listeners.
 pub(super) struct Doors {
     doors: Mutex<Vec<Door>>,
     down: AtomicBool,
@@ -33,7 +33,7 @@ pub(super) struct Doors {
 struct Door {
     address: SocketAddr,
     tls: Arc<ServerConfig>,
-    /// Keeps the port while nobody listens on it, so that callers are refused and nobody else gets it.
+    /// Keeps the port while it is closed, so that connections are refused and no other process gets it.
     _place: TcpSocket,
     listening: Option<JoinHandle<()>>,
 }
@@ -85,7 +85,7 @@ async fn accept(listener: TcpListener, tls: Arc<ServerConfig>, api: Api) {
             if let Ok(stream) = acceptor.accept(stream).await
                 && api.serve(stream).await.is_err()
             {
-                // Not closed but reset: what is under way is lost.
+                // Reset instead of closed: data in flight is lost.
                 let _ = socket2::SockRef::from(&handle).set_linger(Some(std::time::Duration::ZERO));
             }
         });
@@ -119,7 +119,7 @@ impl Doors {
 }
 
 impl Api {
-    /// Listens on a free port, with a certificate of its own authority.
+    /// Listens on a free port, with a certificate of its own CA.
     pub async fn listen(&self) -> SocketAddr {
         let names = ["127.0.0.1".to_owned()];
         let serving = self.inner.server.pki.serving(&names, jiff::Timestamp::now()).unwrap();
@@ -141,7 +141,7 @@ impl Api {
         address
     }
 
-    /// How many connections were opened to its ports, whatever became of them.
+    /// The number of connections that were opened.
     pub fn knocks(&self) -> usize {
         self.inner.doors.knocks.load(Ordering::SeqCst)
     }

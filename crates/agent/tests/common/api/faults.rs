@@ -1,8 +1,8 @@
-//! What can go wrong with a call, for a server that is perfect otherwise.
+//! The ways in which a request can fail.
 
 use std::{collections::BTreeMap, sync::Mutex};
 
-/// What an agent asks for.
+/// A kind of request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Call {
     Version,
@@ -14,51 +14,51 @@ pub enum Call {
 }
 
 impl Call {
-    /// Those that the agent lives on.
+    /// The requests that the agent depends on.
     pub const ALL: [Self; 5] = [Self::Version, Self::List, Self::Watch, Self::Get, Self::Put];
 }
 
-/// How it goes wrong.
+/// How a request fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The server says no, with a Status as Kubernetes has it.
+    /// The server returns an error, as a Kubernetes Status.
     Status(u16),
-    /// The server does it, and a gateway in between answers this, in HTML.
+    /// The server processes it, but a gateway returns this status with HTML.
     Gateway(u16),
-    /// The server goes with the call, and nobody listens until the test opens the port again.
+    /// The server stops with this request, until the test opens the port again.
     Refused,
-    /// The connection breaks before the call takes effect.
+    /// The connection breaks before the request is processed.
     Reset,
-    /// It breaks after that, before the answer.
+    /// It breaks after that, before the response.
     ResetAfter,
-    /// It breaks in the middle of the answer.
+    /// It breaks in the middle of the response.
     ResetInside,
-    /// No answer ever comes, and nothing is done.
+    /// There is no response, and the request is not processed.
     Hang,
-    /// It is done, but no answer ever comes.
+    /// The request is processed, but there is no response.
     HangAfter,
-    /// The answer stops in the middle, and the connection stays.
+    /// The response stops in the middle, and the connection stays open.
     HangInside,
-    /// The answer ends in good order, in the middle.
+    /// The response ends normally, in the middle.
     Truncated,
-    /// 200 with something that is not JSON.
+    /// 200 with a body that is not JSON.
     Garbage,
-    /// 200 with nothing.
+    /// 200 with an empty body.
     Empty,
     /// 200 with JSON of another kind.
     OtherKind,
-    /// The server, or who took its place, sends the caller elsewhere.
+    /// A redirect to another server.
     Redirect,
-    /// A watch that ends as soon as it began.
+    /// A watch that ends immediately.
     WatchEnds,
-    /// A watch that says only this ERROR.
+    /// A watch with only this ERROR event.
     WatchError(u16),
-    /// A watch whose line has no end.
+    /// A watch with an endless line.
     EndlessLine,
 }
 
 impl Fault {
-    /// What can happen to any call.
+    /// The faults of any request.
     pub const ANY: [Self; 27] = [
         Self::Status(400),
         Self::Status(401),
@@ -88,7 +88,7 @@ impl Fault {
         Self::OtherKind,
         Self::Redirect,
     ];
-    /// What can happen to a watch beside that.
+    /// Additional faults of a watch.
     pub const WATCH: [Self; 5] = [
         Self::WatchEnds,
         Self::WatchError(410),
@@ -97,19 +97,19 @@ impl Fault {
         Self::EndlessLine,
     ];
 
-    /// Everything that can happen to a call.
+    /// All faults of a request.
     pub fn of(call: Call) -> Vec<Self> {
         let more: &[Self] = if call == Call::Watch { &Self::WATCH } else { &[] };
         [&Self::ANY, more].concat()
     }
 
-    /// Only time tells.
+    /// Whether it can be detected only by a timeout.
     pub fn hangs(self) -> bool {
         matches!(self, Self::Hang | Self::HangAfter | Self::HangInside)
     }
 }
 
-/// Which calls go wrong.
+/// Which requests fail.
 #[derive(Default)]
 pub struct Faults(Mutex<State>);
 
@@ -117,31 +117,31 @@ pub struct Faults(Mutex<State>);
 struct State {
     due: BTreeMap<Call, (Fault, usize)>,
     struck: usize,
-    /// State of the dice; 0 for none.
+    /// The state of the random generator; 0 for none.
     chaos: u64,
 }
 
 impl Faults {
-    /// The next `times` calls go wrong like this.
+    /// The next `times` requests fail like this.
     pub fn fail(&self, call: Call, fault: Fault, times: usize) {
         let mut state = self.0.lock().unwrap();
         state.due.insert(call, (fault, times));
         state.struck = 0;
     }
 
-    /// Everything works again.
+    /// Removes all faults.
     pub fn heal(&self) {
         let mut state = self.0.lock().unwrap();
         state.due.clear();
         state.chaos = 0;
     }
 
-    /// How many calls went wrong since the test asked for it.
+    /// The number of failed requests.
     pub fn struck(&self) -> usize {
         self.0.lock().unwrap().struck
     }
 
-    /// From now on every third call or so goes wrong, in one way or another.
+    /// From now on about every third request fails, in random ways.
     pub fn chaos(&self, seed: u64) {
         self.0.lock().unwrap().chaos = seed.max(1);
     }
@@ -152,7 +152,7 @@ impl Faults {
             let dice =
                 state.chaos.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             state.chaos = dice.max(1);
-            // Who shuts the port must open it again; that is not for dice.
+            // A port must be reopened by its caller, so this fault is not random.
             let faults: Vec<Fault> =
                 Fault::of(call).into_iter().filter(|fault| *fault != Fault::Refused).collect();
             return faults.get((dice >> 33) as usize % (faults.len() * 3)).copied();

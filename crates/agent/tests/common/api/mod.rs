@@ -1,8 +1,8 @@
-//! The embedded API server with one plan secret, and an account that may do with it what an agent may.
+//! The embedded API server with one plan secret, and an account with the permissions of an agent.
 //!
-//! Nothing of it is played: store, watches, tokens, RBAC and TLS are those of the management plane. On command a call
-//! goes wrong on its way there or back ([`faults`]), or nobody listens at all ([`Api::set_down`]). It is reached on TCP
-//! by the real binary, and on pipes by agents in this process, in virtual time too.
+//! Nothing is simulated: store, watches, tokens, RBAC and TLS are those of the management plane. Tests can make
+//! requests fail ([`faults`]) or close the port ([`Api::set_down`]). The real binary connects over TCP, and agents in
+//! this process over pipes, also in virtual time.
 
 pub mod account;
 mod answer;
@@ -26,7 +26,7 @@ use drover_apiserver::{
     controllers::ControllerOptions,
     embedded::{Embedded, EmbeddedOptions},
     objects::{DeleteOptions, UpdateOptions},
-    registry::Resource,
+    resources::Resource,
     storage::MemoryStorage,
 };
 use serde_json::{Value, json};
@@ -48,7 +48,7 @@ pub struct Api {
 
 struct Inner {
     server: Arc<Server>,
-    /// Name of the plan secret and of the account.
+    /// The name of the plan secret and of the account.
     name: String,
     doors: Doors,
     faults: Faults,
@@ -60,31 +60,31 @@ struct Server {
     pki: Arc<Pki>,
 }
 
-/// What was seen of the agent, and what waits for it.
+/// What the agent did, and hooks for the test.
 #[derive(Default)]
 struct Notes {
     /// Every version that the agent wrote.
     written: Vec<Data>,
     requests: Vec<String>,
-    /// Runs before the next update is passed on, as a concurrent writer.
+    /// Runs before the next update is processed, as a concurrent writer.
     before_put: Option<Hook>,
-    /// What the management plane has below `/assets/`.
+    /// The files that the management plane serves below `/assets/`.
     assets: BTreeMap<String, Bytes>,
     tokens: usize,
-    /// The secret as it was read last, by its revision: tests look often, and it seldom changes.
+    /// The secret at its last revision: tests read it often, and it rarely changes.
     known: Option<(u64, Arc<Data>)>,
 }
 
-/// Nothing of a store in memory waits.
+/// A store in memory never waits.
 fn at_once<T>(future: impl Future<Output = T>) -> T {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => value,
-        Poll::Pending => panic!("a store in memory answers at once"),
+        Poll::Pending => panic!("a store in memory never waits"),
     }
 }
 
 impl Api {
-    /// With the agent's account, without a plan secret.
+    /// With the agent's account, but without a plan secret.
     pub fn new() -> Self {
         let pki = Arc::new(Pki::in_memory(jiff::Timestamp::now()).unwrap());
         let options = EmbeddedOptions {
@@ -111,7 +111,7 @@ impl Api {
         Self { inner: Arc::new(Inner { server, name: name.to_owned(), doors, faults, notes }) }
     }
 
-    /// The same server for another machine, with a secret, an account, ways and faults of its own.
+    /// The same server for another machine, with its own secret, account, listeners and faults.
     pub fn beside(&self, name: &str) -> Self {
         let api = Self::on(self.inner.server.clone(), name);
         api.open_account();
@@ -119,12 +119,12 @@ impl Api {
     }
 
     fn resource(&self, group: &str, plural: &str) -> Arc<Resource> {
-        let registry = self.inner.server.embedded.server().objects().registry();
+        let registry = self.inner.server.embedded.server().objects().resources();
         registry.resource(group, "v1", plural).unwrap()
     }
 
-    fn context() -> drover_apiserver::objects::Context {
-        drover_apiserver::objects::Context::internal("test")
+    fn context() -> drover_apiserver::objects::WriteContext {
+        drover_apiserver::objects::WriteContext::internal("test")
     }
 
     fn put_object(&self, group: &str, plural: &str, object: Value) {
@@ -146,7 +146,7 @@ impl Api {
         objects.get(&self.resource("", "secrets"), NAMESPACE, name).ok().map(|version| version.decode())
     }
 
-    /// Creates the plan secret, anew if it is there.
+    /// Creates the plan secret, or recreates it.
     pub fn create(&self, entries: &[(&str, &str)]) {
         if self.secret(&self.inner.name).is_some() {
             self.delete();
@@ -188,12 +188,12 @@ impl Api {
         at_once(changed).map(drop).map_err(|error| format!("{error:?}"))
     }
 
-    /// Changes the secret as the server side does.
+    /// Changes the secret as the server.
     pub fn change(&self, change: impl FnMut(&mut Data) + Send) {
         self.try_change(change).unwrap();
     }
 
-    /// The same, for what the server may refuse.
+    /// The same, for changes that the server can reject.
     pub fn try_change(&self, mut change: impl FnMut(&mut Data) + Send) -> Result<(), String> {
         self.try_change_object(|object| {
             let mut data = decode(object);
@@ -217,7 +217,7 @@ impl Api {
         });
     }
 
-    /// Offers an agent for this machine, as the manager does: beside the plan, without touching it.
+    /// Offers an agent for this machine, as the manager does: in an annotation, without changing the plan.
     pub fn offer(&self, agent: &[u8]) {
         let arch = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
         let sum = drover_plan::checksum(agent);
@@ -229,7 +229,7 @@ impl Api {
         });
     }
 
-    /// The offer stays, but something else lies there.
+    /// Keeps the offer, but serves a different file.
     pub fn spoil_offer(&self, agent: &[u8]) {
         self.notes(|notes| {
             for asset in notes.assets.values_mut() {
@@ -238,12 +238,12 @@ impl Api {
         });
     }
 
-    /// What happens to calls on their way.
+    /// The faults of requests.
     pub fn faults(&self) -> &Faults {
         &self.inner.faults
     }
 
-    /// Nobody listens any more and every connection is cut, until it is up again.
+    /// Closes the port and all connections until it is opened again.
     pub fn set_down(&self, down: bool) {
         self.inner.doors.set_down(down, self);
     }
@@ -252,7 +252,7 @@ impl Api {
         self.inner.doors.is_down()
     }
 
-    /// Cuts every connection; new ones are welcome.
+    /// Closes all connections; new ones are accepted.
     pub fn cut(&self) {
         self.inner.doors.cut();
     }
@@ -277,7 +277,7 @@ impl Api {
         let object = version.decode();
         assert_eq!(
             object["metadata"]["labels"]["keep"], "me",
-            "what is not the agent's survives its updates"
+            "the agent's updates keep the fields of others"
         );
         assert_eq!(object["type"], "rke.cattle.io/machine-plan");
         let data = Arc::new(decode(&object));
@@ -293,7 +293,7 @@ impl Api {
         self.known().get(key).map(|bytes| String::from_utf8_lossy(bytes).into_owned()).unwrap_or_default()
     }
 
-    /// The secret's resourceVersion.
+    /// The resourceVersion of the secret.
     pub fn revision(&self) -> u64 {
         let objects = self.inner.server.embedded.server().objects();
         let secrets = self.resource("", "secrets");
@@ -308,7 +308,7 @@ impl Api {
         self.notes(|notes| notes.requests.clone())
     }
 
-    /// A compressed map of the secret.
+    /// A compressed map in the secret.
     pub fn map(&self, key: &str) -> BTreeMap<String, Value> {
         drover_agent::remote::gzip_json::decode(self.known().get(key))
     }
@@ -320,7 +320,7 @@ impl Api {
         String::from_utf8_lossy(&STANDARD.decode(text).unwrap()).into_owned()
     }
 
-    /// Waits for the secret to be so.
+    /// Waits for a state of the secret.
     pub async fn until(&self, what: &str, condition: impl Fn(&Self) -> bool) {
         self.until_within(Duration::from_secs(60), what, condition).await;
     }
@@ -330,7 +330,7 @@ impl Api {
         while !condition(self) {
             assert!(
                 tokio::time::Instant::now() < deadline,
-                "waited in vain: {what}; the secret is {}",
+                "timed out waiting for: {what}; the secret is {}",
                 self.describe()
             );
             tokio::time::sleep(Duration::from_millis(10)).await;

@@ -1,4 +1,4 @@
-//! Private files, replaced whole or not at all.
+//! Private files, replaced atomically.
 
 use super::PkiError;
 use std::fs;
@@ -10,7 +10,7 @@ pub(super) fn create_dir(dir: &Path) -> Result<(), PkiError> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(|e| at(dir, e))
 }
 
-/// The content, or `None` when there is no such file.
+/// The content, or `None` if the file does not exist.
 pub(super) fn read(path: &Path) -> Result<Option<String>, PkiError> {
     match fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),
@@ -30,7 +30,7 @@ pub(super) fn write(path: &Path, content: &str) -> Result<(), PkiError> {
         path.parent().map_or(Ok(()), |dir| fs::File::open(dir)?.sync_all())
     })();
     result.map_err(|e| {
-        // Nothing more can be done about a temporary file that cannot be removed.
+        // The error of removing a temporary file is ignored.
         let _ = fs::remove_file(&temporary);
         at(path, e)
     })

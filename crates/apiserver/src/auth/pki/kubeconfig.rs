@@ -1,10 +1,10 @@
-//! kubeconfig files.
+//! Generates kubeconfig files.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-/// How the user of a kubeconfig proves who they are.
+/// The credential of a kubeconfig's user.
 #[derive(Clone, Copy, Debug)]
 pub enum Credential<'a> {
     /// By certificate and key (PEM).
@@ -13,8 +13,8 @@ pub enum Credential<'a> {
     Token(&'a str),
 }
 
-/// A kubeconfig for one cluster and one user. JSON strings are YAML strings, so each scalar is
-/// written as such and nothing in a name or URL can break the file.
+/// A kubeconfig for one cluster and one user. JSON strings are valid YAML strings, so each scalar is written as JSON
+/// and no name or URL can break the file.
 pub fn kubeconfig(
     cluster: &str,
     server: &str,
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_file_is_yaml_with_every_part() {
+    fn the_file_is_valid_yaml_with_all_parts() {
         let text = kubeconfig("local", "https://[::1]:8443", "PEM", "admin: x", Credential::Token("t0"));
         let value: Value = serde_saphyr::from_str(&text).unwrap();
         assert_eq!(value["clusters"][0]["cluster"]["server"], "https://[::1]:8443");

@@ -1,8 +1,8 @@
 //! The cluster's certificate authority and the certificates it signs.
 //!
-//! Everything lives as PEM files (mode 0600) in one directory, or only in memory for short-lived clusters.
-//! Serving certificates are re-issued when the addresses change or when they are about to run out;
-//! the authority and the service-account key are made once and kept.
+//! Everything is stored as PEM files (mode 0600) in one directory, or only in memory for short-lived clusters. Serving
+//! certificates are reissued when the addresses change or when they are about to expire; the authority and the
+//! service-account key are created once.
 
 mod files;
 mod kubeconfig;
@@ -22,10 +22,10 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 const YEAR: SignedDuration = SignedDuration::from_hours(365 * 24);
-/// Clocks of clients may lag; a certificate is valid since a little before it was made.
+/// Certificates become valid slightly before they are issued, because the clocks of clients may be late.
 const BACKDATE: SignedDuration = SignedDuration::from_mins(60);
 
-/// What can go wrong with keys and certificates.
+/// Errors of keys and certificates.
 #[derive(Debug, thiserror::Error)]
 pub enum PkiError {
     /// A file could not be read or written.
@@ -33,29 +33,29 @@ pub enum PkiError {
     File {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error.
         #[source]
         source: std::io::Error,
     },
-    /// A file does not hold what its name says.
-    #[error("{path} is not usable: {why}; remove it to have a new one made")]
+    /// A file has invalid content.
+    #[error("{path} is invalid: {why}; remove it to create a new one")]
     Content {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// A key or certificate could not be made.
-    #[error("cannot make a certificate for {subject}")]
+    /// A key or certificate could not be created.
+    #[error("failed to create a certificate for {subject}")]
     Issue {
-        /// For whom.
+        /// The subject.
         subject: String,
-        /// Why.
+        /// The error.
         #[source]
         source: rcgen::Error,
     },
-    /// TLS refuses the key or certificate.
-    #[error("TLS set-up failed")]
+    /// rustls rejected the key or certificate.
+    #[error("failed to set up TLS")]
     Tls(#[from] rustls::Error),
 }
 
@@ -81,7 +81,7 @@ impl Pair {
     }
 }
 
-/// The authority of one cluster.
+/// The certificate authority of a cluster.
 pub struct Pki {
     dir: Option<PathBuf>,
     ca_pem: String,
@@ -97,7 +97,7 @@ impl std::fmt::Debug for Pki {
 }
 
 impl Pki {
-    /// Opens the authority kept in a directory; makes what is missing.
+    /// Opens the authority in a directory; creates missing parts.
     pub fn open(dir: &Path, now: Timestamp) -> Result<Pki, PkiError> {
         files::create_dir(dir)?;
         let (cert, key) = (dir.join("ca.crt"), dir.join("ca.key"));
@@ -108,7 +108,7 @@ impl Pki {
             }
             _ => {
                 let made = new_authority(now)?;
-                // The key first: a certificate without key is the only half state we would not repair.
+                // The key first: a certificate without its key is the only incomplete state that is not repaired.
                 files::write(&key, &made.key_pem)?;
                 files::write(&cert, &made.cert_pem)?;
                 made
@@ -126,7 +126,7 @@ impl Pki {
         Self::from_parts(Some(dir.to_owned()), ca, sa_key_pem)
     }
 
-    /// An authority that nothing remembers.
+    /// An authority that is not stored.
     pub fn in_memory(now: Timestamp) -> Result<Pki, PkiError> {
         Self::from_parts(None, new_authority(now)?, new_key("service accounts")?.serialize_pem())
     }
@@ -140,7 +140,7 @@ impl Pki {
         Ok(Pki { dir, ca_pem: ca.cert_pem, ca_der, issuer, sa_key_pem })
     }
 
-    /// The authority's certificate, as clients need it.
+    /// The authority's certificate, for clients.
     pub fn ca_pem(&self) -> &str {
         &self.ca_pem
     }
@@ -155,10 +155,10 @@ impl Pki {
         &self.sa_key_pem
     }
 
-    /// The serving certificate for these DNS names and addresses; kept while they stay the same.
+    /// The serving certificate for these DNS names and addresses; stored until they change.
     pub fn serving(&self, sans: &[String], now: Timestamp) -> Result<Pair, PkiError> {
         let wanted: BTreeSet<&str> = sans.iter().map(String::as_str).collect();
-        self.kept(
+        self.load_or_issue(
             "serving",
             now,
             |cert| subject_alt_names(cert) == wanted.iter().map(|s| (*s).to_owned()).collect(),
@@ -166,23 +166,29 @@ impl Pki {
         )
     }
 
-    /// A fresh serving certificate, not kept: for a listener that serves only for a while.
-    pub fn unkept_serving(&self, sans: &[String], now: Timestamp) -> Result<Pair, PkiError> {
+    /// A new serving certificate that is not stored: for a temporary listener.
+    pub fn temporary_serving(&self, sans: &[String], now: Timestamp) -> Result<Pair, PkiError> {
         self.sign(serving_params(sans)?, "the server", now)
     }
 
     /// A client certificate for the administrator, `system:admin` in group `system:masters`.
     pub fn admin(&self, now: Timestamp) -> Result<Pair, PkiError> {
-        self.kept("admin", now, |_| true, || Ok(client_params("system:admin", Some("system:masters"))))
+        self.load_or_issue(
+            "admin",
+            now,
+            |_| true,
+            || Ok(client_params("system:admin", Some("system:masters"))),
+        )
     }
 
-    /// A fresh client certificate, not kept.
+    /// A new client certificate that is not stored.
     pub fn client(&self, user: &str, group: Option<&str>, now: Timestamp) -> Result<Pair, PkiError> {
         self.sign(client_params(user, group), user, now)
     }
 
-    /// The pair in `<name>.crt/.key` if it is ours, not about to run out and `fits`; else a new one.
-    fn kept(
+    /// The pair in `<name>.crt/.key` if this authority issued it, it does not expire soon, and `fits` accepts it;
+    /// otherwise a new one.
+    fn load_or_issue(
         &self,
         name: &str,
         now: Timestamp,
@@ -194,7 +200,7 @@ impl Pki {
             && let (Some(cert_pem), Some(key_pem)) = (files::read(cert)?, files::read(key)?)
         {
             let pair = Pair { cert_pem, key_pem };
-            if self.still_good(&pair, now, fits) {
+            if self.is_valid(&pair, now, fits) {
                 return Ok(pair);
             }
         }
@@ -206,7 +212,7 @@ impl Pki {
         Ok(pair)
     }
 
-    fn still_good(
+    fn is_valid(
         &self,
         pair: &Pair,
         now: Timestamp,
@@ -216,7 +222,7 @@ impl Pki {
         let Ok((_, cert)) = x509_parser::parse_x509_certificate(&der) else { return false };
         let Ok((_, ca)) = x509_parser::parse_x509_certificate(&self.ca_der) else { return false };
         let Ok(key) = KeyPair::from_pem(&pair.key_pem) else { return false };
-        // Renewed in its last third, so that a server restarted now and then never serves a dead one.
+        // Renewed in the last third of its lifetime, so that an occasionally restarted server never has an expired one.
         let (start, end) = (cert.validity().not_before.timestamp(), cert.validity().not_after.timestamp());
         now.as_second() < end - (end - start) / 3
             && cert.verify_signature(Some(ca.public_key())).is_ok()
@@ -244,7 +250,7 @@ fn serving_params(sans: &[String]) -> Result<CertificateParams, PkiError> {
 fn new_authority(now: Timestamp) -> Result<Pair, PkiError> {
     let mut params = CertificateParams::default();
     set_validity(&mut params, now, YEAR.saturating_mul(10));
-    // Each authority has its own name, so that a client that knows several never mixes them up.
+    // Each authority has a unique name, so that clients with several authorities do not confuse them.
     params.distinguished_name = distinguished_name(&format!("drover-ca@{}", now.as_second()), None);
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.key_usages =
@@ -334,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn the_serving_certificate_follows_its_addresses_and_its_age() {
+    fn the_serving_certificate_is_reissued_for_new_addresses_and_before_expiry() {
         let dir = tempfile::tempdir().unwrap();
         let pki = Pki::open(dir.path(), now()).unwrap();
         let two = sans(&["localhost", "127.0.0.1"]);
@@ -360,12 +366,12 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_authority_file_is_an_error_that_names_it() {
+    fn an_invalid_authority_file_is_named_in_the_error() {
         let dir = tempfile::tempdir().unwrap();
         Pki::open(dir.path(), now()).unwrap();
         std::fs::write(dir.path().join("ca.crt"), "junk").unwrap();
         let error = Pki::open(dir.path(), now()).unwrap_err().to_string();
-        assert!(error.contains("ca.crt is not usable"), "{error}");
+        assert!(error.contains("ca.crt is invalid"), "{error}");
         std::fs::remove_file(dir.path().join("ca.key")).unwrap();
         assert!(Pki::open(dir.path(), now()).unwrap_err().to_string().contains("ca.key is missing"));
     }

@@ -1,8 +1,8 @@
-//! TLS for the listener: client certificates are asked for but not needed, and judged later.
+//! TLS for the listener: client certificates are requested but optional, and verified later.
 //!
-//! As upstream, the handshake takes any client certificate whose key the client holds; the x509
-//! authenticator then verifies the chain, so that a bad one is a 401 with a Status and not a broken
-//! connection, and a bearer token can still be used beside it.
+//! As upstream, the handshake accepts any client certificate whose key the client has. The x509 authenticator then
+//! verifies the chain, so that an invalid one results in a 401 with a Status instead of a broken connection, and a
+//! bearer token can still be used with it.
 
 use super::{Pair, Pki, PkiError};
 use parking_lot::RwLock;
@@ -14,7 +14,7 @@ use rustls::{DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureSc
 use rustls_pki_types::{CertificateDer, UnixTime};
 use std::sync::Arc;
 
-/// The serving certificate in use; replaced while the listener runs when the addresses change.
+/// The current serving certificate; replaced while the listener runs when the addresses change.
 #[derive(Debug)]
 pub struct ServingCertificate {
     current: RwLock<Arc<CertifiedKey>>,
@@ -26,7 +26,7 @@ impl ServingCertificate {
         Ok(Arc::new(Self { current: RwLock::new(certified(pair)?) }))
     }
 
-    /// New connections get this pair.
+    /// Uses this pair for new connections.
     pub fn replace(&self, pair: &Pair) -> Result<(), PkiError> {
         let key = certified(pair)?;
         *self.current.write() = key;
@@ -43,7 +43,7 @@ impl ResolvesServerCert for ServingCertificate {
 /// The listener's TLS configuration: HTTP/2 and HTTP/1.1, optional client certificates.
 pub fn server_config(pki: &Pki, serving: Arc<ServingCertificate>) -> Result<ServerConfig, PkiError> {
     let provider = Arc::new(ring::default_provider());
-    let verifier = AskForCertificate::new(pki, &provider)?;
+    let verifier = OptionalClientCert::new(pki, &provider)?;
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
         .with_client_cert_verifier(Arc::new(verifier))
@@ -58,12 +58,12 @@ fn certified(pair: &Pair) -> Result<Arc<CertifiedKey>, PkiError> {
 }
 
 #[derive(Debug)]
-struct AskForCertificate {
+struct OptionalClientCert {
     hints: Vec<DistinguishedName>,
     algorithms: WebPkiSupportedAlgorithms,
 }
 
-impl AskForCertificate {
+impl OptionalClientCert {
     fn new(pki: &Pki, provider: &CryptoProvider) -> Result<Self, PkiError> {
         let mut roots = rustls::RootCertStore::empty();
         roots.add(pki.ca_der().clone())?;
@@ -71,7 +71,7 @@ impl AskForCertificate {
     }
 }
 
-impl ClientCertVerifier for AskForCertificate {
+impl ClientCertVerifier for OptionalClientCert {
     fn client_auth_mandatory(&self) -> bool {
         false
     }

@@ -1,4 +1,4 @@
-//! Writes to roles and bindings: nobody grants what they do not hold.
+//! Escalation checks for writes to roles and bindings: callers can only grant permissions that they hold.
 //! Behaviour: kubernetes pkg/registry/rbac/{escalation_check,validation/rule}.go and */policybased.
 
 use super::authorizer::Rbac;
@@ -6,22 +6,22 @@ use super::policy::{GROUP, Kind, RoleRef, Stored};
 use super::rule::{self, Rule};
 use crate::admission::{Admission, AdmissionRequest, Operation};
 use crate::identity::{Attributes, Authorizer, UserInfo};
-use crate::registry::Resource;
+use crate::resources::Resource;
 use crate::status::{FieldError, GroupName, Status};
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Judges writes to `rbac.authorization.k8s.io`.
+/// Checks writes to `rbac.authorization.k8s.io`.
 pub struct RbacAdmission {
     rbac: Arc<Rbac>,
-    /// Asked for the verbs `escalate` and `bind`; the server's whole authorizer, not only RBAC.
+    /// Checks the verbs `escalate` and `bind`; this is the server's complete authorizer, not only RBAC.
     authorizer: Arc<dyn Authorizer>,
 }
 
 impl RbacAdmission {
-    /// The hook.
+    /// Creates the hook.
     pub fn new(rbac: Arc<Rbac>, authorizer: Arc<dyn Authorizer>) -> Self {
         Self { rbac, authorizer }
     }
@@ -69,7 +69,7 @@ impl RbacAdmission {
             }
         }
         let wanted: Stored = serde_json::from_value(object.clone()).unwrap_or_default();
-        self.confirm(about, request, &wanted.rules)
+        self.check_escalation(about, request, &wanted.rules)
     }
 
     async fn check_binding(
@@ -89,11 +89,11 @@ impl RbacAdmission {
         let Some(rules) = self.rbac.role(&role, request.namespace) else {
             return Err(Status::not_found(GroupName { group: GROUP, name: resource }, &role.name));
         };
-        self.confirm(GroupName { group: GROUP, name: kind.resource() }, request, &rules)
+        self.check_escalation(GroupName { group: GROUP, name: kind.resource() }, request, &rules)
     }
 
-    /// 403 unless the caller already holds all of the rules, where they would be granted.
-    fn confirm(
+    /// 403 unless the caller holds all of the rules in the scope in which they would be granted.
+    fn check_escalation(
         &self,
         about: GroupName<'_>,
         request: &AdmissionRequest<'_>,
@@ -146,7 +146,7 @@ impl Admission for RbacAdmission {
     }
 }
 
-/// The text of upstream, with each missing rule on its own line.
+/// Upstream's text, with each missing rule on its own line.
 fn escalation_text(user: &UserInfo, missing: &[Rule], broken: &[String]) -> String {
     let lines: BTreeSet<String> = rule::compacted(missing).iter().map(Rule::compact_string).collect();
     let lines: Vec<String> = lines.into_iter().collect();
@@ -166,14 +166,14 @@ fn role_resource(role: &RoleRef) -> &'static str {
     if role.kind == "Role" { Kind::Role.resource() } else { Kind::ClusterRole.resource() }
 }
 
-/// A binding for the whole cluster cannot name a role of one namespace. (The rest is the kind's own validation.)
+/// A ClusterRoleBinding cannot refer to a Role. (The kind itself validates the rest.)
 fn scope_error(kind: Kind, object: &Value) -> Option<FieldError> {
     let named = &object["roleRef"]["kind"];
     (kind == Kind::ClusterRoleBinding && named != "ClusterRole")
         .then(|| FieldError::not_supported("roleRef.kind", named, &["ClusterRole"]))
 }
 
-/// Whether an update only lets go of the object, which must stay possible without any rights to its rules.
+/// Whether an update changes only fields for garbage collection, which needs no permissions of the role's rules.
 fn only_gc_fields_differ(old: &Value, new: &Value) -> bool {
     let strip = |o: &Value| {
         let mut o = o.clone();
@@ -193,14 +193,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cluster_binding_names_a_cluster_role() {
+    fn a_cluster_role_binding_must_refer_to_a_cluster_role() {
         let binding = json!({"roleRef": {"kind": "Role", "name": "r"}});
         assert!(scope_error(Kind::ClusterRoleBinding, &binding).is_some());
         assert!(scope_error(Kind::RoleBinding, &binding).is_none());
     }
 
     #[test]
-    fn letting_go_of_an_object_is_told_from_other_updates() {
+    fn only_updates_of_gc_fields_are_exempt() {
         let old = json!({"metadata": {"name": "r", "finalizers": ["x"]}, "rules": []});
         let mut new = old.clone();
         assert!(!only_gc_fields_differ(&old, &new));
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn the_refusal_lists_what_is_missing() {
+    fn the_error_lists_missing_permissions() {
         let user =
             UserInfo { name: "bob".into(), groups: vec!["a".into(), "b".into()], ..UserInfo::default() };
         let missing =

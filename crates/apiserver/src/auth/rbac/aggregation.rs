@@ -1,4 +1,4 @@
-//! `aggregationRule`: the rules of a ClusterRole as the union of those that its selectors choose.
+//! `aggregationRule`: the rules of a ClusterRole are the union of those of the roles that its selectors match.
 
 use super::rule::Rule;
 use serde::Deserialize;
@@ -25,7 +25,7 @@ pub struct Requirement {
     pub values: Vec<String>,
 }
 
-/// What of a ClusterRole the controller reads.
+/// The fields of a ClusterRole that the controller reads.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Role {
     pub labels: BTreeMap<String, String>,
@@ -59,8 +59,8 @@ impl Role {
     }
 }
 
-/// The rules that the role should have: by name of the contributing role, each rule once.
-/// `None` when the role does not aggregate.
+/// The rules that the role should have, ordered by the name of the contributing role and without duplicates. `None` if
+/// the role does not aggregate.
 pub fn desired_rules(name: &str, roles: &BTreeMap<String, Role>) -> Option<Vec<Rule>> {
     let aggregation = roles.get(name)?.aggregation.as_ref()?;
     let mut rules: Vec<Rule> = Vec::new();
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_are_the_union_in_order_of_names_without_duplicates() {
+    fn rules_are_the_union_by_name_without_duplicates() {
         let get = |r: &str| json!({"verbs": ["get"], "apiGroups": [""], "resources": [r]});
         let labels = json!({"to": "view"});
         let mut roles = BTreeMap::from([
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn expressions_select() {
+    fn selectors_support_expressions() {
         let labels = BTreeMap::from([("k".to_owned(), "v".to_owned())]);
         for (operator, values, want) in [
             ("In", vec!["v"], true),

@@ -1,7 +1,7 @@
-//! The RBAC authorizer: a policy in memory that is brought up to the store's revision before it answers.
+//! The RBAC authorizer: an in-memory policy that is updated to the store's revision before each decision.
 //!
-//! Reading on in the log is done by whoever asks, so a role that was just written counts for the next
-//! request of anyone, nothing runs while nobody asks, and no request lists anything.
+//! Each request reads the new events of the log. So a role applies to the next request after its write, there is no
+//! work without requests, and no request lists objects.
 
 use super::policy::{Caller, GROUP, Kind, Policy, Verdict};
 use super::rule::{Ask, Rule};
@@ -15,14 +15,14 @@ use std::sync::Arc;
 /// Events read from the log at once.
 const BATCH: usize = 1_000;
 
-/// Decides by the roles and bindings in the store.
+/// Decides according to the roles and bindings in the store.
 pub struct Rbac {
     storage: Arc<dyn Storage>,
     state: RwLock<State>,
 }
 
 struct State {
-    /// The store's revision when the policy was last brought up to date.
+    /// The store's revision at the last update of the policy.
     seen: u64,
     tails: Vec<(Kind, Tail)>,
     policy: Policy,
@@ -34,7 +34,7 @@ impl Rbac {
         Self { storage, state: RwLock::new(State { seen: 0, tails: Vec::new(), policy: Policy::default() }) }
     }
 
-    /// The rules that a user holds in a namespace (empty: cluster-wide), and bindings that lead nowhere.
+    /// The rules of a user in a namespace (empty: cluster-wide), and bindings to missing roles.
     pub fn rules_for(&self, user: &UserInfo, namespace: &str) -> (Vec<Rule>, Vec<String>) {
         let caller = caller(user);
         if caller.is_master() {
@@ -43,7 +43,7 @@ impl Rbac {
         self.current().policy.rules_for(caller, namespace)
     }
 
-    /// The decision, without waiting for anything.
+    /// The decision, without waiting.
     pub fn decide(&self, attributes: &Attributes) -> Verdict {
         let a = attributes;
         if !a.resource_request {
@@ -75,7 +75,7 @@ impl Rbac {
         }
         let mut state = self.state.write();
         if state.seen < head {
-            // Any event that makes `head` is already in the log, so what is read now covers it.
+            // All events up to `head` are already in the log, so this read includes them.
             if state.tails.is_empty() || state.catch_up(self.storage.as_ref()).is_err() {
                 state.reload(self.storage.as_ref());
             }
@@ -103,7 +103,7 @@ impl State {
         Ok(())
     }
 
-    /// Reads everything anew: at the first question, or after the log has moved past us.
+    /// Reads everything again: for the first request, or when the log no longer has the next event.
     fn reload(&mut self, storage: &dyn Storage) {
         self.policy = Policy::default();
         self.tails.clear();
@@ -115,7 +115,7 @@ impl State {
             }
             match storage.index().follow(GROUP, kind.resource(), revision) {
                 Ok(tail) => self.tails.push((kind, tail)),
-                // The log moved on in this instant; the next question starts again.
+                // The log advanced in the meantime; the next request tries again.
                 Err(_) => return self.tails.clear(),
             }
         }

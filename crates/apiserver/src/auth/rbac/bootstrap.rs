@@ -1,6 +1,6 @@
-//! The roles and bindings that every server has, and how they are brought up to date at start:
-//! what is missing is added, what an administrator added stays, and `autoupdate: "false"` opts out.
-//! Names and rules: kubernetes plugin/pkg/auth/authorizer/rbac/bootstrappolicy/policy.go.
+//! The default roles and bindings, and their update at start: missing parts are added, an administrator's additions are
+//! kept, and `autoupdate: "false"` opts out. Names and rules: kubernetes
+//! plugin/pkg/auth/authorizer/rbac/bootstrappolicy/policy.go.
 
 use super::policy::{GROUP, Kind, Stored};
 use super::rule::{self, Rule};
@@ -14,7 +14,7 @@ const WRITE: &[&str] = &["create", "delete", "deletecollection", "patch", "updat
 const READ_WRITE: &[&str] =
     &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 
-/// One object that the server makes sure of.
+/// An object that the server ensures.
 #[derive(Clone, Debug)]
 pub struct Bootstrap {
     pub kind: Kind,
@@ -23,13 +23,13 @@ pub struct Bootstrap {
     pub object: Value,
 }
 
-/// What has to be done so that the live object holds at least what the wanted one does.
+/// The step that makes the live object contain at least the wanted content.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
     Keep,
     Create(Value),
     Update(Value),
-    /// A binding to another role: roleRef cannot be changed in place.
+    /// A binding to another role: roleRef is immutable, so the binding must be recreated.
     Replace(Value),
 }
 
@@ -86,7 +86,7 @@ fn add_missing(live: &mut Value, wanted: &Value, field: &str) {
     live[field] = Value::Array(have);
 }
 
-/// Everything, in the order in which it is created.
+/// All objects, in the order of creation.
 pub fn objects() -> Vec<Bootstrap> {
     let mut all = user_roles();
     all.extend(system_roles());
@@ -437,7 +437,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn names_are_unique_and_every_binding_finds_its_role() {
+    fn names_are_unique_and_every_binding_has_its_role() {
         let all = objects();
         let names: BTreeSet<(&str, &str)> =
             all.iter().map(|b| (b.kind.resource(), b.name.as_str())).collect();
@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn an_equal_role_is_kept_and_a_lost_rule_comes_back_beside_added_ones() {
+    fn an_equal_role_is_kept_and_missing_rules_are_restored() {
         let wanted = cluster_role("r", &[], &to_view()).object;
         assert_eq!(reconcile(None, &wanted), Step::Create(wanted.clone()));
         assert_eq!(reconcile(Some(&wanted), &wanted), Step::Keep);
@@ -459,7 +459,7 @@ mod tests {
         live["metadata"]["labels"]["mine"] = "1".into();
         let Step::Update(merged) = reconcile(Some(&live), &wanted) else { panic!("no update") };
         assert_eq!(merged["metadata"]["labels"]["mine"], "1");
-        assert_eq!(reconcile(Some(&merged), &wanted), Step::Keep, "one pass suffices");
+        assert_eq!(reconcile(Some(&merged), &wanted), Step::Keep, "unchanged after the first pass");
         let rules: Stored = serde_json::from_value(merged).unwrap();
         assert!(rule::missing(&rules.rules, &to_view()).is_empty());
         assert_eq!(rules.rules[0].api_groups, ["x"]);
@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn bindings_gain_subjects_and_are_replaced_when_they_name_another_role() {
+    fn bindings_gain_subjects_and_are_recreated_for_another_role() {
         let wanted = cluster_binding("b", "r", &[group("g")]).object;
         let mut live = wanted.clone();
         live["subjects"] = json!([user("u")]);
@@ -480,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn aggregated_roles_keep_the_rules_that_the_controller_computed() {
+    fn aggregated_roles_keep_their_computed_rules() {
         let wanted = user_roles().into_iter().find(|b| b.name == "edit").unwrap().object;
         let mut live = wanted.clone();
         live["rules"] = json!(to_edit());

@@ -1,5 +1,5 @@
-//! Role-based access control. Start with `rule.rs` (what one rule allows), then `policy.rs` (who holds
-//! which rules), then `authorizer.rs` (how the policy follows the store).
+//! Role-based access control. Start with `rule.rs` (what one rule allows), then `policy.rs` (the rules of a user), then
+//! `authorizer.rs` (how the policy follows the store).
 
 mod admission;
 pub mod aggregation;

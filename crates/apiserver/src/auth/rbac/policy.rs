@@ -6,10 +6,10 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 pub const GROUP: &str = "rbac.authorization.k8s.io";
-/// The group that may do everything, whatever the roles say.
+/// The group with all permissions, independent of roles.
 pub const MASTERS: &str = "system:masters";
 
-/// The four kinds that make up the policy.
+/// The four kinds of the policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     Role,
@@ -52,7 +52,7 @@ pub struct Subject {
     pub api_group: String,
 }
 
-/// What of a role or binding the policy reads.
+/// The fields of a role or binding that the policy reads.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Stored {
@@ -69,7 +69,7 @@ fn null_is_default<'de, D: serde::Deserializer<'de>, T: Deserialize<'de> + Defau
     Ok(Option::<T>::deserialize(d)?.unwrap_or_default())
 }
 
-/// Who asks.
+/// The caller.
 #[derive(Clone, Copy, Debug)]
 pub struct Caller<'a> {
     pub name: &'a str,
@@ -85,7 +85,7 @@ impl Caller<'_> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
     pub allowed: bool,
-    /// Which binding allowed it, or which bindings could not be followed.
+    /// The binding that allowed it, or the bindings whose role is missing.
     pub reason: String,
 }
 
@@ -117,7 +117,7 @@ enum SubjectKey {
 }
 
 impl Policy {
-    /// Takes in one change of the store; `None` means deleted. An object that cannot be read grants nothing.
+    /// Applies a change of the store; `None` means deleted. An object that cannot be parsed grants nothing.
     pub fn apply(&mut self, kind: Kind, namespace: &str, name: &str, object: Option<&[u8]>) {
         let stored = object.and_then(|o| serde_json::from_slice::<Stored>(o).ok());
         self.set(kind, namespace, name, stored);
@@ -144,7 +144,7 @@ impl Policy {
         }
     }
 
-    /// May the caller do this? `namespace` is empty for cluster-scoped requests and for URLs.
+    /// Whether the caller has this permission. `namespace` is empty for cluster-scoped requests and for URLs.
     pub fn decide(&self, caller: Caller<'_>, namespace: &str, ask: Ask<'_>) -> Verdict {
         if caller.is_master() {
             return Verdict { allowed: true, reason: String::new() };
@@ -163,8 +163,8 @@ impl Policy {
         }
     }
 
-    /// Every rule that the caller holds in the namespace (or cluster-wide, when it is empty), and the
-    /// roles that bindings name but that do not exist.
+    /// All rules of the caller in the namespace (cluster-wide if it is empty), and the missing roles to which bindings
+    /// refer.
     pub fn rules_for(&self, caller: Caller<'_>, namespace: &str) -> (Vec<Rule>, Vec<String>) {
         let mut all = Vec::new();
         let missing = self.visit(caller, namespace, |rules, _| {
@@ -174,7 +174,7 @@ impl Policy {
         (all, missing)
     }
 
-    /// The rules of a role, or `None` when there is no such role.
+    /// The rules of a role, or `None` if it does not exist.
     pub fn role(&self, role_ref: &RoleRef, namespace: &str) -> Option<Arc<[Rule]>> {
         match role_ref.kind.as_str() {
             "ClusterRole" => self.cluster_roles.get(&role_ref.name).cloned(),
@@ -262,7 +262,7 @@ fn subject_keys(caller: Caller<'_>) -> Vec<SubjectKey> {
     keys
 }
 
-/// Namespace and name, when the user is a ServiceAccount.
+/// Namespace and name, if the user is a ServiceAccount.
 pub fn service_account_of(user: &str) -> Option<(&str, &str)> {
     let (namespace, name) = user.strip_prefix("system:serviceaccount:")?.split_once(':')?;
     (!namespace.is_empty() && !name.is_empty() && !name.contains(':')).then_some((namespace, name))
@@ -281,7 +281,7 @@ fn describe(binding: &str, namespace: &str, role: &RoleRef, key: &SubjectKey) ->
     }
 }
 
-/// How upstream prints the bindings that lead nowhere, after the refusal.
+/// Upstream's text about bindings to missing roles, after the denial.
 fn resolution_errors(missing: &[String]) -> String {
     let mut unique: Vec<&str> = Vec::new();
     for m in missing {
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_role_bound_in_a_namespace_grants_there_only() {
+    fn a_role_binding_to_a_cluster_role_grants_only_in_its_namespace() {
         let mut p = policy(&[
             (Kind::ClusterRole, "", "reader", reader()),
             (
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn a_binding_to_an_absent_role_grants_nothing_and_says_so() {
+    fn a_binding_to_a_missing_role_grants_nothing_and_is_reported() {
         let mut p = policy(&[(
             Kind::ClusterRoleBinding,
             "",
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn masters_need_no_role_and_a_changed_subject_loses_its_rights() {
+    fn masters_need_no_role_and_a_removed_subject_loses_its_permissions() {
         let mut p = policy(&[
             (Kind::ClusterRole, "", "reader", reader()),
             (
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn service_account_names_are_taken_apart_strictly() {
+    fn service_account_names_are_parsed_strictly() {
         assert_eq!(service_account_of("system:serviceaccount:a:b"), Some(("a", "b")));
         for bad in
             ["system:serviceaccount:a", "system:serviceaccount::b", "system:serviceaccount:a:b:c", "a:b"]

@@ -28,7 +28,7 @@ fn null_is_empty<'de, D: serde::Deserializer<'de>>(d: D) -> Result<Vec<String>, 
     Ok(Option::<Vec<String>>::deserialize(d)?.unwrap_or_default())
 }
 
-/// What is asked of one rule.
+/// The permission to check against a rule.
 #[derive(Clone, Copy, Debug)]
 pub enum Ask<'a> {
     Resource { verb: &'a str, group: &'a str, resource: &'a str, subresource: &'a str, name: &'a str },
@@ -36,7 +36,7 @@ pub enum Ask<'a> {
 }
 
 impl Rule {
-    /// A rule on resources.
+    /// A rule for resources.
     pub fn resources(verbs: &[&str], groups: &[&str], resources: &[&str]) -> Self {
         Rule {
             verbs: owned(verbs),
@@ -46,12 +46,12 @@ impl Rule {
         }
     }
 
-    /// A rule on URLs that are no resources.
+    /// A rule for non-resource URLs.
     pub fn urls(verbs: &[&str], urls: &[&str]) -> Self {
         Rule { verbs: owned(verbs), non_resource_urls: owned(urls), ..Rule::default() }
     }
 
-    /// The same rule, on these objects only.
+    /// The same rule, limited to these object names.
     #[must_use]
     pub fn named(mut self, names: &[&str]) -> Self {
         self.resource_names = owned(names);
@@ -80,7 +80,7 @@ impl Rule {
         })
     }
 
-    /// Everything that a role can grant; who may set an aggregation rule must hold it.
+    /// All permissions that a role can grant; required to set an aggregation rule.
     pub fn full_authority() -> Vec<Rule> {
         vec![Rule::resources(&["*"], &["*"], &["*"]), Rule::urls(&["*"], &["*"])]
     }
@@ -100,12 +100,12 @@ impl Rule {
     }
 }
 
-/// The parts of `wanted` that `held` does not allow; empty when it is covered.
+/// The parts of `wanted` that `held` does not include; empty if it includes everything.
 pub fn missing(held: &[Rule], wanted: &[Rule]) -> Vec<Rule> {
     wanted.iter().flat_map(breakdown).filter(|part| !held.iter().any(|h| covers(h, part))).collect()
 }
 
-/// Rules that differ only in their verbs, joined; keeps messages short.
+/// Merges rules that differ only in their verbs, for shorter messages.
 pub fn compacted(rules: &[Rule]) -> Vec<Rule> {
     let mut simple: BTreeMap<(String, String, Option<String>), BTreeSet<String>> = BTreeMap::new();
     let mut rest = Vec::new();
@@ -130,7 +130,7 @@ pub fn compacted(rules: &[Rule]) -> Vec<Rule> {
     joined.chain(rest).collect()
 }
 
-/// `["a" "b"]`, the way upstream prints lists of strings.
+/// `["a" "b"]`, upstream's format of string lists.
 pub fn quoted(list: &[String]) -> String {
     let items: Vec<String> = list.iter().map(|s| format!("{s:?}")).collect();
     format!("[{}]", items.join(" "))
@@ -169,7 +169,7 @@ fn breakdown(rule: &Rule) -> Vec<Rule> {
     parts
 }
 
-/// Whether `owner` allows all of `part`, which names one thing of each kind.
+/// Whether `owner` allows all of `part`, which has one element of each kind.
 fn covers(owner: &Rule, part: &Rule) -> bool {
     let all = |have: &[String], want: &[String]| want.iter().all(|w| has_or_all(have, w));
     let names = if part.resource_names.is_empty() {
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_matches_what_upstream_matches() {
+    fn a_rule_matches_as_upstream_does() {
         let pods = Rule::resources(&["get"], &[""], &["pods"]);
         let sub = Rule::resources(&["get"], &[""], &["pods/log"]);
         let any_status = Rule::resources(&["update"], &["*"], &["*/status"]);
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn covering_is_judged_part_by_part() {
+    fn covering_is_checked_part_by_part() {
         let held = [
             Rule::resources(&["get", "list"], &[""], &["pods"]),
             Rule::resources(&["*"], &["apps"], &["*"]),
@@ -283,7 +283,7 @@ mod tests {
         assert_eq!(
             wanted(Rule::resources(&["get"], &[""], &["secrets"])).len(),
             1,
-            "all names is more than two"
+            "all names include more than two"
         );
         assert_eq!(wanted(Rule::urls(&["get"], &["/apis"])).len(), 1);
         assert_eq!(missing(&held, &Rule::full_authority()).len(), 2);
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_reads_null_lists_and_writes_upstream_names() {
+    fn a_rule_parses_null_lists_and_serializes_with_upstream_names() {
         let rule: Rule =
             serde_json::from_str(r#"{"verbs":["get"],"nonResourceURLs":["/x"],"resources":null}"#).unwrap();
         assert_eq!(serde_json::to_string(&rule).unwrap(), r#"{"nonResourceURLs":["/x"],"verbs":["get"]}"#);

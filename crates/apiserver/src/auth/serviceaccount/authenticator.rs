@@ -1,4 +1,4 @@
-//! Bearer tokens of service accounts.
+//! Authenticates bearer tokens of service accounts.
 
 use super::Issuer;
 use crate::auth::chain::bearer_token;
@@ -13,7 +13,7 @@ pub struct ServiceAccountTokens {
 }
 
 impl ServiceAccountTokens {
-    /// Tokens of this issuer.
+    /// Accepts the tokens of this issuer.
     pub fn new(issuer: Arc<Issuer>) -> Self {
         Self { issuer }
     }
@@ -29,7 +29,7 @@ impl Authenticator for ServiceAccountTokens {
             Some(token) => match self.issuer.authenticate(token, &self.issuer.options().audiences) {
                 Ok((user, _)) => Ok(Some(user)),
                 Err(why) => {
-                    tracing::debug!(why, "service-account token refused");
+                    tracing::debug!(why, "rejected a service-account token");
                     Err(Status::unauthorized())
                 }
             },

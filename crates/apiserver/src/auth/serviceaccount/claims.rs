@@ -1,18 +1,18 @@
-//! What a service-account token says, and when that is enough.
-//! Form: kubernetes pkg/serviceaccount/claims.go and legacy.go.
+//! The claims of a service-account token, and their validation. Form: kubernetes pkg/serviceaccount/claims.go and
+//! legacy.go.
 
 use crate::identity::UserInfo;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Issuer of tokens that live in Secrets.
+/// Issuer of tokens in Secrets.
 pub const LEGACY_ISSUER: &str = "kubernetes/serviceaccount";
 const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
 /// Claims of a token from TokenRequest.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Claims {
-    /// For whom the token is.
+    /// The audiences.
     #[serde(deserialize_with = "one_or_many")]
     pub aud: Vec<String>,
     /// Expiry, seconds.
@@ -21,10 +21,10 @@ pub struct Claims {
     pub iat: i64,
     /// Issuer.
     pub iss: String,
-    /// Identity of the token.
+    /// ID of the token.
     #[serde(default)]
     pub jti: String,
-    /// What it is bound to.
+    /// The objects that it is bound to.
     #[serde(rename = "kubernetes.io")]
     pub kubernetes: Kubernetes,
     /// Not before.
@@ -38,25 +38,25 @@ pub struct Claims {
 pub struct Kubernetes {
     /// Namespace of the ServiceAccount.
     pub namespace: String,
-    /// Node, when bound to one or to a pod on one.
+    /// Node, if bound to a node or to a pod on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<Ref>,
-    /// Pod, when bound to one.
+    /// Pod, if bound to a pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod: Option<Ref>,
-    /// Secret, when bound to one.
+    /// Secret, if bound to a Secret.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<Ref>,
     /// The ServiceAccount.
     pub serviceaccount: Ref,
 }
 
-/// An object by name and identity.
+/// A reference to an object by name and UID.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ref {
     /// Name.
     pub name: String,
-    /// Identity; a re-created object of the same name has another.
+    /// UID; a recreated object of the same name has another.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub uid: String,
 }
@@ -66,16 +66,16 @@ pub struct Ref {
 pub struct LegacyClaims {
     /// [`LEGACY_ISSUER`].
     pub iss: String,
-    /// Namespace of both.
+    /// Namespace of the ServiceAccount and the Secret.
     #[serde(rename = "kubernetes.io/serviceaccount/namespace")]
     pub namespace: String,
-    /// The Secret that holds the token.
+    /// The Secret with the token.
     #[serde(rename = "kubernetes.io/serviceaccount/secret.name")]
     pub secret: String,
     /// The ServiceAccount.
     #[serde(rename = "kubernetes.io/serviceaccount/service-account.name")]
     pub name: String,
-    /// Its identity.
+    /// Its UID.
     #[serde(rename = "kubernetes.io/serviceaccount/service-account.uid")]
     pub uid: String,
     /// `system:serviceaccount:<ns>:<name>`.
@@ -97,11 +97,16 @@ impl LegacyClaims {
 }
 
 impl Claims {
-    /// Whether the claims alone stand: issuer, subject, time, audience. Returns the audiences that fit.
-    pub fn judge(&self, issuer: &str, audiences: &[String], now: i64) -> Result<Vec<String>, &'static str> {
+    /// Validates the claims themselves: issuer, subject, time, audience. Returns the matching audiences.
+    pub fn validate(
+        &self,
+        issuer: &str,
+        audiences: &[String],
+        now: i64,
+    ) -> Result<Vec<String>, &'static str> {
         let k = &self.kubernetes;
         if self.iss != issuer {
-            return Err("token of another issuer");
+            return Err("the token has another issuer");
         }
         if self.sub != user_name(&k.namespace, &k.serviceaccount.name) {
             return Err("sub does not name the service account");
@@ -109,7 +114,7 @@ impl Claims {
         if now >= self.exp {
             return Err("token has expired");
         }
-        // Issuer and judge are one process; a minute covers a clock that was set back.
+        // The same process issues and validates; a minute covers a clock that was set back.
         if now + 60 < self.nbf {
             return Err("token is not valid yet");
         }
@@ -200,22 +205,22 @@ mod tests {
     }
 
     #[test]
-    fn claims_stand_only_in_time_and_for_their_audience() {
+    fn claims_are_valid_only_in_time_and_for_their_audience() {
         let aud = ["api".to_owned(), "other".to_owned()];
-        assert_eq!(claims().judge("us", &aud, 99), Ok(vec!["api".to_owned()]));
-        assert_eq!(claims().judge("us", &aud, 100), Err("token has expired"));
-        assert!(claims().judge("them", &aud, 50).is_err());
-        assert!(claims().judge("us", &["other".to_owned()], 50).is_err());
-        assert!(Claims { nbf: 500, exp: 900, ..claims() }.judge("us", &aud, 50).is_err());
+        assert_eq!(claims().validate("us", &aud, 99), Ok(vec!["api".to_owned()]));
+        assert_eq!(claims().validate("us", &aud, 100), Err("token has expired"));
+        assert!(claims().validate("them", &aud, 50).is_err());
+        assert!(claims().validate("us", &["other".to_owned()], 50).is_err());
+        assert!(Claims { nbf: 500, exp: 900, ..claims() }.validate("us", &aud, 50).is_err());
         assert!(
             Claims { sub: "system:serviceaccount:ns:admin".into(), ..claims() }
-                .judge("us", &aud, 50)
+                .validate("us", &aud, 50)
                 .is_err()
         );
     }
 
     #[test]
-    fn the_user_carries_groups_and_origin() {
+    fn the_user_has_groups_and_origin() {
         let user = claims().user();
         assert_eq!(user.name, "system:serviceaccount:ns:sa");
         assert_eq!(user.groups, ["system:serviceaccounts", "system:serviceaccounts:ns"]);
@@ -224,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn the_wire_form_is_upstreams() {
+    fn the_serialized_form_matches_upstream() {
         let value = serde_json::to_value(claims()).unwrap();
         assert_eq!(value["kubernetes.io"]["serviceaccount"]["uid"], "u");
         assert!(value["kubernetes.io"].get("secret").is_none());

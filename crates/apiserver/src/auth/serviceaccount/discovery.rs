@@ -1,4 +1,4 @@
-//! OpenID discovery, so that others can verify our tokens without asking us.
+//! OpenID discovery, so that others can verify the tokens offline.
 
 use super::Issuer;
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ pub const CONFIGURATION_PATH: &str = "/.well-known/openid-configuration";
 /// Path of the key set.
 pub const JWKS_PATH: &str = "/openid/v1/jwks";
 
-/// The document for one of the two paths: media type and content.
+/// The document of one of the two paths: media type and content.
 pub fn document(path: &str, issuer: &Issuer, server_url: &str) -> Option<(&'static str, Value)> {
     match path.trim_end_matches('/') {
         JWKS_PATH => Some(("application/jwk-set+json", issuer.jwks())),

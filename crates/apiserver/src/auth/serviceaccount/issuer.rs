@@ -1,4 +1,4 @@
-//! Signs and judges service-account tokens.
+//! Signs and validates service-account tokens.
 
 use super::claims::{Claims, Kubernetes, LEGACY_ISSUER, LegacyClaims, Ref, service_account_user, user_name};
 use super::jwt::{self, JwtError, SigningKey};
@@ -13,15 +13,15 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What clusters use when nothing is configured.
+/// The default issuer of clusters.
 pub const DEFAULT_ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 
-/// Who issues, and for whom.
+/// Issuer and audiences.
 #[derive(Clone, Debug)]
 pub struct IssuerOptions {
-    /// `iss`, also the base of OpenID discovery.
+    /// `iss`, also the base URL of OpenID discovery.
     pub issuer: String,
-    /// Audiences of this server; the first list of them is what a TokenRequest without audiences gets.
+    /// Audiences of this server; the first one is the default of a TokenRequest.
     pub audiences: Vec<String>,
 }
 
@@ -31,18 +31,18 @@ impl Default for IssuerOptions {
     }
 }
 
-/// What a token is bound to besides its ServiceAccount.
+/// An object that a token is bound to in addition to its ServiceAccount.
 #[derive(Clone, Debug, Default)]
 pub struct Binding {
     /// A Secret.
     pub secret: Option<Ref>,
     /// A Pod.
     pub pod: Option<Ref>,
-    /// A Node, also of the Pod.
+    /// A Node, or the node of the Pod.
     pub node: Option<Ref>,
 }
 
-/// The issuer of one cluster.
+/// The token issuer of a cluster.
 pub struct Issuer {
     key: SigningKey,
     options: IssuerOptions,
@@ -71,7 +71,7 @@ impl Issuer {
         self.key.jwks()
     }
 
-    /// A token for a ServiceAccount, good for `seconds` from now. Returns it with its expiry.
+    /// Issues a token for a ServiceAccount, valid for `seconds` from now. Returns it with its expiry.
     pub fn mint(
         &self,
         namespace: &str,
@@ -102,17 +102,17 @@ impl Issuer {
         Ok((self.key.sign(&claims)?, expiry))
     }
 
-    /// The token of a `kubernetes.io/service-account-token` Secret.
+    /// Issues the token of a `kubernetes.io/service-account-token` Secret.
     pub fn mint_legacy(&self, namespace: &str, secret: &str, account: &Ref) -> Result<String, JwtError> {
         self.key.sign(&LegacyClaims::new(namespace, secret, &account.name, &account.uid))
     }
 
-    /// Whether a token claims to be ours; those of other issuers are for other authenticators.
+    /// Whether a token claims this issuer; other authenticators handle other issuers.
     pub fn is_ours(&self, token: &str) -> bool {
         jwt::claimed_issuer(token).is_some_and(|iss| iss == self.options.issuer || iss == LEGACY_ISSUER)
     }
 
-    /// The user of a token and the audiences it is good for, or why it is not good.
+    /// The user of a token and the audiences that match, or why it is invalid.
     pub fn authenticate(
         &self,
         token: &str,
@@ -126,21 +126,21 @@ impl Issuer {
 
     fn bound(&self, token: &str, audiences: &[String]) -> Result<(UserInfo, Vec<String>), &'static str> {
         let claims: Claims = self.key.verify(token).map_err(|_| "invalid token")?;
-        let fit = claims.judge(&self.options.issuer, audiences, self.clock.now().as_second())?;
+        let fit = claims.validate(&self.options.issuer, audiences, self.clock.now().as_second())?;
         let k = &claims.kubernetes;
         self.live("serviceaccounts", &k.namespace, &k.serviceaccount)
-            .ok_or("the service account is gone or another one")?;
+            .ok_or("the service account does not exist or was recreated")?;
         for (resource, namespace, bound) in
             [("secrets", k.namespace.as_str(), &k.secret), ("pods", k.namespace.as_str(), &k.pod)]
         {
             if let Some(bound) = bound {
                 self.live(resource, namespace, bound)
-                    .ok_or("the object that the token is bound to is gone")?;
+                    .ok_or("the object to which the token is bound does not exist")?;
             }
         }
-        // A pod's token names the node for information; only a token without pod is bound to the node.
+        // A pod's token names the node only for information; only a token without pod is bound to the node.
         if let (None, Some(node)) = (&k.pod, &k.node) {
-            self.live("nodes", "", node).ok_or("the node that the token is bound to is gone")?;
+            self.live("nodes", "", node).ok_or("the node to which the token is bound does not exist")?;
         }
         Ok((claims.user(), fit))
     }
@@ -156,22 +156,26 @@ impl Issuer {
             return Err("sub does not name the service account");
         }
         let key = Key::new("", "secrets", &claims.namespace, &claims.secret);
-        let stored =
-            self.storage.index().get(&key).filter(|v| is_live(v)).ok_or("the token's Secret is gone")?;
+        let stored = self
+            .storage
+            .index()
+            .get(&key)
+            .filter(|v| is_live(v))
+            .ok_or("the token's Secret does not exist")?;
         let stored: Secret =
-            serde_json::from_slice(stored.bytes()).map_err(|_| "the token's Secret is unreadable")?;
+            serde_json::from_slice(stored.bytes()).map_err(|_| "failed to parse the token's Secret")?;
         let held = stored.data.get("token").and_then(|t| STANDARD.decode(t).ok()).unwrap_or_default();
         if !same(&held, token.as_bytes()) {
-            return Err("the Secret holds another token");
+            return Err("the Secret has another token");
         }
         let account = Ref { name: claims.name.clone(), uid: claims.uid.clone() };
         self.live("serviceaccounts", &claims.namespace, &account)
-            .ok_or("the service account is gone or another one")?;
+            .ok_or("the service account does not exist or was recreated")?;
         let user = service_account_user(&claims.namespace, &claims.name, &claims.uid);
         Ok((user, self.options.audiences.clone()))
     }
 
-    /// The object, if it is there with that identity and not on its way out.
+    /// The object, if it exists with this UID and is not being deleted.
     fn live(&self, resource: &str, namespace: &str, wanted: &Ref) -> Option<Arc<Version>> {
         let found = self.storage.index().get(&Key::new("", resource, namespace, &wanted.name))?;
         (is_live(&found) && (wanted.uid.is_empty() || *found.meta().uid == *wanted.uid)).then_some(found)

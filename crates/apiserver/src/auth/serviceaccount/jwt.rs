@@ -1,4 +1,4 @@
-//! Compact JWS with ES256, the only form this server signs or accepts.
+//! Compact JWS with ES256, the only form that this server signs or accepts.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as B64;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-/// Tokens come from strangers; nothing longer than this is even decoded.
+/// Tokens are untrusted; longer ones are not even decoded.
 const MAX_TOKEN: usize = 64 * 1024;
 /// SubjectPublicKeyInfo of a P-256 key up to the point itself.
 const SPKI_PREFIX: [u8; 26] = [
@@ -18,16 +18,16 @@ const SPKI_PREFIX: [u8; 26] = [
     0x48, 0xce, 0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
 ];
 
-/// Why a key or token is refused.
+/// Why a key or token is rejected.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum JwtError {
-    /// The key file holds no P-256 key.
+    /// The key file does not contain a P-256 key.
     #[error("the service-account key is not a PKCS#8 P-256 key")]
     Key,
-    /// Not a token at all.
+    /// Not a token.
     #[error("not a JSON Web Token")]
     Malformed,
-    /// A token of someone else.
+    /// A token of another issuer.
     #[error("signed by an unknown key")]
     Signature,
     /// The random source failed.
@@ -75,7 +75,7 @@ impl SigningKey {
         Ok(format!("{signed}.{}", B64.encode(signature)))
     }
 
-    /// The claims of a token that this key signed. Times and audiences are not judged here.
+    /// Verifies the signature of a token and returns its claims. Does not validate times and audiences.
     pub fn verify<T: for<'de> Deserialize<'de>>(&self, token: &str) -> Result<T, JwtError> {
         let (signed, signature) = token.rsplit_once('.').ok_or(JwtError::Malformed)?;
         let (header, claims) = signed.split_once('.').ok_or(JwtError::Malformed)?;
@@ -93,7 +93,7 @@ impl SigningKey {
         serde_json::from_slice(&bytes(claims)?).map_err(|_| JwtError::Malformed)
     }
 
-    /// The public half as a JSON Web Key Set.
+    /// The public key as a JSON Web Key Set.
     pub fn jwks(&self) -> Value {
         let point = self.pair.public_key().as_ref();
         // Uncompressed point: 0x04, then 32 bytes each.
@@ -105,12 +105,12 @@ impl SigningKey {
     }
 }
 
-/// Whether the text has the shape of a JWT, so that other authenticators need not be asked.
+/// Whether the text looks like a JWT, so that other authenticators can be skipped.
 pub fn looks_like_jwt(token: &str) -> bool {
     token.split('.').count() == 3
 }
 
-/// The issuer that a token claims, unverified; tells our tokens from those of other issuers.
+/// The issuer that a token claims, unverified; used to select the authenticator.
 pub fn claimed_issuer(token: &str) -> Option<String> {
     #[derive(Deserialize)]
     struct Issuer {
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn junk_and_unsigned_tokens_are_refused() {
+    fn malformed_and_unsigned_tokens_are_rejected() {
         let key = key();
         let none = format!("{}.{}.", B64.encode(r#"{"alg":"none","kid":""}"#), B64.encode("{}"));
         for bad in ["", ".", "..", "a.b.c", "é.é.é", &none, &"x".repeat(100_000)] {
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_set_holds_the_public_point() {
+    fn the_key_set_has_the_public_point() {
         let jwks = key().jwks();
         for coordinate in ["x", "y"] {
             assert_eq!(B64.decode(jwks["keys"][0][coordinate].as_str().unwrap()).unwrap().len(), 32);

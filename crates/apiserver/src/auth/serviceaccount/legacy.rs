@@ -1,4 +1,4 @@
-//! Secrets of type `kubernetes.io/service-account-token`: what they must say and what the server fills in.
+//! Secrets of type `kubernetes.io/service-account-token`: their required fields, and the fields that the server sets.
 
 use super::claims::Ref;
 use super::{Issuer, jwt::JwtError};
@@ -7,24 +7,24 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
-/// The type.
+/// The Secret type.
 pub const TYPE: &str = "kubernetes.io/service-account-token";
-/// Annotation that names the ServiceAccount.
+/// Annotation with the name of the ServiceAccount.
 pub const NAME_ANNOTATION: &str = "kubernetes.io/service-account.name";
-/// Annotation that pins its identity.
+/// Annotation with its UID.
 pub const UID_ANNOTATION: &str = "kubernetes.io/service-account.uid";
 
-/// The ServiceAccount that a token Secret names; `None` for other Secrets.
+/// The ServiceAccount of a token Secret; `None` for other Secrets.
 pub fn account_name(secret: &Value) -> Option<&str> {
     (secret["type"].as_str() == Some(TYPE)).then(|| annotation(secret, NAME_ANNOTATION)).flatten()
 }
 
-/// Whether the Secret pins an identity that is not this account's: its account was deleted.
+/// Whether the Secret has the UID of another account with this name, which was deleted.
 pub fn belongs_to_another(secret: &Value, uid: &str) -> bool {
     annotation(secret, UID_ANNOTATION).is_some_and(|pinned| pinned != uid)
 }
 
-/// The Secret with everything filled in, or `None` when nothing is missing.
+/// The completed Secret, or `None` if nothing is missing.
 pub fn completed(
     secret: &Value,
     account: &Ref,

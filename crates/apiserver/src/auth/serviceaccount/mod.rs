@@ -1,4 +1,4 @@
-//! ServiceAccounts as users: tokens are signed here and are good only while what they name exists.
+//! ServiceAccounts as users: signs their tokens, which are valid only while the objects they refer to exist.
 
 mod authenticator;
 pub mod claims;

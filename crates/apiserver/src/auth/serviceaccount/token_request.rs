@@ -3,7 +3,7 @@
 use super::claims::Ref;
 use super::{Binding, Issuer};
 use crate::clock::rfc3339_seconds;
-use crate::registry::{Connect, ConnectRequest};
+use crate::resources::{Connect, ConnectRequest};
 use crate::status::{FieldError, GroupName, Status};
 use crate::storage::{Key, Version};
 use futures::future::BoxFuture;
@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 const DEFAULT_SECONDS: i64 = 3_600;
-const LEAST_SECONDS: i64 = 600;
-const MOST_SECONDS: i64 = 1 << 32;
+const MIN_SECONDS: i64 = 600;
+const MAX_SECONDS: i64 = 1 << 32;
 
 /// Serves the subresource.
 pub struct TokenRequest {
@@ -38,7 +38,7 @@ struct BoundObject {
 }
 
 impl TokenRequest {
-    /// Tokens of this issuer.
+    /// Issues tokens with this issuer.
     pub fn new(issuer: Arc<Issuer>) -> Self {
         Self { issuer }
     }
@@ -96,9 +96,9 @@ impl Connect for TokenRequest {
 }
 
 fn check_seconds(seconds: i64) -> Result<(), Status> {
-    let why = if seconds < LEAST_SECONDS {
+    let why = if seconds < MIN_SECONDS {
         "may not specify a duration less than 10 minutes"
-    } else if seconds > MOST_SECONDS {
+    } else if seconds > MAX_SECONDS {
         "may not specify a duration larger than 2^32 seconds"
     } else {
         return Ok(());

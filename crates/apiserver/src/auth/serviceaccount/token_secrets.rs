@@ -1,17 +1,17 @@
-//! Token Secrets are complete when they are written: the token is there in the answer to the create.
+//! Completes token Secrets when they are written: the response to a create already has the token.
 
 use super::claims::Ref;
 use super::{Issuer, legacy};
 use crate::admission::{Admission, AdmissionRequest, Operation};
 use crate::object::ObjectExt;
-use crate::registry::Resource;
+use crate::resources::Resource;
 use crate::status::Status;
 use crate::storage::{Key, Storage};
 use futures::future::BoxFuture;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// Fills Secrets of type `kubernetes.io/service-account-token`.
+/// Completes Secrets of type `kubernetes.io/service-account-token`.
 pub struct TokenSecrets {
     issuer: Arc<Issuer>,
     storage: Arc<dyn Storage>,
@@ -19,7 +19,7 @@ pub struct TokenSecrets {
 }
 
 impl TokenSecrets {
-    /// Tokens of this issuer; `ca_pem` goes into `ca.crt`.
+    /// Issues tokens with this issuer; `ca_pem` is the content of `ca.crt`.
     pub fn new(issuer: Arc<Issuer>, storage: Arc<dyn Storage>, ca_pem: String) -> Self {
         Self { issuer, storage, ca_pem }
     }

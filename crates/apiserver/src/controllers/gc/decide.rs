@@ -1,44 +1,44 @@
-//! What becomes of one object, given what is known of its owners. Pure.
+//! Decides what to do with one object, given the state of its owners. Pure.
 //! Behaviour: kubernetes pkg/controller/garbagecollector/garbagecollector.go.
 
 use super::graph::{FOREGROUND, ORPHAN};
-use crate::registry::Propagation;
+use crate::resources::Propagation;
 use crate::storage::{Meta, OwnerRef};
 
-/// What is known of one owner of an object.
+/// The state of one owner of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owner {
-    /// It exists and stays.
+    /// It exists and is not being deleted.
     Solid,
-    /// It does not exist, or not where the reference may point.
+    /// It does not exist, or the reference is invalid in its namespace.
     Absent,
-    /// It is in deletion and waits for this object.
+    /// It is being deleted and waits for this object.
     Waiting,
-    /// Its kind is not served, so nobody can tell.
+    /// Its kind is not served, so its state is unknown.
     Unknown,
 }
 
-/// What to do with a dependent.
+/// The action for a dependent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
-    /// Nothing.
+pub(crate) enum Action {
+    /// None.
     Keep,
-    /// Nothing until the kinds of all owners are served.
+    /// None until the kinds of all owners are served.
     Undecided,
-    /// Remove the references to these owner uids; others keep the object.
+    /// Remove the references to these owner uids; the object still has other owners.
     Release(Vec<Box<str>>),
-    /// Delete it. `unblock` first clears `blockOwnerDeletion`, because its own dependents wait for it in turn.
+    /// Delete it. `unblock` first clears `blockOwnerDeletion`, because its own dependents wait for it.
     Delete { propagation: Propagation, unblock: bool },
 }
 
-/// Decides about a dependent. `owners` goes with `meta.owner_references`; `has_dependents` and
-/// `in_circle` tell whether others depend on it, and whether one of those is in deletion and waiting.
-pub(crate) fn dependent(meta: &Meta, owners: &[Owner], has_dependents: bool, in_circle: bool) -> Fate {
+/// Decides about a dependent. `owners` are the states of `meta.owner_references`; `has_dependents` and `in_circle` tell
+/// whether others depend on it, and whether one of those is being deleted and waits for its dependents.
+pub(crate) fn dependent(meta: &Meta, owners: &[Owner], has_dependents: bool, in_circle: bool) -> Action {
     if meta.owner_references.is_empty() || meta.deletion_timestamp.is_some() {
-        return Fate::Keep;
+        return Action::Keep;
     }
     if owners.contains(&Owner::Unknown) {
-        return Fate::Undecided;
+        return Action::Undecided;
     }
     if owners.contains(&Owner::Solid) {
         let gone: Vec<Box<str>> = meta
@@ -48,11 +48,11 @@ pub(crate) fn dependent(meta: &Meta, owners: &[Owner], has_dependents: bool, in_
             .filter(|(_, state)| **state != Owner::Solid)
             .map(|(owner, _)| owner.uid.clone())
             .collect();
-        return if gone.is_empty() { Fate::Keep } else { Fate::Release(gone) };
+        return if gone.is_empty() { Action::Keep } else { Action::Release(gone) };
     }
     let has = |finalizer: &str| meta.finalizers.iter().any(|f| **f == *finalizer);
     if owners.contains(&Owner::Waiting) && has_dependents {
-        return Fate::Delete { propagation: Propagation::Foreground, unblock: in_circle };
+        return Action::Delete { propagation: Propagation::Foreground, unblock: in_circle };
     }
     let propagation = if has(ORPHAN) {
         Propagation::Orphan
@@ -61,10 +61,10 @@ pub(crate) fn dependent(meta: &Meta, owners: &[Owner], has_dependents: bool, in_
     } else {
         Propagation::Background
     };
-    Fate::Delete { propagation, unblock: false }
+    Action::Delete { propagation, unblock: false }
 }
 
-/// Whether this reference keeps its owner from going.
+/// Whether this reference blocks the deletion of its owner.
 pub(crate) fn blocks(owner: &OwnerRef, uid: &str) -> bool {
     *owner.uid == *uid && owner.block_owner_deletion == Some(true)
 }
@@ -83,18 +83,18 @@ mod tests {
     }
 
     #[test]
-    fn fate_follows_the_owners() {
+    fn the_action_depends_on_the_owners() {
         use Owner::{Absent, Solid, Unknown, Waiting};
         let plain = meta(2, json!({}));
-        let delete = |propagation, unblock| Fate::Delete { propagation, unblock };
+        let delete = |propagation, unblock| Action::Delete { propagation, unblock };
         let table = [
-            ([Solid, Solid], Fate::Keep),
-            ([Solid, Absent], Fate::Release(vec!["1".into()])),
-            ([Waiting, Solid], Fate::Release(vec!["0".into()])),
+            ([Solid, Solid], Action::Keep),
+            ([Solid, Absent], Action::Release(vec!["1".into()])),
+            ([Waiting, Solid], Action::Release(vec!["0".into()])),
             ([Absent, Absent], delete(Propagation::Background, false)),
             ([Absent, Waiting], delete(Propagation::Background, false)),
-            ([Absent, Unknown], Fate::Undecided),
-            ([Solid, Unknown], Fate::Undecided),
+            ([Absent, Unknown], Action::Undecided),
+            ([Solid, Unknown], Action::Undecided),
         ];
         for (owners, want) in table {
             assert_eq!(dependent(&plain, &owners, false, false), want, "{owners:?}");
@@ -104,20 +104,20 @@ mod tests {
             delete(Propagation::Foreground, false)
         );
         assert_eq!(dependent(&plain, &[Waiting, Absent], true, true), delete(Propagation::Foreground, true));
-        assert_eq!(dependent(&meta(0, json!({})), &[], false, false), Fate::Keep);
+        assert_eq!(dependent(&meta(0, json!({})), &[], false, false), Action::Keep);
     }
 
     #[test]
-    fn finalizers_on_the_dependent_choose_how_it_goes_and_deletion_happens_once() {
+    fn finalizers_of_the_dependent_choose_the_propagation_and_it_is_deleted_once() {
         let orphan = meta(1, json!({"finalizers": [ORPHAN]}));
-        let fate = dependent(&orphan, &[Owner::Absent], false, false);
-        assert_eq!(fate, Fate::Delete { propagation: Propagation::Orphan, unblock: false });
+        let action = dependent(&orphan, &[Owner::Absent], false, false);
+        assert_eq!(action, Action::Delete { propagation: Propagation::Orphan, unblock: false });
         let going = meta(1, json!({"deletionTimestamp": "2026-01-01T00:00:00Z"}));
-        assert_eq!(dependent(&going, &[Owner::Absent], false, false), Fate::Keep);
+        assert_eq!(dependent(&going, &[Owner::Absent], false, false), Action::Keep);
     }
 
     #[test]
-    fn only_a_reference_that_says_so_blocks() {
+    fn only_references_with_block_owner_deletion_block() {
         let owner = |block| OwnerRef { uid: "u".into(), block_owner_deletion: block, ..OwnerRef::default() };
         assert!(blocks(&owner(Some(true)), "u"));
         assert!(!blocks(&owner(Some(true)), "v"));

@@ -1,32 +1,32 @@
-//! Owners and dependents, as the commit log tells them: which objects must be looked at after a change.
+//! Owners and dependents according to the commit log: determines which objects must be checked after a change.
 //!
-//! Only objects that have owners, and owners that wait for their dependents, are remembered.
+//! Contains only objects with owners, and owners that wait for their dependents.
 
 use crate::storage::{Key, Meta};
 use std::collections::{BTreeSet, HashMap};
 
-/// Finalizer of an owner that goes after its dependents.
+/// Finalizer of an owner that is deleted after its dependents.
 pub(crate) const FOREGROUND: &str = "foregroundDeletion";
-/// Finalizer of an owner whose dependents lose their reference first.
+/// Finalizer of an owner whose dependents are orphaned first.
 pub(crate) const ORPHAN: &str = "orphan";
 
 /// The index.
 #[derive(Debug, Default)]
 pub(crate) struct Graph {
-    /// Owner uid → objects that name it.
+    /// Owner uid → objects that refer to it.
     dependents: HashMap<Box<str>, BTreeSet<Key>>,
-    /// Object → the owner uids it names.
+    /// Object → the owner uids it refers to.
     owners: HashMap<Key, Box<[Box<str>]>>,
-    /// Uid of an owner in deletion that waits for its dependents → the owner.
+    /// Uid of an owner that is being deleted and waits for its dependents → the owner.
     waiting: HashMap<Box<str>, Key>,
 }
 
-/// Something to look at.
+/// An object to check.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Work {
-    /// Does this object still have an owner?
+    /// Check whether this object still has an owner.
     Dependent(Key),
-    /// Can this owner, which waits for its dependents, go on?
+    /// Check whether this owner, which waits for its dependents, can be deleted.
     Owner(Key),
 }
 
@@ -47,7 +47,7 @@ impl Graph {
         }
         if !uids.is_empty() {
             work.push(Work::Dependent(key.clone()));
-            // It may have stopped blocking an owner without letting go of it.
+            // It may no longer block an owner to which it still refers.
             work.extend(self.waiting_owners(&uids));
         }
         if waits_for_dependents(meta) {
@@ -61,7 +61,7 @@ impl Graph {
         work
     }
 
-    /// An object is gone.
+    /// An object was deleted.
     pub(crate) fn remove(&mut self, key: &Key, meta: &Meta) -> Vec<Work> {
         let mut work = self.unlink(key);
         self.waiting.remove(&meta.uid);
@@ -69,17 +69,17 @@ impl Graph {
         work
     }
 
-    /// The objects that name this owner.
+    /// The objects that refer to this owner.
     pub(crate) fn of(&self, uid: &str) -> impl Iterator<Item = Key> + '_ {
         self.dependents.get(uid).into_iter().flatten().cloned()
     }
 
-    /// Whether any object names this owner.
+    /// Whether any object refers to this owner.
     pub(crate) fn has_dependents(&self, uid: &str) -> bool {
         self.dependents.contains_key(uid)
     }
 
-    /// Forgets the object's owners; those that wait may have waited for it.
+    /// Removes the object's owners; returns those that wait, because they may have waited for it.
     fn unlink(&mut self, key: &Key) -> Vec<Work> {
         let Some(uids) = self.owners.remove(key) else { return Vec::new() };
         for uid in &uids {
@@ -98,7 +98,7 @@ impl Graph {
     }
 }
 
-/// Whether an object is in deletion and its dependents come first.
+/// Whether an object is being deleted after its dependents.
 pub(crate) fn waits_for_dependents(meta: &Meta) -> bool {
     meta.deletion_timestamp.is_some() && meta.finalizers.iter().any(|f| **f == *FOREGROUND || **f == *ORPHAN)
 }
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn removing_an_owner_asks_for_its_dependents_only() {
+    fn removing_an_owner_checks_only_its_dependents() {
         let mut g = Graph::default();
         assert!(g.put(&key("owner"), &meta("o", &[], false)).is_empty(), "no owners, nothing to do");
         assert_eq!(g.put(&key("a"), &meta("a", &["o"], false)), [dep("a")]);
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_waiting_owner_wakes_its_dependents_and_is_woken_by_them() {
+    fn a_waiting_owner_and_its_dependents_trigger_checks_of_each_other() {
         let mut g = Graph::default();
         g.put(&key("a"), &meta("a", &["o"], false));
         let work = g.put(&key("owner"), &meta("o", &[], true));
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_forgotten_leaves_nothing_behind() {
+    fn the_graph_is_empty_after_all_objects_are_removed() {
         let mut g = Graph::default();
         for (name, owner) in [("a", "b"), ("b", "a")] {
             g.put(&key(name), &meta(name, &[owner], true));

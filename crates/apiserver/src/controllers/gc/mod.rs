@@ -1,34 +1,34 @@
 //! Garbage collection by owner references, driven by the commit log.
 //!
-//! `graph.rs` tells which objects a change concerns, `decide.rs` what becomes of each, and this file reads
-//! the current state and carries it out. Nothing is remembered that a restart could lose: at start every
-//! object with owners is looked at once.
+//! `graph.rs` determines which objects a change affects, `decide.rs` the action for each, and this file reads the
+//! current state and executes the action. There is no state that a restart could lose: at start, every object with
+//! owners is checked once.
 
 mod decide;
 mod graph;
 
 use super::follow::{Change, Follower, Topics};
 use super::retry::Retries;
-use crate::objects::{Context, DeleteOptions, Objects, UpdateOptions};
-use crate::registry::{Resource, Snapshot};
+use crate::objects::{DeleteOptions, Objects, UpdateOptions, WriteContext};
+use crate::resources::{Resource, Snapshot};
 use crate::status::Status;
 use crate::storage::{Key, OwnerRef, Version};
-use decide::{Fate, Owner};
+use decide::{Action, Owner};
 use futures::StreamExt;
 use graph::{FOREGROUND, Graph, ORPHAN, Work};
 use serde_json::Value;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// How many objects are in flight; the store commits them in groups.
+/// How many objects are processed concurrently; the store commits them in groups.
 const PARALLEL: usize = 64;
 
-/// Collects until the task is dropped.
+/// Runs until the task is dropped.
 pub(super) async fn run(objects: Objects) {
-    let mut registry = objects.registry().subscribe();
+    let mut resources = objects.resources().subscribe();
     let mut collector = Collector {
-        context: Context::internal("generic-garbage-collector"),
-        served: Served::new(&objects.registry().snapshot()),
+        context: WriteContext::internal("generic-garbage-collector"),
+        served: Served::new(&objects.resources().snapshot()),
         graph: Graph::default(),
         undecided: BTreeSet::new(),
         objects: objects.clone(),
@@ -38,41 +38,41 @@ pub(super) async fn run(objects: Objects) {
     loop {
         let mut work: BTreeSet<Work> = BTreeSet::new();
         tokio::select! {
-            changes = follower.next() => work.extend(collector.take_in(changes)),
-            Ok(()) = registry.changed() => {
-                collector.served = Served::new(&objects.registry().snapshot());
+            changes = follower.next() => work.extend(collector.apply_changes(changes)),
+            Ok(()) = resources.changed() => {
+                collector.served = Served::new(&objects.resources().snapshot());
                 work.append(&mut collector.undecided);
             }
             () = retries.due() => work.extend(retries.take_due()),
         }
         while !work.is_empty() {
             let batch = std::mem::take(&mut work);
-            for (item, result) in collector.carry_out(batch).await {
+            for (item, result) in collector.execute(batch).await {
                 match result {
                     Ok(()) => retries.succeeded(&item),
                     Err(error) => {
                         if !error.is_conflict() {
-                            tracing::warn!(?item, %error, "garbage collection will be tried again");
+                            tracing::warn!(?item, %error, "garbage collection failed; will retry");
                         }
                         retries.failed(item);
                     }
                 }
             }
-            work.extend(collector.take_in(follower.ready()));
+            work.extend(collector.apply_changes(follower.ready()));
         }
     }
 }
 
 struct Collector {
     objects: Objects,
-    context: Context,
+    context: WriteContext,
     served: Served,
     graph: Graph,
-    /// Objects with an owner whose kind is not served; looked at again when that changes.
+    /// Objects with an owner whose kind is not served; checked again when the served kinds change.
     undecided: BTreeSet<Work>,
 }
 
-/// The served resources by where their objects are stored.
+/// The served resources by the storage location of their objects.
 struct Served {
     snapshot: Arc<Snapshot>,
     by_key: HashMap<(String, String), Arc<Resource>>,
@@ -97,7 +97,7 @@ impl Served {
     }
 }
 
-/// One step that was decided on.
+/// A step to execute.
 enum Step {
     Nothing,
     Release {
@@ -108,7 +108,7 @@ enum Step {
     Delete {
         resource: Arc<Resource>,
         version: Arc<Version>,
-        propagation: crate::registry::Propagation,
+        propagation: crate::resources::Propagation,
         unblock: bool,
     },
     Orphan {
@@ -123,7 +123,7 @@ enum Step {
 }
 
 impl Collector {
-    fn take_in(&mut self, changes: Vec<Change>) -> Vec<Work> {
+    fn apply_changes(&mut self, changes: Vec<Change>) -> Vec<Work> {
         let mut work = Vec::new();
         for change in changes {
             match change {
@@ -145,12 +145,12 @@ impl Collector {
         work
     }
 
-    /// Objects of a kind that is not served yet are kept in the graph: it may come.
+    /// Objects of a kind that is not served yet are kept in the graph, because the kind may be served later.
     fn collects(&self, key: &Key) -> bool {
         self.served.resource(key).is_none_or(|r| r.def.rules.garbage_collected)
     }
 
-    async fn carry_out(&mut self, batch: BTreeSet<Work>) -> Vec<(Work, Result<(), Status>)> {
+    async fn execute(&mut self, batch: BTreeSet<Work>) -> Vec<(Work, Result<(), Status>)> {
         let steps: Vec<(Work, Step)> = batch
             .into_iter()
             .map(|work| {
@@ -189,20 +189,22 @@ impl Collector {
             found.is_some_and(|v| graph::waits_for_dependents(v.meta()))
         });
         match decide::dependent(meta, &owners, self.graph.has_dependents(&meta.uid), in_circle) {
-            Fate::Keep => Step::Nothing,
-            Fate::Undecided => {
+            Action::Keep => Step::Nothing,
+            Action::Undecided => {
                 self.undecided.insert(work.clone());
                 Step::Nothing
             }
-            Fate::Release(uids) => Step::Release { resource, version, uids },
-            Fate::Delete { propagation, unblock } => Step::Delete { resource, version, propagation, unblock },
+            Action::Release(uids) => Step::Release { resource, version, uids },
+            Action::Delete { propagation, unblock } => {
+                Step::Delete { resource, version, propagation, unblock }
+            }
         }
     }
 
     fn owner_state(&self, dependent: &Key, owner: &OwnerRef) -> Owner {
         let Some(resource) = self.served.owner_resource(owner) else { return Owner::Unknown };
         if resource.def.namespaced && dependent.namespace().is_empty() {
-            // A cluster-scoped object cannot have an owner in a namespace.
+            // A cluster-scoped object must not have an owner in a namespace.
             tracing::warn!(%dependent, owner = %owner.name, kind = %owner.kind, "OwnerRefInvalidNamespace");
             return Owner::Absent;
         }
@@ -235,7 +237,7 @@ impl Collector {
         }
         let blocking =
             |d: &Arc<Version>| d.meta().owner_references.iter().any(|o| decide::blocks(o, &meta.uid));
-        // What nobody serves cannot be deleted by anybody and would hold its owner forever.
+        // An object of a kind that is not served cannot be deleted and would block its owner forever.
         if dependents.iter().any(|d| blocking(d) && self.served.resource(d.key()).is_some()) {
             return Step::Nothing;
         }
@@ -254,7 +256,7 @@ impl Collector {
                 let options = DeleteOptions {
                     propagation: Some(propagation),
                     uid: Some(version.meta().uid.to_string()),
-                    // Its owners may have changed since they were judged.
+                    // Its owners may have changed since the decision.
                     resource_version: Some(revision.to_string()),
                     ..DeleteOptions::default()
                 };
@@ -283,7 +285,7 @@ impl Collector {
             }
         };
         match done {
-            // Gone already: that is what was wanted.
+            // Already deleted.
             Err(status) if status.is_not_found() => Ok(()),
             done => done,
         }
@@ -299,7 +301,7 @@ impl Collector {
         .map(drop)
     }
 
-    /// Lets the owners go first; returns the new revision.
+    /// Unblocks the deletion of the owners; returns the new revision.
     async fn unblock(&self, resource: &Arc<Resource>, key: &Key) -> Result<u64, Status> {
         self.change_meta(resource, key, |meta| {
             for owner in meta.get_mut("ownerReferences").and_then(Value::as_array_mut).into_iter().flatten() {

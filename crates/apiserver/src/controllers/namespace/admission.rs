@@ -1,9 +1,9 @@
-//! What namespaces mean for writes: content needs a namespace that exists and is not going.
+//! Namespace lifecycle admission: objects need a namespace that exists and is not being deleted.
 //! Behaviour: kubernetes plugin/pkg/admission/namespace/lifecycle.
 
 use super::SYSTEM;
 use crate::admission::{Admission, AdmissionRequest, Operation};
-use crate::registry::Resource;
+use crate::resources::Resource;
 use crate::status::{GroupName, Status};
 use crate::storage::{Key, Storage};
 use futures::future::BoxFuture;
@@ -12,18 +12,18 @@ use std::sync::Arc;
 
 const NAMESPACES: GroupName<'static> = GroupName { group: "", name: "namespaces" };
 
-/// Judges writes by the state of their namespace.
+/// Checks writes against the state of their namespace.
 pub struct NamespaceLifecycle {
     storage: Arc<dyn Storage>,
 }
 
 impl NamespaceLifecycle {
-    /// The hook.
+    /// Creates the hook.
     pub fn new(storage: Arc<dyn Storage>) -> Self {
         Self { storage }
     }
 
-    fn judge(&self, request: &AdmissionRequest<'_>) -> Result<(), Status> {
+    fn check(&self, request: &AdmissionRequest<'_>) -> Result<(), Status> {
         if is_namespace(request.resource) {
             let kept = SYSTEM.iter().take(3).any(|n| *n == request.name);
             if request.operation == Operation::Delete && kept {
@@ -66,8 +66,8 @@ impl Admission for NamespaceLifecycle {
         request: &'a AdmissionRequest<'a>,
         _object: &'a mut Value,
     ) -> BoxFuture<'a, Result<(), Status>> {
-        // Judged here already, so that other hooks never see what cannot be stored.
-        Box::pin(std::future::ready(self.judge(request)))
+        // Checked here as well, so that other hooks do not see objects that cannot be stored.
+        Box::pin(std::future::ready(self.check(request)))
     }
 
     fn validate<'a>(
@@ -75,7 +75,7 @@ impl Admission for NamespaceLifecycle {
         request: &'a AdmissionRequest<'a>,
         _object: Option<&'a Value>,
     ) -> BoxFuture<'a, Result<(), Status>> {
-        Box::pin(std::future::ready(self.judge(request)))
+        Box::pin(std::future::ready(self.check(request)))
     }
 }
 

@@ -1,14 +1,14 @@
-//! What the status of a namespace in deletion says: which objects and finalizers remain. Pure.
+//! The conditions of a namespace that is being deleted: which objects and finalizers remain. Pure.
 //! Types and reasons: kubernetes pkg/controller/namespace/deletion/status_condition_utils.go.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// At most this many objects are named in a message.
-const NAMED: usize = 20;
+/// A message names at most this many objects.
+const MAX_NAMED: usize = 20;
 
-/// One object that is still there.
+/// A remaining object.
 #[derive(Clone, Debug)]
 pub(super) struct Remaining {
     /// `widgets.example.com`.
@@ -17,15 +17,15 @@ pub(super) struct Remaining {
     pub(super) finalizers: Vec<String>,
 }
 
-/// What a round of deletion came to.
+/// The result of a round of deletion.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Round {
     pub(super) remaining: Vec<Remaining>,
-    /// Deletes that failed, as text.
+    /// The errors of failed deletions.
     pub(super) failures: Vec<String>,
 }
 
-/// The conditions after a round; those that did not change keep their transition time.
+/// The conditions after a round; unchanged ones keep their transition time.
 pub(super) fn conditions(old: &Value, round: &Round, now: Timestamp) -> Vec<Value> {
     let wanted = [
         (
@@ -67,7 +67,7 @@ fn content_failure(round: &Round) -> Wanted {
         let message = "All content successfully deleted, may be waiting on finalization";
         return (kind, false, "ContentDeleted", message.into());
     }
-    let text: Vec<&str> = round.failures.iter().take(NAMED).map(String::as_str).collect();
+    let text: Vec<&str> = round.failures.iter().take(MAX_NAMED).map(String::as_str).collect();
     (kind, true, "ContentDeletionFailed", format!("Failed to delete all resource types: {}", text.join(", ")))
 }
 
@@ -107,8 +107,8 @@ fn finalizers_remaining(round: &Round) -> Wanted {
 
 fn names<'a>(objects: impl Iterator<Item = &'a Remaining>) -> String {
     let mut all: Vec<String> = objects.map(|r| format!("{}/{}", r.resource, r.name)).collect();
-    let more = all.len().saturating_sub(NAMED);
-    all.truncate(NAMED);
+    let more = all.len().saturating_sub(MAX_NAMED);
+    all.truncate(MAX_NAMED);
     if more > 0 {
         all.push(format!("and {more} more"));
     }
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn kubernetes_check_20_the_blocking_object_and_its_finalizer_are_named() {
+    fn kubernetes_check_20_the_conditions_name_the_blocking_object_and_its_finalizer() {
         let stuck = Remaining {
             resource: "widgets.x".into(),
             name: "w".into(),
@@ -151,7 +151,7 @@ mod tests {
                 .contains("example.com/hold in 1 resource instances (widgets.x/w)")
         );
 
-        assert_eq!(conditions(&json!(first), &round, at(200)), first, "nothing changes by time alone");
+        assert_eq!(conditions(&json!(first), &round, at(200)), first, "unchanged except for the time");
         let done = conditions(&json!(first), &Round::default(), at(300));
         assert_eq!(find(&done, "NamespaceContentRemaining")["status"], "False");
         assert_ne!(
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn many_objects_are_counted_and_foreign_conditions_kept() {
+    fn many_objects_are_counted_and_other_conditions_are_kept() {
         let many =
             (0..50).map(|i| Remaining { resource: "pods".into(), name: i.to_string(), finalizers: vec![] });
         let round = Round { remaining: many.collect(), failures: vec!["pods/1: no".into()] };

@@ -1,4 +1,4 @@
-//! Namespaces: the ones that always exist, and the orderly end of the others.
+//! Namespaces: creates the system namespaces, and deletes the content of namespaces under deletion.
 
 mod admission;
 mod conditions;
@@ -8,8 +8,8 @@ pub use admission::NamespaceLifecycle;
 use super::follow::{Change, Follower, Topics};
 use super::retry::Retries;
 use crate::auth::fields::put;
-use crate::objects::{Context, DeleteOptions, Objects, UpdateOptions};
-use crate::registry::{Propagation, Resource};
+use crate::objects::{DeleteOptions, Objects, UpdateOptions, WriteContext};
+use crate::resources::{Propagation, Resource};
 use crate::status::{GroupName, Status};
 use crate::storage::{Key, Range, Version};
 use conditions::{Remaining, Round};
@@ -18,19 +18,19 @@ use serde_json::{Value, json};
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
-/// Exist from the start and cannot be deleted, but for the last.
+/// Created at start; cannot be deleted, except for the last.
 pub const SYSTEM: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
-/// The namespace's own finalizer in `spec.finalizers`.
+/// The finalizer in `spec.finalizers`.
 const FINALIZER: &str = "kubernetes";
-/// How many objects are in flight; the store commits them in groups.
+/// How many objects are processed concurrently; the store commits them in groups.
 const PARALLEL: usize = 64;
 /// How many namespaces are emptied at once.
-const SIDE_BY_SIDE: usize = 8;
+const CONCURRENT_NAMESPACES: usize = 8;
 
-/// Makes sure of the namespaces that always exist.
+/// Creates the system namespaces.
 pub async fn ensure_system(objects: &Objects) -> Result<(), Status> {
-    let Some(resource) = objects.registry().resource("", "v1", "namespaces") else { return Ok(()) };
-    let context = Context::internal("kube-apiserver");
+    let Some(resource) = objects.resources().resource("", "v1", "namespaces") else { return Ok(()) };
+    let context = WriteContext::internal("kube-apiserver");
     for name in SYSTEM {
         if objects.get(&resource, "", name).is_ok() {
             continue;
@@ -44,13 +44,13 @@ pub async fn ensure_system(objects: &Objects) -> Result<(), Status> {
     Ok(())
 }
 
-/// Empties and removes namespaces in deletion until the task is dropped.
+/// Empties and removes namespaces under deletion until the task is dropped.
 pub(super) async fn run(objects: Objects) {
     let controller =
-        Controller { context: Context::internal("namespace-controller"), objects: objects.clone() };
-    let mut registry = objects.registry().subscribe();
+        Controller { context: WriteContext::internal("namespace-controller"), objects: objects.clone() };
+    let mut resources = objects.resources().subscribe();
     let mut namespaces = Follower::new(objects.storage().clone(), Topics::Some(&[("", "namespaces")]));
-    // The content is watched only while some namespace is in deletion.
+    // The content is watched only while a namespace is being deleted.
     let mut content: Option<Follower> = None;
     let mut terminating: HashSet<String> = HashSet::new();
     let mut retries: Retries<String> = Retries::default();
@@ -78,15 +78,15 @@ pub(super) async fn run(objects: Objects) {
                 });
                 work.extend(touched.filter(|ns| terminating.contains(*ns)).map(str::to_owned));
             }
-            // A kind that was just served, or is served no longer, changes what remains.
-            Ok(()) = registry.changed() => work.extend(terminating.iter().cloned()),
+            // A kind that is newly or no longer served may change what remains.
+            Ok(()) = resources.changed() => work.extend(terminating.iter().cloned()),
             () = retries.due() => work.extend(retries.take_due()),
         }
         if terminating.is_empty() {
             content = None;
         } else if content.is_none() {
             let mut follower = Follower::new(objects.storage().clone(), Topics::All);
-            // What exists now is seen by the first round itself.
+            // The first round itself finds all existing objects.
             follower.ready();
             content = Some(follower);
         }
@@ -94,12 +94,13 @@ pub(super) async fn run(objects: Objects) {
             let result = controller.sync(&namespace).await;
             (namespace, result)
         });
-        let results: Vec<_> = futures::stream::iter(syncs).buffer_unordered(SIDE_BY_SIDE).collect().await;
+        let results: Vec<_> =
+            futures::stream::iter(syncs).buffer_unordered(CONCURRENT_NAMESPACES).collect().await;
         for (namespace, result) in results {
             match result {
                 Ok(()) => retries.succeeded(&namespace),
                 Err(error) => {
-                    tracing::warn!(namespace, %error, "namespace deletion will be tried again");
+                    tracing::warn!(namespace, %error, "namespace deletion failed; will retry");
                     retries.failed(namespace);
                 }
             }
@@ -116,13 +117,13 @@ async fn next_of(follower: &mut Option<Follower>) -> Vec<Change> {
 
 struct Controller {
     objects: Objects,
-    context: Context,
+    context: WriteContext,
 }
 
 impl Controller {
-    /// One round: delete what can be deleted, say what remains, or let the namespace go.
+    /// One round: delete what can be deleted, then report what remains or remove the namespace.
     async fn sync(&self, name: &str) -> Result<(), Status> {
-        let Some(resource) = self.objects.registry().resource("", "v1", "namespaces") else { return Ok(()) };
+        let Some(resource) = self.objects.resources().resource("", "v1", "namespaces") else { return Ok(()) };
         let Some(namespace) = self.objects.storage().index().get(&resource.key("", name)) else {
             return Ok(());
         };
@@ -141,9 +142,9 @@ impl Controller {
         if round.failures.is_empty() { Ok(()) } else { Err(Status::internal(round.failures.join(", "))) }
     }
 
-    /// Everything that lives in namespaces and can be deleted; pods first, as upstream.
+    /// All namespaced kinds that can be deleted; pods first, as upstream.
     fn content_kinds(&self) -> Vec<Arc<Resource>> {
-        let mut kinds = self.objects.registry().snapshot().stored();
+        let mut kinds = self.objects.resources().snapshot().stored();
         kinds.retain(|r| r.def.namespaced && r.has_verb("delete"));
         kinds.sort_by_key(|r| r.def.plural != "pods" || !r.def.group.is_empty());
         kinds

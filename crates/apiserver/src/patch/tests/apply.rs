@@ -6,11 +6,11 @@ use futures::future::BoxFuture;
 
 use super::*;
 use crate::admission::{Admission, AdmissionRequest, Operation};
-use crate::registry::Resource;
+use crate::resources::Resource;
 use crate::status::Status;
 
 #[tokio::test]
-async fn apply_creates_then_updates_then_changes_nothing() {
+async fn apply_creates_then_updates_then_leaves_unchanged() {
     let client = Client::new().await;
     let config = config_map(json!({"k": "1"}));
     let (code, _) = client.call(Method::PATCH, CONFIG_MAP, APPLY, &config).await;
@@ -26,10 +26,10 @@ async fn apply_creates_then_updates_then_changes_nothing() {
 }
 
 #[tokio::test]
-async fn kubernetes_api_check_23_two_appliers_conflict_share_and_let_go() {
+async fn kubernetes_api_check_23_two_appliers_conflict_share_and_release_fields() {
     let client = Client::new().await;
     client.apply(CONFIG_MAP, "a", &config_map(json!({"both": "1", "mine": "1"}))).await;
-    // The same value is shared.
+    // Applying an equal value shares the field.
     client.apply(CONFIG_MAP, "b", &config_map(json!({"both": "1"}))).await;
     let (code, status) = client.try_apply(CONFIG_MAP, "b", &config_map(json!({"both": "2"}))).await;
     assert_eq!((code, status["reason"].as_str()), (409, Some("Conflict")));
@@ -37,10 +37,10 @@ async fn kubernetes_api_check_23_two_appliers_conflict_share_and_let_go() {
     let cause =
         json!({"reason": "FieldManagerConflict", "message": "conflict with \"a\"", "field": ".data.both"});
     assert_eq!(status["details"]["causes"], json!([cause]));
-    // A shared field stays when one of its owners drops it, a field of one owner goes.
+    // A shared field is kept when one of its owners removes it; a field with one owner is deleted.
     let after = client.apply(CONFIG_MAP, "a", &config_map(json!({"other": "1"}))).await;
     assert_eq!(after["data"], json!({"both": "1", "other": "1"}));
-    // With force the loser's entry drops the field.
+    // With force, the previous owner loses the field.
     client.apply(CONFIG_MAP, "a", &config_map(json!({"both": "1"}))).await;
     let path = format!("{CONFIG_MAP}?fieldManager=b&force=true");
     let forced = client.patch(APPLY, &path, &config_map(json!({"both": "2"}))).await;
@@ -125,7 +125,7 @@ async fn status_is_owned_through_its_own_endpoint_only() {
 }
 
 #[tokio::test]
-async fn scale_takes_the_replicas_and_nothing_else() {
+async fn scale_changes_the_owner_of_replicas_only() {
     let client = Client::new().await;
     client.apply(DEPLOYMENT, "a", &deployment()).await;
     let scale = json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "d"}, "spec": {"replicas": 5}});
@@ -140,7 +140,7 @@ async fn scale_takes_the_replicas_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn what_does_not_fit_the_type_is_named() {
+async fn type_errors_name_the_field() {
     let client = Client::new().await;
     let mut config = deployment();
     config["spec"]["replicas"] = json!("two");
@@ -186,7 +186,7 @@ impl Admission for Counter {
 }
 
 #[tokio::test]
-async fn what_admission_adds_to_an_apply_is_owned_as_an_update() {
+async fn fields_that_admission_adds_to_an_apply_are_owned_as_an_update() {
     let options = Options { admission: vec![Arc::new(Counter)], ..Options::default() };
     let client = Client { server: ApiServer::start(options).await.unwrap() };
     for (value, seen) in [("1", "1"), ("2", "2")] {

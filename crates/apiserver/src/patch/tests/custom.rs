@@ -1,4 +1,4 @@
-//! Custom resources: types come from the schema of the definition.
+//! Custom resources: their types come from the CRD's schema.
 
 use super::*;
 
@@ -40,7 +40,7 @@ async fn with_things() -> Client {
     client.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition).await;
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
     while client.call(Method::GET, THINGS, "application/json", &Value::Null).await.0 != 200 {
-        assert!(std::time::Instant::now() < deadline, "the definition was not established");
+        assert!(std::time::Instant::now() < deadline, "the CRD was not established");
         tokio::task::yield_now().await;
     }
     client
@@ -73,7 +73,7 @@ async fn kubernetes_api_check_25_lists_of_custom_resources_merge_by_their_type()
 }
 
 #[tokio::test]
-async fn custom_resources_take_no_strategic_merge_patch_and_no_unknown_fields() {
+async fn custom_resources_reject_strategic_merge_patches_and_unknown_fields() {
     let client = with_things().await;
     let created = client.post(THINGS, &thing(json!({"set": ["x"]}))).await;
     assert_eq!(owned(&created, "tester", "Update", "")["f:spec"]["."], json!({}));
@@ -112,7 +112,7 @@ async fn owners_of_another_version_keep_their_fields() {
     let versions: Vec<_> = entries.iter().map(|entry| entry["apiVersion"].as_str().unwrap()).collect();
     assert_eq!(versions, ["example.com/v1", "example.com/v2"]);
     assert_eq!(owned(&forced, "a", "Apply", ""), json!({"f:spec": {"f:set": {"v:\"x\"": {}}}}));
-    // The first one lets go of what it applied in the old version, now in the new one.
+    // The first manager removes a field in the new version that it applied in the old one.
     let mut config = thing(json!({}));
     config["apiVersion"] = json!("example.com/v2");
     let after = client.apply(&path, "a", &config).await;

@@ -1,4 +1,4 @@
-//! Patches as a client sees them, through the in-process service.
+//! Patches from a client's view, through the in-process service.
 
 mod apply;
 mod custom;
@@ -55,7 +55,7 @@ impl Client {
         self.expect(200, Method::PATCH, path, content_type, body).await
     }
 
-    /// An apply that succeeds, whether it creates or not.
+    /// An apply that succeeds, as a create or an update.
     async fn apply(&self, path: &str, manager: &str, body: &Value) -> Value {
         let (code, object) = self.try_apply(path, manager, body).await;
         assert!(code == 200 || code == 201, "{code}: {object}");
@@ -73,7 +73,7 @@ impl Client {
     }
 }
 
-/// The fields that an owner has, by name, operation and subresource.
+/// The fields of a manager, by name, operation and subresource.
 fn owned(object: &Value, manager: &str, operation: &str, subresource: &str) -> Value {
     let entries = object["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
     let mine = |entry: &&Value| {

@@ -1,14 +1,14 @@
-//! Ownership of plain writers, and strategic merge patches.
+//! Ownership of writes other than apply, and strategic merge patches.
 
 use std::sync::Arc;
 
 use super::*;
 use crate::patch::{FieldManager, Fields, Manager};
-use crate::registry::{Resource, ResourceDef};
+use crate::resources::{Resource, ResourceDef};
 use crate::strategy::Plain;
 
 #[tokio::test]
-async fn plain_writers_own_what_they_change() {
+async fn updaters_own_their_changes() {
     let client = Client::new().await;
     let created = client.post(CONFIG_MAPS, &config_map(json!({"k": "1"}))).await;
     let fields = json!({"f:data": {".": {}, "f:k": {}}});
@@ -25,7 +25,7 @@ async fn plain_writers_own_what_they_change() {
 }
 
 #[tokio::test]
-async fn structs_that_are_always_there_have_no_owner() {
+async fn always_present_structs_have_no_owner() {
     let client = Client::new().await;
     let created = client.post(DEPLOYMENTS, &deployment()).await;
     let spec = &owned(&created, "tester", "Update", "")["f:spec"];
@@ -38,7 +38,7 @@ async fn structs_that_are_always_there_have_no_owner() {
 }
 
 #[tokio::test]
-async fn managed_fields_can_be_reset_and_come_back_with_an_apply() {
+async fn managed_fields_can_be_reset_and_are_tracked_again_after_an_apply() {
     let client = Client::new().await;
     client.post(CONFIG_MAPS, &config_map(json!({"k": "1"}))).await;
     for reset in [json!([]), json!([{}])] {
@@ -49,7 +49,7 @@ async fn managed_fields_can_be_reset_and_come_back_with_an_apply() {
     }
     let applied = client.apply(CONFIG_MAP, "a", &config_map(json!({"l": "1"}))).await;
     assert_eq!(owned(&applied, "before-first-apply", "Update", "")["f:data"]["f:k"], json!({}));
-    // Nonsense leaves the owners as they are.
+    // Invalid managedFields leave the owners unchanged.
     let mut object = client.get(CONFIG_MAP).await;
     object["metadata"]["managedFields"] = json!([{"manager": "x", "operation": "Nope"}]);
     let after = client.put(CONFIG_MAP, &object).await;
@@ -77,7 +77,7 @@ async fn strategic_merge_patches_merge_lists_by_key() {
 }
 
 #[test]
-fn creators_of_built_in_kinds_own_what_upstream_says() {
+fn creators_of_built_in_kinds_own_the_same_fields_as_upstream() {
     let examples: Vec<Value> = serde_json::from_str(include_str!("owned.json")).unwrap();
     assert!(examples.len() > 10);
     let fields = Fields::default();

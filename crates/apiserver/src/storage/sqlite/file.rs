@@ -1,10 +1,10 @@
-//! The file: schema, loading, and the statements of the writer.
+//! The file: schema, loading, and the writer's statements.
 //!
-//! `versions` holds every version once, by revision; the view `current` is for people who look inside. A
-//! version becomes garbage when its successor (or its own removal) is compacted.
+//! `versions` has every version once, by revision; the view `current` is for manual inspection. A version becomes
+//! garbage when its successor (or its own removal) is compacted.
 //!
-//! A file is made whole or not at all, so one that holds no store is never what a crash left of the first start: it is
-//! damaged, and is refused and left as it is.
+//! A file is created atomically. Therefore a file that is not a store was not left by a crash during the first start:
+//! it is damaged, and is rejected without being modified.
 
 use std::collections::HashMap;
 use std::fs;
@@ -19,7 +19,7 @@ use rusqlite::{Connection, ErrorCode, params};
 
 use crate::storage::{Event, EventKind, Index, Key, StorageError, Version};
 
-/// Raise it whenever an older program could not read the file any more.
+/// Must be raised whenever an older program could no longer read the file.
 const SCHEMA_VERSION: i64 = 1;
 
 const SCHEMA: &str = "
@@ -56,9 +56,9 @@ impl Database {
         let log = path.with_extension("db-wal");
         let unclean = fs::metadata(&log).is_ok_and(|meta| meta.len() > 0);
         match fs::metadata(path) {
-            // SQLite would write an old log into a new file, and throw the log of an empty one away.
+            // SQLite would apply an old log to a new file, and discard the log of an empty one.
             Err(error) if error.kind() == io::ErrorKind::NotFound && unclean => {
-                return Err(damaged(path, format!("it is missing, but its log {} is there", log.display())));
+                return Err(damaged(path, format!("it is missing, but its log {} exists", log.display())));
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => create(path)?,
             Err(error) => return Err(unusable(path, &error)),
@@ -83,7 +83,7 @@ impl Database {
             return Err(StorageError::NewerSchema { path, found, known: SCHEMA_VERSION }.into());
         }
         if found < 1 {
-            return Err(damaged(&self.path, "it is a database, but not a store").into());
+            return Err(damaged(&self.path, "it is a database without the schema of a store").into());
         }
         if unclean {
             let verdict: String = db.pragma_query_value(None, "quick_check", |row| row.get(0))?;
@@ -93,8 +93,8 @@ impl Database {
         }
         db.pragma_update(None, "journal_mode", "WAL")?;
         db.pragma_update(None, "synchronous", "FULL")?;
-        // The only connection checkpoints inside its own commits, so the log is reset and reused every
-        // few MiB; what a burst left is cut back.
+        // The only connection checkpoints in its own commits, so the log is reset and reused every few MiB. After a
+        // burst, the log is truncated.
         db.pragma_update(None, "wal_autocheckpoint", 1000)?;
         db.pragma_update(None, "journal_size_limit", 16 << 20)?;
         if let Some(pages) = max_pages {
@@ -104,8 +104,8 @@ impl Database {
         Ok(())
     }
 
-    /// Whether closing leaves the log alone instead of merging it into the file: until everything has been read, nothing
-    /// shall be changed.
+    /// Whether closing the file keeps the log instead of merging it: nothing must be modified until everything has been
+    /// read.
     fn keep_log(&self, keep: bool) -> rusqlite::Result<()> {
         self.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, keep).map(drop)
     }
@@ -141,7 +141,7 @@ impl Database {
             let value: Vec<u8> = row.get(7)?;
             let created: i64 = row.get(2)?;
             let hole: u32 = row.get(6)?;
-            // Its own number stands in it: a cheap sign that the bytes are those that were written.
+            // The object contains its own revision: a cheap check that the bytes are intact.
             let rest = value.get(hole as usize..).unwrap_or_default();
             if !rest.starts_with(format!("{revision}\"").as_bytes()) {
                 return Err(broken().into());
@@ -180,7 +180,7 @@ impl Database {
     }
 
     pub(super) fn rollback(&self) {
-        // SQLite may already have rolled back by itself (disk full); then there is nothing to do.
+        // SQLite may already have rolled back by itself (disk full); then this does nothing.
         if !self.connection.is_autocommit()
             && let Err(error) = self.connection.execute_batch("ROLLBACK")
         {
@@ -224,7 +224,7 @@ impl Database {
     }
 }
 
-/// Makes a store with nothing in it.
+/// Creates an empty store.
 fn create(path: &Path) -> Result<(), StorageError> {
     let fresh = path.with_extension("new");
     for left in [fresh.clone(), path.with_extension("new-journal")] {
@@ -245,11 +245,11 @@ fn create(path: &Path) -> Result<(), StorageError> {
         .map_err(|error| unusable(directory, &error))
 }
 
-/// A failure while the file is opened and read: what SQLite does not understand was not written by it.
+/// An error while the file is opened and read: what SQLite cannot read was not written by it.
 fn opening(path: &Path, error: &rusqlite::Error) -> StorageError {
     use ErrorCode::{DatabaseCorrupt, NotADatabase, Unknown};
     match error.sqlite_error_code() {
-        // `Unknown` is a table that is not there, `None` a column with something else in it.
+        // `Unknown` is a missing table, `None` a column of another type.
         None | Some(DatabaseCorrupt | NotADatabase | Unknown) => damaged(path, error.to_string()),
         _ => failure(error),
     }

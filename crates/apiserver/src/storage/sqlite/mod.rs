@@ -1,6 +1,6 @@
 //! The durable store: one SQLite file in WAL mode with full fsync, one writer thread, group commit.
 //!
-//! Readers never touch SQLite: they read the [`Index`], into which the writer publishes after COMMIT.
+//! Readers do not use SQLite: they read the [`Index`], to which the writer publishes after COMMIT.
 
 mod file;
 mod writer;
@@ -20,17 +20,17 @@ use crate::clock::{Clock, SystemClock};
 use file::Database;
 use writer::{Request, Writer};
 
-/// Called just before each COMMIT; an error makes the commit fail. The seam for fault tests.
+/// Called just before each COMMIT; an error makes the commit fail. For fault tests.
 pub type CommitFault = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 
-/// How to open a [`SqliteStorage`].
+/// Options of a [`SqliteStorage`].
 #[derive(Clone)]
 pub struct SqliteOptions {
-    /// History bounds.
+    /// Limits of the history.
     pub retention: Retention,
-    /// Stamps events, to age them.
+    /// The clock for the times of events.
     pub clock: Arc<dyn Clock>,
-    /// Upper bound of the file in pages of 4 KiB, for tests of a full disk.
+    /// Maximum size of the file in pages of 4 KiB, for tests of a full disk.
     pub max_pages: Option<u32>,
     /// See [`CommitFault`].
     pub commit_fault: Option<CommitFault>,
@@ -54,7 +54,7 @@ pub struct SqliteStorage {
     thread: Option<JoinHandle<()>>,
     failure: Arc<Mutex<Option<StorageError>>>,
     directory: PathBuf,
-    // Held for its lock; released by the kernel even on SIGKILL.
+    // Held for its lock, which the kernel releases even after SIGKILL.
     _lock: File,
 }
 
@@ -127,7 +127,7 @@ impl Storage for SqliteStorage {
 
 impl Drop for SqliteStorage {
     fn drop(&mut self) {
-        // Without a sender the writer finishes what it has and closes the file.
+        // Without a sender, the writer finishes its queue and closes the file.
         self.requests = None;
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();

@@ -1,4 +1,4 @@
-//! The writer thread: takes what is waiting, judges it in order, commits once, then answers and publishes.
+//! The writer thread: takes the queued writes, checks them in order, commits once, then answers and publishes.
 
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
@@ -12,9 +12,9 @@ use super::file::{Database, failure};
 use crate::storage::stage::Stage;
 use crate::storage::{Index, StorageError, Version, Write};
 
-/// More than this in one transaction would only add latency.
+/// Larger transactions would only add latency.
 const MAX_BATCH: usize = 256;
-/// Nor more bytes than a WAL of a few MiB holds comfortably.
+/// Keeps a batch well within a WAL of a few MiB.
 const MAX_BATCH_BYTES: usize = 4 << 20;
 
 type Answer<T> = oneshot::Sender<Result<T, StorageError>>;
@@ -33,7 +33,7 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    /// Runs until every sender is gone.
+    /// Runs until all senders are dropped.
     pub(super) fn run(self, inbox: &Receiver<Request>) {
         while let Ok(first) = inbox.recv() {
             let mut writes = Vec::new();
@@ -62,13 +62,13 @@ impl Writer {
             if let Some(revision) = self.index.compaction_due(self.options.clock.now())
                 && let Err(error) = self.compact(revision)
             {
-                tracing::warn!(%error, "history could not be compacted, will try again");
+                tracing::warn!(%error, "failed to compact the history; will retry");
             }
         }
     }
 
-    /// One batch: every answer, also a refusal, waits for the commit, because it may rest on a write of
-    /// the same batch.
+    /// Commits one batch. Every answer, also a rejection, waits for the commit, because it may depend on a write of the
+    /// same batch.
     fn commit(&self, writes: Vec<(Write, Answer<Arc<Version>>)>) {
         let now = self.options.clock.now();
         let mut stage = Stage::new(&self.index);
@@ -130,7 +130,7 @@ impl Writer {
 }
 
 fn answer_one((answer, verdict): Judged) {
-    // A caller that went away does not undo its write.
+    // A caller that is gone does not undo its write.
     let _ = answer.send(verdict);
 }
 

@@ -65,7 +65,7 @@ fn api_service(object: &Value, now: Timestamp) -> Vec<Value> {
     vec![object.name().into(), service.into(), available.into(), age(object, now)]
 }
 
-/// Events of both groups; the newer one names its fields differently and keeps the old ones as `deprecated…`.
+/// Events of both groups; the newer one has other field names and keeps the old ones as `deprecated…`.
 fn event_cells(event: &Value, now: Timestamp) -> Vec<Value> {
     let field = |names: &[&[&str]]| names.iter().find_map(|path| at(event, path)).filter(|v| !v.is_null());
     let first =

@@ -17,7 +17,7 @@ use super::age::since;
 use super::{Column, Printer};
 use crate::object::ObjectExt;
 
-/// The printer of a built-in kind; kinds without their own show Name and Created At.
+/// The printer of a built-in kind; kinds without a printer show Name and Created At.
 pub fn printer(group: &str, kind: &str) -> &'static dyn Printer {
     let found = PRINTERS.iter().find(|p| p.group == group && p.kind == kind);
     match found {
@@ -65,7 +65,7 @@ static PRINTERS: LazyLock<Vec<BuiltIn>> = LazyLock::new(|| {
     all
 });
 
-/// Columns written as `Name,Data:integer,IP*`; a star marks those for `-o wide`.
+/// Columns in the notation `Name,Data:integer,IP*`; a star marks those for `-o wide`.
 fn define(
     group: &'static str,
     kind: &'static str,
@@ -134,7 +134,7 @@ fn containers(template: Option<&Value>) -> [Value; 2] {
     [join("name").into(), join("image").into()]
 }
 
-/// `a=b,c in (d,e)`: a LabelSelector as its string form; nothing selects `<none>`.
+/// `a=b,c in (d,e)`: a LabelSelector in its string form; an empty one is `<none>`.
 fn selector(selector: Option<&Value>) -> Value {
     let Some(selector) = selector else { return "<none>".into() };
     let mut parts: Vec<String> = selector

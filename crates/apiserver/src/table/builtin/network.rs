@@ -62,7 +62,7 @@ fn ports(service: &Value) -> String {
     ports.collect::<Vec<_>>().join(",")
 }
 
-/// The first three, and how many more there are.
+/// The first three, and the number of the others.
 fn first_three(all: &[String]) -> String {
     match all.len() {
         0 => "<none>".to_owned(),

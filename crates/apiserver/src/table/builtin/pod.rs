@@ -52,7 +52,7 @@ fn template(object: &Value, _: Timestamp) -> Vec<Value> {
     vec![object.name().into(), names, images, super::labels(at(object, &["template", "metadata", "labels"]))]
 }
 
-/// What `kubectl get pods` says of a pod in one word, and its counts.
+/// The status of a pod in `kubectl get pods`, and its counts.
 struct Summary {
     reason: String,
     ready: usize,
@@ -100,7 +100,7 @@ impl Summary {
         summary
     }
 
-    /// Returns whether an init container is still (or again) at work.
+    /// Returns whether an init container is running or waiting.
     fn init_containers(&mut self, status: &Value, total: usize, is_sidecar: impl Fn(&str) -> bool) -> bool {
         for (i, container) in list(status, &["initContainerStatuses"]).iter().enumerate() {
             self.count_restarts(container);
@@ -127,7 +127,7 @@ impl Summary {
     }
 
     fn containers(&mut self, pod: &Value, status: &Value, is_sidecar: impl Fn(&str) -> bool) {
-        // Restarts of ordinary init containers no longer matter; those of sidecars do.
+        // Restarts of ordinary init containers are no longer counted; those of sidecars are.
         (self.restarts, self.last_restart) = (0, None);
         for container in list(status, &["initContainerStatuses"]) {
             if is_sidecar(container.top_str("name")) {

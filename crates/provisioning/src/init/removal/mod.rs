@@ -41,7 +41,7 @@ impl Init {
         let note = events::of_removal(cluster, &step, &identity.id);
         if step == Step::Done {
             self.writer.remove_finalizers(cluster, &FINALIZERS).await?;
-            self.context.events.tell(cluster, &note);
+            self.context.events.publish(cluster, &note);
             return Ok(Next::EVENT);
         }
         let done =
@@ -54,7 +54,7 @@ impl Init {
             self.status.apply_status(&status_of::<Cluster>(&key, status)).await?;
         }
         done?;
-        self.context.events.tell(cluster, &note);
+        self.context.events.publish(cluster, &note);
         Ok(Next::after(if matches!(step, Step::Wait(_)) { AGAIN } else { SOON }))
     }
 

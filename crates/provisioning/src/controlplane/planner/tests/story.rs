@@ -27,7 +27,7 @@ fn the_way_to_ready_is_told_and_steady_state_tells_nothing() {
     assert!(told.iter().any(|t| t.starts_with("Waiting: ")), "{told:#?}");
     let mut order = reasons(&mut world);
     order.dedup();
-    assert_eq!(order, ["InitNodeElected", "PlanWritten"]);
+    assert_eq!(order, ["InitNodeElected", "PlanWritten", "Ready"]);
     for _ in 0..3 {
         world.pass();
     }
@@ -50,11 +50,17 @@ fn an_upgrade_and_a_change_have_a_beginning_and_an_end() {
         "{:#?}",
         world.told
     );
-    assert_eq!(reasons(&mut world), ["UpgradeStarted", "PlanWritten", "PlanWritten", "UpgradeFinished"]);
+    assert_eq!(
+        reasons(&mut world),
+        ["UpgradeStarted", "PlanWritten", "PlanWritten", "UpgradeFinished", "Ready"]
+    );
     let config = serde_json::json!({"kubelet-arg": ["max-pods=42"]});
     world.scope.spec.config.machine_global_config = serde_json::from_value(config).unwrap();
     assert_eq!(world.settle(), End::Ready);
-    assert_eq!(reasons(&mut world), ["UpdateStarted", "PlanWritten", "PlanWritten", "UpdateFinished"]);
+    assert_eq!(
+        reasons(&mut world),
+        ["UpdateStarted", "PlanWritten", "PlanWritten", "UpdateFinished", "Ready"]
+    );
 }
 
 #[test]
@@ -72,7 +78,10 @@ fn a_lower_version_is_no_upgrade() {
         world.told[0],
         "DowngradeStarted: Downgrading from v1.34.2+k3s1 to v1.34.1+k3s1, machine by machine"
     );
-    assert_eq!(reasons(&mut world), ["DowngradeStarted", "PlanWritten", "PlanWritten", "DowngradeFinished"]);
+    assert_eq!(
+        reasons(&mut world),
+        ["DowngradeStarted", "PlanWritten", "PlanWritten", "DowngradeFinished", "Ready"]
+    );
     assert_eq!(world.condition("Updating"), None, "only while it is under way");
     assert!(!world.log.iter().any(|line| line.to_lowercase().contains("upgrad")), "{:#?}", world.log);
 }
@@ -107,7 +116,7 @@ fn a_change_that_is_overtaken_by_another_has_an_end_too() {
     assert_eq!(world.settle(), End::Ready);
     let told = reasons(&mut world);
     let told: Vec<_> = told.iter().filter(|reason| *reason != "PlanWritten").collect();
-    assert_eq!(told, ["UpgradeSuperseded", "UpdateStarted", "UpdateFinished"]);
+    assert_eq!(told, ["UpgradeSuperseded", "UpdateStarted", "UpdateFinished", "Ready"]);
     for _ in 0..3 {
         world.pass();
     }

@@ -1,4 +1,4 @@
-//! What the agent tells people: one log line per change of mind, and the status that `drover-agent status` shows.
+//! What people see: one log line per changed decision, and the status for `drover-agent status`.
 
 use std::collections::BTreeMap;
 
@@ -7,49 +7,51 @@ use drover_plan::{ProbeStatus, keys};
 
 use super::{
     Remote,
-    decide::{self, Decision, Rest},
+    decide::{self, Decision, Idle},
     gzip_json,
-    hear::Seen,
+    observe::Seen,
     report::Report,
     secret::Data,
 };
 use crate::status::Status;
 
-/// Characters of a reason that are shown.
+/// The maximum number of characters of a reason.
 const REASON: usize = 500;
 
 impl Remote {
-    /// One line per change of mind.
-    pub(super) fn say(&mut self, decision: &Decision) {
+    /// Logs a changed decision.
+    pub(super) fn log_decision(&mut self, decision: &Decision) {
         let line = match decision {
             Decision::NoPlan => "waiting for a plan".to_owned(),
             Decision::Apply { .. } => return,
             Decision::Wait(left) => {
-                let line = "the plan failed; it is tried again after a rest".to_owned();
-                tracing::debug!("{} s left", left.as_secs());
+                let line = "the plan failed; it will be retried after a pause".to_owned();
+                tracing::debug!("retrying in {} s", left.as_secs());
                 line
             }
-            Decision::Rest(Rest::Applied) => "the plan is applied".to_owned(),
-            Decision::Rest(Rest::GivenUp) => {
-                "the plan failed as often as it may; waiting for another".to_owned()
+            Decision::Idle(Idle::Applied) => "the plan is applied".to_owned(),
+            Decision::Idle(Idle::GivenUp) => {
+                "the plan failed the maximum number of times; waiting for a new one".to_owned()
             }
-            Decision::Rest(Rest::NotAsked) => {
-                "the plan changed, but the server has not asked for it to be applied".to_owned()
+            Decision::Idle(Idle::NotRequested) => {
+                "the plan changed, but the server has not requested that it is applied".to_owned()
             }
-            Decision::Rest(Rest::Foreign) => "the plan's state is not for this agent to act upon".to_owned(),
+            Decision::Idle(Idle::Unsupported) => {
+                "the plan has a state that this agent does not support".to_owned()
+            }
         };
-        if self.said.as_ref() != Some(&line) {
+        if self.activity.as_ref() != Some(&line) {
             tracing::info!("{line}");
-            self.said = Some(line);
+            self.activity = Some(line);
         }
     }
 
     pub(super) fn show(&self) {
         let (mut connected, mut trouble, server) = self.link.state();
         if let Some(refused) = self.refused.as_ref().filter(|_| connected) {
-            // A watch may go on although nothing else is allowed any more.
+            // A watch can continue although requests are rejected.
             connected = !refused.credential;
-            trouble = Some(format!("the plan secret cannot be read or written: {}", refused.why));
+            trouble = Some(format!("failed to read or write the plan secret: {}", refused.why));
         }
         self.board.show(|status| {
             status.remote = true;
@@ -60,23 +62,26 @@ impl Remote {
                 None if !connected => self.show_left(status),
                 seen => self.show_plan(status, seen.as_ref()),
             }
-            status.upgrade = self.upgrade.told();
+            status.upgrade = self.upgrade.message();
             status.unpublished = !self.pending.is_empty();
             status.waiting_for = if self.running.is_some() {
                 Some("applying the plan".into())
             } else if self.blocked {
                 Some("waiting for the installer to restart the agent".into())
             } else if self.seen.as_ref().is_some_and(Seen::is_pending) {
-                // What was said last is about the plan before.
-                Some("waiting to start the plan, which the API server must first take as in progress".into())
+                // The last log line is about the previous plan.
+                Some(
+                    "waiting to start the plan: the API server has not confirmed it as in progress yet"
+                        .into(),
+                )
             } else if self.seen.is_none() && !connected {
-                // It knows of no plan that it could be idle with.
+                // There is no known plan, so it is not idle.
                 Some(match trouble {
                     Some(trouble) => format!("waiting for the connection: {trouble}"),
                     None => "waiting for the connection".into(),
                 })
             } else {
-                self.said.clone()
+                self.activity.clone()
             };
         });
     }
@@ -84,10 +89,10 @@ impl Remote {
     fn show_plan(&self, status: &mut Status, seen: Option<&Seen>) {
         let value =
             |key| seen.map(|seen| decide::text(&seen.data, key).to_owned()).filter(|text| !text.is_empty());
-        let told = |status: &Status| {
+        let reported = |status: &Status| {
             (status.plan.clone(), status.failure_count.clone(), status.last_apply_time.clone(), status.before)
         };
-        let before = told(status);
+        let before = reported(status);
         status.before = false;
         status.plan = seen.and_then(|seen| seen.checksum.clone());
         status.plan_state = value(keys::PLAN_STATE);
@@ -95,8 +100,8 @@ impl Remote {
         status.applied_checksum = value(keys::APPLIED_CHECKSUM);
         status.last_apply_time = value(keys::LAST_APPLY_TIME);
         status.failure_count = value(keys::FAILURE_COUNT).filter(|count| count != "0");
-        // Unpacked only when it is another one.
-        if told(status) != before {
+        // Decompressed only if it changed.
+        if reported(status) != before {
             let failed = status.plan.is_some() && value(keys::FAILED_CHECKSUM) == status.plan;
             status.failure = seen.filter(|_| failed).and_then(|seen| reason(&seen.data));
         }
@@ -104,7 +109,7 @@ impl Remote {
         status.probes = probes.map(|(name, ProbeStatus { healthy, .. })| (name, healthy)).collect();
     }
 
-    /// Nothing was heard yet: what an earlier agent showed stays, and the results that it left in the outbox are later.
+    /// Nothing was received yet: the status of an earlier process is kept, and its results in the outbox are newer.
     fn show_left(&self, status: &mut Status) {
         let Report { checksum, set, failed_output, .. } = &self.pending;
         if set.is_empty() {
@@ -127,7 +132,7 @@ impl Remote {
     }
 }
 
-/// Why the plan failed, as it was reported.
+/// The reported reason of a failed plan.
 fn reason(data: &Data) -> Option<String> {
     why(&gzip_json::decode(data.get(keys::FAILED_OUTPUT)))
 }
@@ -135,16 +140,16 @@ fn reason(data: &Data) -> Option<String> {
 fn why(outputs: &BTreeMap<String, String>) -> Option<String> {
     let error = STANDARD.decode(outputs.get(keys::AGENT_REASON)?).ok()?;
     let error = String::from_utf8_lossy(&error);
-    // One line for people; all of it is in the plan secret.
+    // One line for people; the plan secret contains the whole text.
     let lines: Vec<&str> = error.lines().take(2).collect();
     Some(cut(&lines.join(": "))).filter(|why| !why.is_empty())
 }
 
-/// No more than the first words of it.
+/// The first words of the text.
 fn cut(text: &str) -> String {
     let Some((end, _)) = text.char_indices().nth(REASON) else { return text.to_owned() };
     let start = &text[..end];
-    // One long word is cut all the same.
+    // A single long update is cut anyway.
     let at = start.rfind(char::is_whitespace).filter(|at| *at > end / 2).unwrap_or(end);
     format!("{} …", start[..at].trim_end())
 }

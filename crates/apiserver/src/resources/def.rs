@@ -5,11 +5,11 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use serde_json::Value;
 
-use crate::objects::{Context, Objects};
-use crate::registry::Resource;
+use crate::objects::{Objects, WriteContext};
+use crate::resources::Resource;
 use crate::status::Status;
 
-/// What a resource is called and which rules its objects follow.
+/// The names of a resource and the rules for its objects.
 #[derive(Clone, Debug, Default)]
 pub struct ResourceDef {
     /// API group, empty for core.
@@ -28,46 +28,46 @@ pub struct ResourceDef {
     pub short_names: Vec<String>,
     /// `all`, …
     pub categories: Vec<String>,
-    /// Whether objects live in namespaces.
+    /// Whether objects are namespaced.
     pub namespaced: bool,
     /// Verbs on the resource itself.
     pub verbs: Vec<&'static str>,
     /// Subresources.
     pub subresources: Vec<SubresourceDef>,
-    /// How writes behave.
+    /// Behaviour on writes.
     pub rules: Rules,
     /// Field selectors besides `metadata.name` and `metadata.namespace`.
     pub selectable_fields: Vec<SelectableField>,
-    /// `apiVersion` in which objects are stored; empty means this one.
+    /// `apiVersion` of stored objects; empty means this version.
     pub storage_api_version: String,
-    /// Group of the storage key, when another group shares the storage (events).
+    /// Group of the storage key, if another group shares the storage (events).
     pub storage_group: Option<String>,
     /// Text of the `Warning` header on every request.
     pub deprecation_warning: Option<String>,
-    /// Whether it comes from a CRD.
+    /// Whether it is defined by a CRD.
     pub custom: bool,
 }
 
-/// How writes of a resource behave.
+/// The behaviour of a resource on writes.
 #[derive(Clone, Debug)]
 pub struct Rules {
     /// PUT without resourceVersion is allowed.
     pub unconditional_update: bool,
-    /// PUT of an absent object creates it.
+    /// PUT creates an object that does not exist.
     pub create_on_update: bool,
-    /// `metadata.generation` is kept.
+    /// `metadata.generation` is maintained.
     pub generation: bool,
-    /// Main-endpoint writes keep the stored status, and creates drop it.
+    /// Writes to the main endpoint keep the stored status, and creates drop it.
     pub wipe_status: bool,
     /// Writes to `/status` may also change annotations (built-in kinds).
     pub status_annotations: bool,
     /// Writes to `/status` may also change labels (Node, Namespace).
     pub status_labels: bool,
-    /// What happens to dependents when the client does not say.
+    /// The default propagation policy.
     pub propagation: Propagation,
-    /// Whether owners and dependents matter for it (not for events).
+    /// Whether garbage collection considers it (not for events).
     pub garbage_collected: bool,
-    /// What names look like.
+    /// The syntax of names.
     pub names: NameRule,
 }
 
@@ -101,25 +101,25 @@ pub enum NameRule {
     PathSegment,
 }
 
-/// What happens to dependents on delete.
+/// What to do with dependents on delete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Propagation {
-    /// They stay and lose the reference.
+    /// They are kept and lose the reference.
     Orphan,
-    /// They go after the owner.
+    /// They are deleted after the owner.
     Background,
-    /// They go before the owner.
+    /// They are deleted before the owner.
     Foreground,
 }
 
-/// A field that a field selector may name.
+/// A field that field selectors support.
 #[derive(Clone, Debug)]
 pub struct SelectableField {
     /// The label in the selector, `spec.nodeName`.
     pub label: String,
-    /// Where the value is, as keys from the root; the first path with a value counts.
+    /// The paths of the value, as keys from the root; the first path with a value is used.
     pub paths: Vec<Vec<String>>,
-    /// The value when absent.
+    /// The default value.
     pub default: &'static str,
 }
 
@@ -129,7 +129,7 @@ impl SelectableField {
         Self { label: label.into(), paths: vec![split(label)], default: "" }
     }
 
-    /// A field found elsewhere than its label says.
+    /// A field whose path differs from its label.
     pub fn at(label: &str, paths: &[&str], default: &'static str) -> Self {
         Self { label: label.into(), paths: paths.iter().map(|path| split(path)).collect(), default }
     }
@@ -158,7 +158,7 @@ fn split(path: &str) -> Vec<String> {
 pub struct SubresourceDef {
     /// `status`, `scale`, `token`, …
     pub name: String,
-    /// Group, version and kind that it speaks; empty group and version mean the parent's.
+    /// Group, version and kind of its objects; empty group and version mean the parent's.
     pub group: String,
     /// See `group`.
     pub version: String,
@@ -166,7 +166,7 @@ pub struct SubresourceDef {
     pub kind: String,
     /// Verbs.
     pub verbs: Vec<&'static str>,
-    /// Who answers.
+    /// The implementation.
     pub serve: Serve,
 }
 
@@ -196,14 +196,14 @@ impl SubresourceDef {
     }
 }
 
-/// Who answers requests to a subresource.
+/// The implementation of a subresource.
 #[derive(Clone)]
 pub enum Serve {
     /// The status part of the stored object.
     Status,
-    /// `autoscaling/v1 Scale` over fields of the stored object.
+    /// `autoscaling/v1 Scale` for fields of the stored object.
     Scale(ScalePaths),
-    /// Someone else's code.
+    /// An implementation outside of this module.
     Connect(Arc<dyn Connect>),
 }
 
@@ -217,7 +217,7 @@ impl std::fmt::Debug for Serve {
     }
 }
 
-/// Where `/scale` finds its numbers, as keys from the root.
+/// The fields of `/scale`, as keys from the root.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScalePaths {
     /// Below `spec`.
@@ -229,7 +229,7 @@ pub struct ScalePaths {
 }
 
 impl ScalePaths {
-    /// Paths in the form `.spec.replicas`.
+    /// Parses paths in the form `.spec.replicas`.
     pub fn parse(spec: &str, status: &str, selector: Option<&str>) -> Self {
         Self {
             spec_replicas: split(spec),
@@ -249,26 +249,26 @@ pub struct ConnectRequest<'a> {
     pub namespace: &'a str,
     /// Name of the parent object.
     pub name: &'a str,
-    /// The decoded body, if there was one.
+    /// The decoded body, if any.
     pub body: Option<Value>,
     /// Caller, dry run, warnings.
-    pub context: &'a Context,
-    /// The store.
+    pub context: &'a WriteContext,
+    /// Access to objects.
     pub objects: &'a Objects,
 }
 
-/// Code behind a subresource (`serviceaccounts/token`, `namespaces/finalize`).
+/// The implementation of a subresource such as `serviceaccounts/token` or `namespaces/finalize`.
 pub trait Connect: Send + Sync + 'static {
-    /// Answers with an HTTP status code and an object.
+    /// Returns an HTTP status code and an object.
     fn connect<'a>(&'a self, request: ConnectRequest<'a>) -> BoxFuture<'a, Result<(u16, Value), Status>>;
 }
 
-/// Code behind a resource that is created and never stored (reviews).
+/// The implementation of a resource that is created and never stored (reviews).
 pub trait Virtual: Send + Sync + 'static {
     /// Answers a POST.
     fn create<'a>(
         &'a self,
-        context: &'a Context,
+        context: &'a WriteContext,
         objects: &'a Objects,
         namespace: &'a str,
         object: Value,

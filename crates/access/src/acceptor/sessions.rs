@@ -1,4 +1,4 @@
-//! The sessions that were accepted, with what each of them registered.
+//! The accepted sessions and their registrations.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use parking_lot::Mutex;
 use crate::registration::{ClusterParams, RegisteredBy};
 
 /// One accepted session.
-pub(super) struct Held {
+pub(super) struct Accepted {
     pub(super) by: RegisteredBy,
     pub(super) params: ClusterParams,
     pub(super) session: Session,
 }
 
-/// All of them, beside the registry that dials them. Clones share it.
+/// All accepted sessions, in addition to the registry that uses them. Clones share it.
 #[derive(Clone)]
 pub(super) struct Sessions {
     tunnels: Registry,
@@ -27,12 +27,12 @@ pub(super) struct Sessions {
 #[derive(Default)]
 struct Inner {
     next: u64,
-    /// In the order of their coming, as the registry has them; those that are not in the registry yet come last.
-    by_cluster: HashMap<String, Vec<(u64, Held)>>,
+    /// In order of acceptance, as in the registry; sessions that are not in the registry yet come last.
+    by_cluster: HashMap<String, Vec<(u64, Accepted)>>,
 }
 
-/// A session's place, left when it is dropped.
-pub(super) struct Holding {
+/// Keeps a session in the list until it is dropped.
+pub(super) struct SessionGuard {
     sessions: Sessions,
     cluster: String,
     number: u64,
@@ -44,9 +44,9 @@ impl Sessions {
         Self { tunnels, inner: Arc::default() }
     }
 
-    /// Takes a session in that is proven; it is dialled from [`Holding::enter`] on. A machine's ends those of registration
-    /// tokens, and none of those comes in beside a machine's.
-    pub(super) fn hold(&self, cluster: &str, held: Held) -> Option<Holding> {
+    /// Adds a verified session, which is used after [`SessionGuard::enter`]. A machine's session ends those of
+    /// registration tokens, and none of those is added beside it.
+    pub(super) fn hold(&self, cluster: &str, held: Accepted) -> Option<SessionGuard> {
         let mut inner = self.inner.lock();
         inner.next += 1;
         let number = inner.next;
@@ -60,18 +60,18 @@ impl Sessions {
             list.iter().filter(|(_, other)| is_token(&other.by)).for_each(|(_, other)| other.session.end());
         }
         list.push((number, held));
-        Some(Holding { sessions: self.clone(), cluster: cluster.to_owned(), number, entry: None })
+        Some(SessionGuard { sessions: self.clone(), cluster: cluster.to_owned(), number, entry: None })
     }
 
-    /// What the newest session that is alive registered.
+    /// The registration of the newest open session.
     pub(super) fn newest(&self, cluster: &str) -> Option<(ClusterParams, RegisteredBy)> {
         let inner = self.inner.lock();
-        let alive = |(_, held): &&(u64, Held)| !held.session.is_ended();
+        let alive = |(_, held): &&(u64, Accepted)| !held.session.is_ended();
         let (_, held) = inner.by_cluster.get(cluster)?.iter().rev().find(alive)?;
         Some((held.params.clone(), held.by.clone()))
     }
 
-    /// A machine that holds a session now.
+    /// A machine with an open session.
     pub(super) fn machine_of(&self, cluster: &str) -> Option<ObjectKey> {
         let inner = self.inner.lock();
         let mut alive = inner.by_cluster.get(cluster)?.iter().filter(|(_, held)| !held.session.is_ended());
@@ -81,7 +81,7 @@ impl Sessions {
         })
     }
 
-    /// Ends the sessions of those who may not stay, and tells whose they were.
+    /// Ends the sessions that are not permitted, and returns their openers.
     pub(super) fn end_unless(
         &self,
         cluster: &str,
@@ -94,8 +94,8 @@ impl Sessions {
     }
 }
 
-impl Holding {
-    /// Makes the session the newest one of its cluster, which others dial.
+impl SessionGuard {
+    /// Makes the session the newest one of its cluster, which requests use.
     pub(super) fn enter(&mut self) {
         let mut inner = self.sessions.inner.lock();
         let Some(list) = inner.by_cluster.get_mut(&self.cluster) else { return };
@@ -107,7 +107,7 @@ impl Holding {
     }
 }
 
-impl Drop for Holding {
+impl Drop for SessionGuard {
     fn drop(&mut self) {
         let mut inner = self.sessions.inner.lock();
         if let Some(list) = inner.by_cluster.get_mut(&self.cluster) {
@@ -123,10 +123,10 @@ impl Drop for Holding {
 mod tests {
     use super::*;
 
-    async fn held(by: RegisteredBy, address: &str) -> Held {
+    async fn held(by: RegisteredBy, address: &str) -> Accepted {
         let (session, _) = drover_tunnel::server::open(tokio::io::duplex(64).0).await;
         let params = ClusterParams { address: address.into(), token: "t".into(), ca_cert: "ca".into() };
-        Held { by, params, session }
+        Accepted { by, params, session }
     }
 
     fn machine(name: &str) -> RegisteredBy {
@@ -134,33 +134,37 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_session_that_is_dialled_is_the_one_whose_word_counts() {
+    async fn the_registration_of_the_session_in_use_is_recorded() {
         let tunnels = Registry::default();
         let sessions = Sessions::new(tunnels.clone());
         let newest = || sessions.newest("c").map(|(params, _)| params.address);
         let mut first = sessions.hold("c", held(machine("one"), "1").await).unwrap();
-        assert!(!tunnels.is_connected("c"), "not before its registration is recorded");
+        assert!(!tunnels.is_connected("c"), "before its registration is recorded");
         let mut second = sessions.hold("c", held(machine("two"), "2").await).unwrap();
-        // They are recorded in another order than they came.
+        // They are recorded in another order than they were opened.
         second.enter();
         first.enter();
         assert_eq!(newest().as_deref(), Some("1"));
         assert_eq!(sessions.machine_of("c"), Some(ObjectKey::new("default", "two")));
         drop(first);
         assert_eq!(newest().as_deref(), Some("2"));
-        let gone = machine("two");
-        assert_eq!(sessions.end_unless("c", |by| *by != gone), std::slice::from_ref(&gone));
-        assert_eq!((newest(), tunnels.is_connected("c")), (None, false), "it ends before its task does");
+        let deleted = machine("two");
+        assert_eq!(sessions.end_unless("c", |by| *by != deleted), std::slice::from_ref(&deleted));
+        assert_eq!(
+            (newest(), tunnels.is_connected("c")),
+            (None, false),
+            "it is removed before its task ends"
+        );
         drop(second);
         assert!(sessions.inner.lock().by_cluster.is_empty());
     }
 
     #[tokio::test]
-    async fn a_machine_replaces_a_registration_token_and_not_the_other_way_round() {
+    async fn a_machine_replaces_a_registration_token_but_not_the_reverse() {
         let (sessions, by_token) = (Sessions::new(Registry::default()), RegisteredBy::Token);
         let mut token = sessions.hold("c", held(by_token.clone(), "1").await).unwrap();
         token.enter();
-        assert!(sessions.hold("c", held(by_token.clone(), "2").await).is_some(), "of several replicas");
+        assert!(sessions.hold("c", held(by_token.clone(), "2").await).is_some(), "one of several replicas");
         let mut server = sessions.hold("c", held(machine("one"), "3").await).unwrap();
         server.enter();
         assert_eq!(sessions.newest("c").map(|(_, by)| by), Some(machine("one")));

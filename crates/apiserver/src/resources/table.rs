@@ -1,4 +1,4 @@
-//! The table itself and its atomic replacement.
+//! The table of served resources and its atomic replacement.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -16,13 +16,13 @@ use crate::status::{GroupName, Status};
 use crate::storage::{Key, Version};
 use crate::strategy::Strategy;
 
-/// A served resource: its description and its behaviour.
+/// A served resource: definition and behaviour.
 pub struct Resource {
     id: u64,
     api_version: String,
     opening: String,
     fields_id: u64,
-    /// The description.
+    /// The definition.
     pub def: ResourceDef,
     /// The behaviour.
     pub strategy: Arc<dyn Strategy>,
@@ -37,7 +37,7 @@ impl Resource {
         let api_version =
             if def.group.is_empty() { def.version.clone() } else { format!("{}/{}", def.group, def.version) };
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        // Every object is encoded with its apiVersion first, so this tells the version of stored bytes.
+        // Every object is encoded with its apiVersion first, so this prefix identifies the version of stored bytes.
         let opening = format!("{{\"apiVersion\":{:?},", api_version);
         let mut hasher = DefaultHasher::new();
         format!("{:?}", def.selectable_fields).hash(&mut hasher);
@@ -55,7 +55,7 @@ impl Resource {
         self.id
     }
 
-    /// Equal for equal lists of selectable fields, so that a new registration keeps computed values.
+    /// Equal for equal lists of selectable fields, so that a new registration can reuse computed values.
     pub(crate) fn fields_id(&self) -> u64 {
         self.fields_id
     }
@@ -74,12 +74,12 @@ impl Resource {
         }
     }
 
-    /// Whether the stored bytes are an answer in this version as they are.
+    /// Whether the stored bytes can be sent unchanged in this version.
     pub fn serves(&self, version: &Version) -> bool {
         self.strategy.serves_stored_bytes() && version.bytes().starts_with(self.opening.as_bytes())
     }
 
-    /// Decodes a stored version into this version's form.
+    /// Decodes a stored version and converts it to this version.
     pub async fn decode(&self, version: &Version) -> Result<Value, Status> {
         if self.serves(version) {
             return Ok(version.decode());
@@ -111,7 +111,7 @@ impl Resource {
         GroupName { group: &self.def.group, name: &self.def.kind }
     }
 
-    /// Whether the resource itself has the verb.
+    /// Whether the resource itself supports the verb.
     pub fn has_verb(&self, verb: &str) -> bool {
         self.def.verbs.contains(&verb)
     }
@@ -150,7 +150,7 @@ pub struct GroupVersions {
     pub versions: Vec<String>,
 }
 
-/// What is served at one moment.
+/// The served resources at one time.
 #[derive(Default)]
 pub struct Snapshot {
     generation: u64,
@@ -160,7 +160,7 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Counts changes; equal generations are equal tables.
+    /// The number of changes; equal generations mean equal tables.
     pub fn generation(&self) -> u64 {
         self.generation
     }
@@ -175,20 +175,19 @@ impl Snapshot {
         self.kinds.get(&(group.to_owned(), version.to_owned(), kind.to_owned()))
     }
 
-    /// Any served version of a kind, the preferred one first (`metadata.ownerReferences` may name a version
-    /// that is gone).
+    /// Any served version of a kind, the preferred one first (`metadata.ownerReferences` may refer to a version that is
+    /// no longer served).
     pub fn any_version_of_kind(&self, group: &str, kind: &str) -> Option<&Arc<Resource>> {
         let of_group = self.groups().into_iter().find(|g| g.group == group)?;
         of_group.versions.iter().find_map(|version| self.kind(group, version, kind))
     }
 
-    /// All resources in order of group, version, plural.
+    /// All resources, ordered by group, version, plural.
     pub fn resources(&self) -> impl Iterator<Item = &Arc<Resource>> {
         self.resources.values()
     }
 
-    /// One resource per stored (group, plural): the preferred version of each. What controllers walk that
-    /// look at everything once.
+    /// One resource per stored (group, plural) in the preferred version: for controllers that visit every object once.
     pub fn stored(&self) -> Vec<Arc<Resource>> {
         let mut seen: HashMap<(String, String), Arc<Resource>> = HashMap::new();
         for group in self.groups() {
@@ -239,22 +238,22 @@ impl Snapshot {
     }
 }
 
-/// The served resources, changed as a whole.
-pub struct Registry {
+/// The served resources, changed atomically.
+pub struct ResourceTable {
     current: RwLock<Arc<Snapshot>>,
     generation: watch::Sender<u64>,
 }
 
-impl Registry {
-    /// A registry with the given resources.
+impl ResourceTable {
+    /// A table of these resources.
     pub fn new(resources: impl IntoIterator<Item = Resource>) -> Self {
-        let registry =
+        let table =
             Self { current: RwLock::new(Arc::new(Snapshot::default())), generation: watch::Sender::new(0) };
-        registry.change(|editor| resources.into_iter().for_each(|resource| editor.insert(resource)));
-        registry
+        table.change(|editor| resources.into_iter().for_each(|resource| editor.insert(resource)));
+        table
     }
 
-    /// What is served now.
+    /// The current resources.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         self.current.read().clone()
     }
@@ -264,7 +263,7 @@ impl Registry {
         self.current.read().resource(group, version, plural).cloned()
     }
 
-    /// Applies several changes at once; nobody sees a part of them.
+    /// Applies several changes atomically.
     pub fn change<T>(&self, change: impl FnOnce(&mut Editor) -> T) -> T {
         let mut current = self.current.write();
         let mut editor = Editor { resources: current.resources.clone() };
@@ -282,19 +281,19 @@ impl Registry {
         result
     }
 
-    /// Learns of every change.
+    /// Notifies about every change.
     pub fn subscribe(&self) -> watch::Receiver<u64> {
         self.generation.subscribe()
     }
 }
 
-/// Changes to be applied together.
+/// Changes that are applied together.
 pub struct Editor {
     resources: BTreeMap<(String, String, String), Arc<Resource>>,
 }
 
 impl Editor {
-    /// Serves a resource, in place of one with the same group, version and plural.
+    /// Serves a resource; replaces one with the same group, version and plural.
     pub fn insert(&mut self, resource: Resource) {
         let def = &resource.def;
         let key = (def.group.clone(), def.version.clone(), def.plural.clone());

@@ -1,8 +1,9 @@
-//! The program that a killed agent left running.
+//! Ends the program that a killed agent left running.
 //!
-//! Without a service manager nobody ends it, and the successor would run it a second time beside the first. So each
-//! run has a record: a file that its agent locks, into which the new process writes who it is before it becomes the
-//! program. A record that nobody locks is a dead agent's; what it names is ended if it is still the same process.
+//! Without a service manager nothing else ends it, and the next agent would run it a second time in parallel. So each
+//! run has a record: a file that its agent locks, in which the new process writes its identity before it executes the
+//! program. A record that is not locked belongs to an agent that ended; its process is killed if it is still the same
+//! process.
 
 use std::{
     fs, io,
@@ -16,18 +17,18 @@ use tokio::process::Command;
 
 const STAT: &std::ffi::CStr = c"/proc/self/stat";
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
-/// How long the dying may take. Only one that hangs in the kernel takes longer.
+/// How long processes may take to die. Only a process that hangs in the kernel takes longer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A run that is written down until it ended.
+/// A run that is recorded until it ends.
 pub(super) struct Record {
     path: PathBuf,
-    // Open as long as the run lasts, for its lock.
+    // Keeps the lock during the run.
     file: fs::File,
 }
 
 impl Record {
-    /// Opens the record and lets the program's process write itself down.
+    /// Creates the record and lets the program's process write its identity.
     pub(super) fn begin(path: &Path, command: &mut Command) -> io::Result<Self> {
         use std::os::unix::fs::OpenOptionsExt as _;
         let mut open = fs::OpenOptions::new();
@@ -35,7 +36,7 @@ impl Record {
         file.try_lock()?;
         file.set_len(0)?;
         file.rewind()?;
-        // A process id and its time mean something until the machine starts anew.
+        // A process id and its start time are valid only until the next boot.
         file.write_all(fs::read_to_string(BOOT).unwrap_or_default().trim().as_bytes())?;
         file.write_all(b"\n")?;
         write_down(command, &file);
@@ -45,14 +46,14 @@ impl Record {
 
 impl Drop for Record {
     fn drop(&mut self) {
-        // A record that stays names a process that is gone, which harms nobody; an empty one says so at once.
+        // A record that remains names a process that ended, which is harmless; an empty one is cheaper to check.
         let _ = self.file.set_len(0);
         let _ = fs::remove_file(&self.path);
     }
 }
 
-/// Lets the new process append its line of `/proc` to the file before it becomes the program: there is no moment at
-/// which it runs and is not written down.
+/// Makes the new process append its line of `/proc` to the file before it executes the program, so that it never runs
+/// without a record.
 #[allow(unsafe_code)]
 fn write_down(command: &mut Command, file: &fs::File) {
     use nix::libc;
@@ -60,9 +61,9 @@ fn write_down(command: &mut Command, file: &fs::File) {
     let record = file.as_raw_fd();
     let write = move || {
         let mut buffer = [0_u8; 1024];
-        // SAFETY: between fork and exec only system calls are made, on a constant path and a buffer on the stack. The
+        // SAFETY: only system calls are made between fork and exec, on a constant path and a buffer on the stack. The
         // descriptor is the parent's, which keeps it open until `spawn` returned. If anything fails, the program runs
-        // all the same.
+        // also without a record.
         unsafe {
             let stat = libc::open(STAT.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
             if stat >= 0 {
@@ -81,8 +82,8 @@ fn write_down(command: &mut Command, file: &fs::File) {
     }
 }
 
-/// Ends the process group that a dead agent's record names, and tells its id. Not found, already ended or another
-/// living agent's: nothing.
+/// Kills the process group in the record of an agent that ended, and returns its id. Returns `None` if there is no
+/// record, the processes ended, or the record belongs to a running agent.
 pub(super) fn end(path: &Path) -> io::Result<Option<i32>> {
     let mut file = match fs::OpenOptions::new().read(true).write(true).open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -96,7 +97,7 @@ pub(super) fn end(path: &Path) -> io::Result<Option<i32>> {
     file.read_to_string(&mut text)?;
     let ended = match named(&text, &fs::read_to_string(BOOT).unwrap_or_default()) {
         Some(known) if known.is_alive() => {
-            // Already gone is fine.
+            // It is fine if it has already ended.
             let _ = signal::killpg(Pid::from_raw(known.pid), signal::Signal::SIGKILL);
             let deadline = Instant::now() + PATIENCE;
             while has_members(known.pid) && Instant::now() < deadline {
@@ -110,7 +111,7 @@ pub(super) fn end(path: &Path) -> io::Result<Option<i32>> {
     Ok(ended)
 }
 
-/// What tells one process from another with the same id.
+/// Distinguishes a process from another one with the same id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Known {
     pid: i32,
@@ -120,10 +121,10 @@ struct Known {
 }
 
 impl Known {
-    /// From a line of `/proc/PID/stat`.
+    /// Parses a line of `/proc/PID/stat`.
     fn parse(stat: &str) -> Option<Self> {
         let (pid, _) = stat.split_once(' ')?;
-        // The name may hold anything, but ends with the last parenthesis.
+        // The name can contain anything, but ends with the last parenthesis.
         let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
         let state = fields.next()?;
         let group = fields.nth(1)?.parse().ok()?;
@@ -135,13 +136,13 @@ impl Known {
         Self::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
     }
 
-    /// Whether this very process still runs.
+    /// Whether this process is still running.
     fn is_alive(self) -> bool {
         Self::of(self.pid).is_some_and(|now| now == Self { ended: false, ..self })
     }
 }
 
-/// Whom a record of this boot names: the leader of a group of its own.
+/// The process in a record of this boot, if it leads its own process group.
 fn named(text: &str, boot: &str) -> Option<Known> {
     let (written, stat) = text.split_once('\n')?;
     let known = Known::parse(stat)?;
@@ -161,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_can_hold_anything_and_another_boot_names_nobody() {
+    fn process_names_can_contain_anything_and_records_of_other_boots_are_ignored() {
         let stat = "77 (a ) Z (b) S 1 77 77 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 123456 9 9\n";
         let known = Known { pid: 77, group: 77, started: 123_456, ended: false };
         assert_eq!(Known::parse(stat), Some(known));
@@ -175,7 +176,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_a_dead_agents_program_is_ended() {
+    async fn only_the_program_of_an_agent_that_ended_is_killed() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("record");
         let mut command = Command::new("sh");
@@ -183,12 +184,12 @@ mod tests {
         let record = Record::begin(&path, &mut command).unwrap();
         let mut child = command.spawn().unwrap();
         let pid = child.id().unwrap().cast_signed();
-        assert_eq!(end(&path).unwrap(), None, "its agent lives");
+        assert_eq!(end(&path).unwrap(), None, "its agent is running");
         assert!(Known::of(pid).is_some_and(Known::is_alive));
         let text = fs::read_to_string(&path).unwrap();
         drop(record);
-        assert!(!path.exists(), "a run that ended has no record");
-        // As another process with this id would be.
+        assert!(!path.exists(), "a finished run has no record");
+        // Simulate another process with the same id.
         let known = Known::of(pid).unwrap();
         let later = format!(" {} ", known.started + 1);
         fs::write(&path, text.replace(&format!(" {} ", known.started), &later)).unwrap();

@@ -1,14 +1,14 @@
-//! Who may open the tunnel of a cluster.
+//! Decides which tunnels are accepted.
 //!
-//! Whoever holds the tunnel is the cluster, for everybody who uses it through Drover. So a request passes two steps, and
+//! The holder of a cluster's tunnel acts as that cluster for all users of Drover. So a request passes two steps, and
 //! nothing is recorded before both are done:
 //!
-//! 1. [`Gate::admit`], before the WebSocket is answered: who asks, and whether he names the authority that the cluster's
-//!    control-plane machines reported. A machine proves itself by its own credential. An agent that has only a
-//!    registration token may speak for an imported cluster; for a provisioned one only if a setting allows it, and never
-//!    while a machine's registration is there.
-//! 2. [`Gate::serve`], once the WebSocket is open: the registered API must answer through this very session, under its
-//!    authority and credential. Only then endpoint and credential are recorded, and only then others dial the session.
+//! 1. [`TunnelAcceptor::admit`], before the WebSocket is answered: the identity of the caller, and whether its
+//!    registration contains the CA that the cluster's control-plane machines reported. A machine is identified by its
+//!    own credential. An agent with only a registration token may register an imported cluster; a provisioned one only
+//!    if a setting permits it, and never while a registration of a machine exists.
+//! 2. [`TunnelAcceptor::serve`], once the WebSocket is open: the registered API must respond through this session
+//!    with its CA and credential. Only then are endpoint and credential recorded, and the session is used for requests.
 
 mod sessions;
 
@@ -31,23 +31,23 @@ use crate::downstream::Downstream;
 use crate::machines::{Machine, Machines};
 use crate::registration::{self, ClusterParams, Refusal, RegisteredBy, Registrar};
 use crate::tokens::Tokens;
-use sessions::{Held, Holding, Sessions};
+use sessions::{Accepted, SessionGuard, Sessions};
 
-/// A machine reports its cluster's authority just before it opens the tunnel: the report may still be on its way.
+/// A machine reports its cluster's CA just before it opens the tunnel, so the report may arrive later.
 const REPORT_LIMIT: Duration = Duration::from_secs(5);
 const REPORT_PERIOD: Duration = Duration::from_millis(50);
-/// The peer has the answer to its upgrade by then, or is gone.
+/// After this time the peer has received the response to its upgrade, or is gone.
 const UPGRADE_LIMIT: Duration = Duration::from_secs(10);
-/// A cluster's API that does not answer its first request within this is not registered; its agent tries again.
+/// A cluster whose API does not respond within this time is not registered; its agent tries again.
 const PROOF_LIMIT: Duration = Duration::from_secs(10);
-/// An agent that is refused comes back every few seconds; the log says so once in this time.
+/// A rejected agent tries again every few seconds; it is logged once per period.
 const LOG_PERIOD: Duration = Duration::from_secs(600);
 /// Reason of the events.
 const REFUSED: &str = "TunnelRefused";
 
-/// See the module. Clones share it.
+/// Accepts tunnels. Clones share it.
 #[derive(Clone)]
-pub struct Gate {
+pub struct TunnelAcceptor {
     inner: Arc<Inner>,
 }
 
@@ -57,11 +57,11 @@ struct Inner {
     machines: Arc<dyn Machines>,
     registrar: Registrar,
     sessions: Sessions,
-    /// When a refusal of a cluster was logged last.
+    /// When a rejection of a cluster was logged last.
     logged: Mutex<HashMap<(String, &'static str), Instant>>,
 }
 
-/// A tunnel that may be opened, and what it will register.
+/// An admitted tunnel with its registration.
 #[derive(Debug)]
 pub struct Admitted {
     cluster: String,
@@ -69,7 +69,7 @@ pub struct Admitted {
     by: RegisteredBy,
 }
 
-impl Gate {
+impl TunnelAcceptor {
     pub fn new(
         tokens: Tokens,
         clusters: Cache<Cluster>,
@@ -85,7 +85,7 @@ impl Gate {
         &self.inner.registrar
     }
 
-    /// Decides about a request before it is answered. `user` is whom its own `Authorization` proves.
+    /// Decides about a request before it is answered. `user` is identified by its `Authorization` header.
     pub async fn admit(&self, headers: &HeaderMap, user: Option<&UserInfo>) -> Result<Admitted, Refusal> {
         if !self.inner.machines.is_ready() || !self.inner.clusters.is_synced() {
             return Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the server is still starting"));
@@ -102,7 +102,7 @@ impl Gate {
             let why = format!(
                 "machine {key} may not open the tunnel of its cluster: it has neither the control-plane nor the etcd role"
             );
-            return Err(self.refuse(&cluster, "role", StatusCode::FORBIDDEN, why));
+            return Err(self.reject(&cluster, "role", StatusCode::FORBIDDEN, why));
         }
         if self.inner.clusters.get(&ObjectKey::cluster(&cluster)).is_none() {
             return Err(Refusal::bad("cluster not found"));
@@ -110,8 +110,8 @@ impl Gate {
         let params = registration::params(headers)?;
         let named = registration::token(headers).and_then(|token| self.inner.tokens.registration(token));
         if named.is_some_and(|named| named.cluster != cluster) {
-            let why = format!("machine {key} presents a registration token of another cluster than its own");
-            return Err(self.refuse(&cluster, "other cluster", StatusCode::FORBIDDEN, why));
+            let why = format!("machine {key} uses a registration token of another cluster");
+            return Err(self.reject(&cluster, "other cluster", StatusCode::FORBIDDEN, why));
         }
         let authority = params.authority().ok_or_else(no_certificate)?;
         let deadline = Instant::now() + REPORT_LIMIT;
@@ -134,7 +134,7 @@ impl Gate {
         let authority = params.authority().ok_or_else(no_certificate)?;
         if is_provisioned(&live) {
             if let Some((kind, why)) = self.token_problem(&cluster) {
-                return Err(self.refuse(&cluster, kind, StatusCode::FORBIDDEN, why));
+                return Err(self.reject(&cluster, kind, StatusCode::FORBIDDEN, why));
             }
             let reports = self.inner.machines.authorities(&cluster);
             if !reports.is_empty() && !authority.is_reported(&reports) {
@@ -160,38 +160,38 @@ impl Gate {
         let registered = self.registered(cluster).or_else(|| self.inner.sessions.machine_of(cluster));
         let why = |machine: ObjectKey| {
             format!(
-                "machine {machine} has registered the cluster; a registration token does not replace that"
+                "machine {machine} has registered the cluster; a registration token cannot replace this registration"
             )
         };
         registered.map(|machine| ("registered", why(machine)))
     }
 
-    /// Another authority than the one that was reported, or none was reported yet.
-    fn unreported(&self, cluster: &str, who: &str, said: &Authority, reports: &[Authority]) -> Refusal {
-        let said = said.fingerprint();
+    /// The rejection of a CA that differs from the reported ones, or if none was reported yet.
+    fn unreported(&self, cluster: &str, who: &str, registered: &Authority, reports: &[Authority]) -> Refusal {
+        let fingerprint = registered.fingerprint();
         if reports.is_empty() {
             let why = format!(
-                "{who} wants to register the cluster with the CA {said}, but no control-plane machine has reported the \
+                "{who} registers the cluster with the CA {fingerprint}, but no control-plane machine has reported the \
                  cluster's CA yet"
             );
-            return self.refuse(cluster, "no authority", StatusCode::SERVICE_UNAVAILABLE, why);
+            return self.reject(cluster, "no authority", StatusCode::SERVICE_UNAVAILABLE, why);
         }
         let known: Vec<_> = reports.iter().map(Authority::fingerprint).collect();
         let why = format!(
-            "{who} wants to register the cluster with the CA {said}, but its control-plane machines reported {}",
+            "{who} registers the cluster with the CA {fingerprint}, but its control-plane machines reported {}",
             known.join(", ")
         );
-        self.refuse(cluster, "authority", StatusCode::FORBIDDEN, why)
+        self.reject(cluster, "authority", StatusCode::FORBIDDEN, why)
     }
 
-    /// Tells it to the log and to the cluster's events.
-    fn refuse(&self, cluster: &str, kind: &'static str, status: StatusCode, why: String) -> Refusal {
-        self.tell(cluster, kind, &why);
+    /// Logs it, and records an event of the cluster.
+    fn reject(&self, cluster: &str, kind: &'static str, status: StatusCode, why: String) -> Refusal {
+        self.report(cluster, kind, &why);
         Refusal::new(status, why)
     }
 
-    fn tell(&self, cluster: &str, kind: &'static str, why: &str) {
-        self.inner.machines.tell(cluster, &Note::warning(REFUSED, why).standing());
+    fn report(&self, cluster: &str, kind: &'static str, why: &str) {
+        self.inner.machines.record_event(cluster, &Note::warning(REFUSED, why).standing());
         let now = Instant::now();
         let last = {
             let mut logged = self.inner.logged.lock();
@@ -201,19 +201,19 @@ impl Gate {
             logged.insert((cluster.to_owned(), kind), now)
         };
         if last.is_none_or(|last| now.duration_since(last) >= LOG_PERIOD) {
-            tracing::warn!(cluster, "tunnel refused: {why}");
+            tracing::warn!(cluster, "tunnel rejected: {why}");
         } else {
-            tracing::debug!(cluster, "tunnel refused: {why}");
+            tracing::debug!(cluster, "tunnel rejected: {why}");
         }
     }
 
-    /// Runs a tunnel that was admitted, from its upgrade to its end.
+    /// Runs an admitted tunnel from its upgrade to its end.
     pub async fn serve(&self, admitted: Admitted, upgraded: hyper::upgrade::OnUpgrade) {
         let cluster = admitted.cluster.clone();
         let upgraded = match tokio::time::timeout(UPGRADE_LIMIT, upgraded).await {
             Ok(Ok(upgraded)) => upgraded,
-            Ok(Err(error)) => return tracing::debug!(cluster, %error, "tunnel not upgraded"),
-            Err(_) => return tracing::debug!(cluster, "tunnel not upgraded in time"),
+            Ok(Err(error)) => return tracing::debug!(cluster, %error, "failed to upgrade a tunnel"),
+            Err(_) => return tracing::debug!(cluster, "timed out upgrading a tunnel"),
         };
         let (session, run) = drover_tunnel::server::open_upgraded(upgraded).await;
         tokio::pin!(run);
@@ -224,7 +224,7 @@ impl Gate {
             accepted = self.accept(admitted, &session) => match accepted {
                 Ok(holding) => holding,
                 Err(why) => {
-                    self.tell(&cluster, "unproven", &why);
+                    self.report(&cluster, "unproven", &why);
                     session.end();
                     run.await;
                     return;
@@ -237,14 +237,15 @@ impl Gate {
         tracing::info!(cluster, %why, "tunnel ended");
     }
 
-    /// Proves what the session registers, records it, and lets others dial the session; else says why not.
-    async fn accept(&self, admitted: Admitted, session: &Session) -> Result<Holding, String> {
+    /// Verifies the registered API through the session, records it, and uses the session for requests; otherwise
+    /// returns why not.
+    async fn accept(&self, admitted: Admitted, session: &Session) -> Result<SessionGuard, String> {
         let Admitted { cluster, params, by } = admitted;
         Downstream::through(session, &cluster, &params)?
             .probe(PROOF_LIMIT)
             .await
             .map_err(|why| format!("the registered API could not be reached through the tunnel: {why}"))?;
-        // Time has passed: a machine may have registered meanwhile.
+        // A machine may have registered in the meantime.
         let provisioned =
             self.inner.clusters.get(&ObjectKey::cluster(&cluster)).is_some_and(|live| is_provisioned(&live));
         if by == RegisteredBy::Token
@@ -253,20 +254,20 @@ impl Gate {
         {
             return Err(why);
         }
-        let held = Held { by: by.clone(), params: params.clone(), session: session.clone() };
+        let held = Accepted { by: by.clone(), params: params.clone(), session: session.clone() };
         let mut holding = self.inner.sessions.hold(&cluster, held).ok_or_else(|| {
-            "a machine has registered the cluster meanwhile; a registration token does not replace that"
+            "a machine has registered the cluster in the meantime; a registration token cannot replace this registration"
                 .to_owned()
         })?;
-        // First the record, then the session: whoever sees the session finds the address behind it.
+        // The endpoint is recorded first, so that it exists when the session is used.
         let written = self.record(&cluster, &params, by).await;
-        written.map_err(|error| format!("the registration could not be written: {}", error.chain()))?;
+        written.map_err(|error| format!("failed to record the registration: {}", error.chain()))?;
         holding.enter();
         Ok(holding)
     }
 
-    /// Of several machines the first one stays noted as long as it is there: who of them came last after a restart is not
-    /// worth a write.
+    /// The first of several machines stays recorded while it exists, because the order after a restart is not worth a
+    /// write.
     async fn record(&self, cluster: &str, params: &ClusterParams, by: RegisteredBy) -> Result<(), Error> {
         let noted = match &by {
             RegisteredBy::Machine(_) => self.registered(cluster).map(RegisteredBy::Machine),
@@ -275,12 +276,12 @@ impl Gate {
         self.inner.registrar.register(cluster, params, &noted.unwrap_or(by)).await
     }
 
-    /// The machine that registered the cluster, if it is still there.
+    /// The machine that registered the cluster, if it still exists.
     fn registered(&self, cluster: &str) -> Option<ObjectKey> {
         self.inner.registrar.machine_of(cluster).filter(|key| self.inner.machines.exists(key))
     }
 
-    /// Ends sessions whose right is gone, and records again what the newest one registered if something else is recorded.
+    /// Ends sessions that are no longer permitted, and restores the record of the newest session if it was changed.
     pub(crate) async fn restore(&self, cluster: &str) -> Result<(), Error> {
         let inner = &self.inner;
         let Some(live) = inner.clusters.get(&ObjectKey::cluster(cluster)) else { return Ok(()) };
@@ -290,7 +291,7 @@ impl Gate {
                 RegisteredBy::Token => !is_provisioned(&live) || inner.machines.accepts_registration_tokens(),
             };
             for by in inner.sessions.end_unless(cluster, may_stay) {
-                tracing::info!(cluster, ?by, "the tunnel is ended: who opened it may no longer");
+                tracing::info!(cluster, ?by, "closed the tunnel: its opener is no longer permitted");
             }
         }
         match inner.sessions.newest(cluster) {
@@ -301,10 +302,10 @@ impl Gate {
 }
 
 fn no_certificate() -> Refusal {
-    Refusal::bad("X-API-Tunnel-Params: cluster.caCert holds no certificate that can be read")
+    Refusal::bad("X-API-Tunnel-Params: cluster.caCert contains no readable certificate")
 }
 
-/// Whether Drover provisions the cluster, and so knows its machines.
+/// Whether Drover provisions the cluster, and therefore has its machines.
 fn is_provisioned(cluster: &Cluster) -> bool {
     let notes = cluster.metadata.annotations.as_ref();
     notes.and_then(|notes| notes.get(ADMINISTRATED)).is_some_and(|value| value == "true")

@@ -1,47 +1,47 @@
-//! Which names tell that their value is a secret, and where names stand beside values.
+//! Names that indicate a secret value, and the places where names and values appear.
 
-const TELLING: &[&str] =
+const SECRET_PARTS: &[&str] =
     &["TOKEN", "PASS", "PWD", "SECRET", "KEY", "AUTH", "CREDENTIAL", "CREDS", "DSN", "COOKIE", "PRIVATE"];
-/// Names of what is only near to a secret: `secretName`, `CA_KEY_FILE`.
+/// Names of something related to a secret: `secretName`, `CA_KEY_FILE`.
 const HARMLESS_ENDS: &[&str] =
     &["NAME", "NAMESPACE", "REF", "FILE", "PATH", "DIR", "TYPE", "MODE", "POLICY", "SIZE"];
-/// Values that are no secret under any name.
+/// Values that are never secret.
 const TRIVIAL: &[&str] =
     &["true", "false", "none", "null", "auto", "default", "enabled", "disabled", "required", "optional"];
 
-/// What stands before the secret itself in a header.
+/// The scheme before the credential in a header.
 const SCHEMES: &[&str] = &["bearer", "basic", "token", "negotiate", "digest"];
 
-/// The same as whole words of a name only: they are part of too many others.
-const TELLING_WORDS: &[&str] = &["PW", "PSK", "OTP", "CRED"];
+/// The same, but only as whole words of a name, because they are part of many other words.
+const SECRET_WORDS: &[&str] = &["PW", "PSK", "OTP", "CRED"];
 
-/// Whether a value under this name is a secret.
-pub(super) fn is_telling(name: &str) -> bool {
+/// Whether a value with this name is secret.
+pub(super) fn is_secret_name(name: &str) -> bool {
     let name = name.to_ascii_uppercase();
     let mut words = name.split(|c: char| !c.is_ascii_alphanumeric());
     let telling =
-        TELLING.iter().any(|word| name.contains(word)) || words.any(|word| TELLING_WORDS.contains(&word));
+        SECRET_PARTS.iter().any(|word| name.contains(word)) || words.any(|word| SECRET_WORDS.contains(&word));
     telling && !HARMLESS_ENDS.iter().any(|end| name.ends_with(end))
 }
 
-/// Whether hiding the value would hide nothing but sense.
+/// Whether the value is too common to be a secret.
 pub(super) fn is_trivial(value: &str) -> bool {
     is_switch(value) || is_path(value) || value.starts_with('$')
 }
 
-/// Whether it only says what somebody chose among a few.
+/// Whether the value is one of a few choices.
 pub(super) fn is_switch(value: &str) -> bool {
     TRIVIAL.iter().any(|word| value.eq_ignore_ascii_case(word))
 }
 
-/// Base64 can begin with a slash too, but seldom has a second one and none of its other signs.
+/// Base64 can also start with a slash, but rarely has a second one and none of its other characters.
 pub(super) fn is_path(value: &str) -> bool {
     value.starts_with('/')
         && value.matches('/').count() >= 2
         && !value.contains(|c: char| c.is_whitespace() || "+=".contains(c))
 }
 
-/// Values under telling names in a text: `NAME=value` as shells have it, `name: value` as YAML and JSON have it.
+/// Values with secret names in a text: `NAME=value` as in shells, `name: value` as in YAML and JSON.
 pub(super) fn values(text: &str) -> impl Iterator<Item = &str> {
     text.lines().flat_map(|line| {
         let pairs = line.match_indices(['=', ':']).take(64);
@@ -51,26 +51,26 @@ pub(super) fn values(text: &str) -> impl Iterator<Item = &str> {
                 .rfind(|c: char| !(c.is_ascii_alphanumeric() || "-_.".contains(c)))
                 .map_or(0, |at| at + before[at..].chars().next().map_or(1, char::len_utf8));
             let name = &before[start..];
-            // `key` alone is what tolerations and selectors say.
-            (is_telling(name) && !name.eq_ignore_ascii_case("key"))
+            // `key` alone is used by tolerations and selectors.
+            (is_secret_name(name) && !name.eq_ignore_ascii_case("key"))
                 .then(|| secret_of(line[at + 1..].trim_start()))
         })
     })
 }
 
-/// Values after telling flags in a text: `--token value`.
+/// Values after secret flags in a text: `--token value`.
 pub(super) fn flag_values(text: &str) -> impl Iterator<Item = &str> {
     text.lines().flat_map(|line| {
         line.match_indices("--").take(64).filter_map(move |(at, _)| {
             let rest = &line[at..];
             let end = rest.find(|c: char| !(c.is_ascii_alphanumeric() || "-_.".contains(c)))?;
             let after = rest[end..].strip_prefix([' ', '\t'])?.trim_start();
-            (is_telling(&rest[..end]) && !after.starts_with('-')).then(|| value(after))
+            (is_secret_name(&rest[..end]) && !after.starts_with('-')).then(|| value(after))
         })
     })
 }
 
-/// The value, without the scheme of a header before it: `Bearer` is no secret, and what follows is.
+/// The value without the scheme of a header: `Bearer` is not secret, but the rest is.
 fn secret_of(text: &str) -> &str {
     let (before, rest) = match text.find(char::is_whitespace) {
         Some(at) => (&text[..at], text[at..].trim_start()),
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_beside_telling_names_are_found() {
+    fn values_with_secret_names_are_found() {
         let text = "export DBPASS='a b'; X_TOKEN=$(cat f)\n\"token\": \"t1\",\n  db-password: p1 # c\n\
                     secretName: n\n- key: node/x\nplain: x\n{\"a\":{\"clientSecret\":\"s1\"},\"b\":1}";
         let found: Vec<&str> = values(text).filter(|value| !is_trivial(value)).collect();
@@ -112,10 +112,13 @@ mod tests {
     }
 
     #[test]
-    fn paths_and_switches_are_no_secrets() {
-        assert!(is_telling("KUBE_API_KEY") && !is_telling("KUBE_API_KEY_FILE"));
+    fn paths_and_switches_are_not_secret() {
+        assert!(is_secret_name("KUBE_API_KEY") && !is_secret_name("KUBE_API_KEY_FILE"));
         assert!(
-            is_telling("PW") && is_telling("db-pw") && is_telling("WIFI_PSK") && !is_telling("PWR_STATE")
+            is_secret_name("PW")
+                && is_secret_name("db-pw")
+                && is_secret_name("WIFI_PSK")
+                && !is_secret_name("PWR_STATE")
         );
         assert!(
             is_trivial("/etc/ssl/x.key")

@@ -1,7 +1,8 @@
-//! One agent per set of files: a second one would run every plan at the same time in the same folder.
+//! Ensures that only one agent uses a set of files. A second one would run every plan in the same directory at the same
+//! time.
 //!
-//! The lock lives as long as the process. A program that the agent becomes loses it with the change, since the file is
-//! closed there, and takes it again when it starts.
+//! The lock lasts as long as the process. When the agent becomes another program, the file is closed and the lock is
+//! released; that program takes it again when it starts.
 
 use std::{
     fs::{File, OpenOptions, TryLockError},
@@ -11,28 +12,28 @@ use std::{
 
 use crate::host::Host;
 
-/// Name of the file in the agent's own directory.
+/// Name of the lock file in the agent's directory.
 const LOCK: &str = "sentinel.lock";
 
-/// Another agent has the lock.
+/// Another agent holds the lock.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "another agent runs with these files{}: it holds the lock on {path}",
+    "another agent is using these files{}: it holds the lock on {path}",
     .pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default()
 )]
 pub struct Held {
-    /// The file.
+    /// The lock file.
     pub path: PathBuf,
-    /// The agent that wrote it, where it can be read.
+    /// The process id in the file, if it could be read.
     pub pid: Option<u32>,
 }
 
-/// Held as long as this is.
-pub struct Alone(Option<File>);
+/// Holds the lock until it is dropped.
+pub struct AgentLock(Option<File>);
 
-impl Alone {
-    /// Takes the lock. Only another agent is a reason to refuse: where no lock can be had, for instance on a full disk,
-    /// the agent goes on without.
+impl AgentLock {
+    /// Takes the lock. It fails only if another agent holds the lock: if the lock file cannot be created, for example
+    /// on a full disk, the agent continues without a lock.
     pub fn take(host: &dyn Host, var: &Path) -> Result<Self, Held> {
         let path = var.join(LOCK);
         let mut file = match host.make_dirs(var, 0o700).and_then(|()| open(&path)) {
@@ -43,19 +44,19 @@ impl Alone {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 let mut text = String::new();
-                // Not where a lock keeps others from reading too.
+                // Fails where a lock also blocks reading.
                 let _ = file.read_to_string(&mut text);
                 return Err(Held { path, pid: text.trim().parse().ok() });
             }
             Err(TryLockError::Error(error)) => return Ok(Self::without(&path, &error)),
         }
-        // For people alone.
+        // Only for information.
         let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
         Ok(Self(Some(file)))
     }
 
     fn without(path: &Path, error: &io::Error) -> Self {
-        tracing::warn!("cannot make sure that no other agent runs: {}: {error}", path.display());
+        tracing::warn!("failed to lock {}, so other agents cannot be detected: {error}", path.display());
         Self(None)
     }
 
@@ -79,22 +80,22 @@ mod tests {
     use crate::host::RealHost;
 
     #[test]
-    fn a_second_one_is_refused_while_the_first_is_there() {
+    fn a_second_agent_is_rejected_while_the_first_one_runs() {
         let root = tempfile::tempdir().unwrap();
         let var = root.path().join("var");
-        let first = Alone::take(&RealHost::new(), &var).unwrap();
+        let first = AgentLock::take(&RealHost::new(), &var).unwrap();
         assert!(first.is_locked());
-        let told = Alone::take(&RealHost::new(), &var).err().unwrap().to_string();
-        assert!(told.contains(var.join(LOCK).to_str().unwrap()), "{told}");
-        assert!(told.contains(&format!("pid {}", std::process::id())), "{told}");
+        let shown = AgentLock::take(&RealHost::new(), &var).err().unwrap().to_string();
+        assert!(shown.contains(var.join(LOCK).to_str().unwrap()), "{shown}");
+        assert!(shown.contains(&format!("pid {}", std::process::id())), "{shown}");
         drop(first);
-        assert!(Alone::take(&RealHost::new(), &var).unwrap().is_locked());
+        assert!(AgentLock::take(&RealHost::new(), &var).unwrap().is_locked());
     }
 
     #[test]
-    fn where_nothing_can_be_written_the_agent_goes_on() {
+    fn the_agent_continues_if_the_lock_file_cannot_be_created() {
         let root = tempfile::tempdir().unwrap();
         std::fs::write(root.path().join("file"), "").unwrap();
-        assert!(!Alone::take(&RealHost::new(), &root.path().join("file")).unwrap().is_locked());
+        assert!(!AgentLock::take(&RealHost::new(), &root.path().join("file")).unwrap().is_locked());
     }
 }
