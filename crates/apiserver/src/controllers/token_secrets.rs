@@ -6,8 +6,8 @@ use super::retry::Retries;
 use crate::auth::serviceaccount::legacy;
 use crate::objects::{DeleteOptions, Objects, WriteContext};
 use crate::status::Status;
-use crate::storage::{Key, Range, Version};
-use std::collections::BTreeSet;
+use crate::storage::{Key, Version};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 const TOPICS: &[(&str, &str)] = &[("", "secrets"), ("", "serviceaccounts")];
@@ -17,19 +17,23 @@ pub(super) async fn run(objects: Objects) {
     let context = WriteContext::internal("tokens-controller");
     let mut follower = Follower::new(objects.storage().clone(), Topics::Some(TOPICS));
     let mut retries: Retries<Key> = Retries::default();
+    let mut tokens = Tokens::default();
     loop {
         let mut work: BTreeSet<Key> = BTreeSet::new();
         tokio::select! {
             changes = follower.next() => {
                 for change in changes {
                     match change {
+                        Change::Reset => tokens.clear(),
                         Change::Present(v) if v.key().resource() == "secrets" && is_token(&v) => {
+                            tokens.entry(v.key().namespace().to_owned()).or_default().insert(v.key().clone());
                             work.insert(v.key().clone());
                         }
-                        Change::Gone(v) if v.key().resource() == "serviceaccounts" => {
-                            work.extend(token_secrets(&objects, v.key().namespace()));
+                        Change::Gone(v) if v.key().resource() == "secrets" => forget(&mut tokens, v.key()),
+                        Change::Gone(v) => {
+                            work.extend(tokens.get(v.key().namespace()).into_iter().flatten().cloned());
                         }
-                        _ => {}
+                        Change::Present(_) => {}
                     }
                 }
             }
@@ -47,16 +51,21 @@ pub(super) async fn run(objects: Objects) {
     }
 }
 
-/// Searches the bytes, to avoid decoding every Secret; a false positive only costs the decoding.
-fn is_token(version: &Version) -> bool {
-    let (bytes, wanted) = (version.bytes(), legacy::TYPE.as_bytes());
-    bytes.windows(wanted.len()).any(|w| w == wanted)
+/// The token Secrets of each namespace: a namespace may have thousands of other Secrets.
+type Tokens = BTreeMap<String, BTreeSet<Key>>;
+
+fn forget(tokens: &mut Tokens, key: &Key) {
+    if let Some(known) = tokens.get_mut(key.namespace()) {
+        known.remove(key);
+        if known.is_empty() {
+            tokens.remove(key.namespace());
+        }
+    }
 }
 
-fn token_secrets(objects: &Objects, namespace: &str) -> Vec<Key> {
-    let range = Range { group: "", resource: "secrets", namespace: Some(namespace), start: None };
-    let (all, _) = objects.storage().index().list(&range);
-    all.iter().filter(|v| is_token(v)).map(|v| v.key().clone()).collect()
+/// Searches the bytes, to avoid decoding every Secret; a false positive only costs the decoding.
+fn is_token(version: &Version) -> bool {
+    memchr::memmem::find(version.bytes(), legacy::TYPE.as_bytes()).is_some()
 }
 
 async fn sync(objects: &Objects, context: &WriteContext, key: &Key) -> Result<(), Status> {

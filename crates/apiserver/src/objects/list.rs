@@ -84,9 +84,12 @@ impl Objects {
         options: &ListOptions,
     ) -> Result<ListPage, Status> {
         let namespace = namespace.filter(|_| resource.def.namespaced);
+        let kind = format!("{}/{}/", resource.storage_group(), resource.def.plural);
         let prefix = match namespace {
-            Some(namespace) => format!("{}/{}/{namespace}/", resource.storage_group(), resource.def.plural),
-            None => format!("{}/{}/", resource.storage_group(), resource.def.plural),
+            Some(namespace) => format!("{kind}{namespace}/"),
+            None if resource.def.namespaced => kind,
+            // Keys of cluster-scoped objects have an empty namespace.
+            None => format!("{kind}/"),
         };
         let token = options.continue_token.as_deref().map(Token::decode).transpose()?;
         let start = token.as_ref().map(|token| format!("{prefix}{}", token.start));

@@ -93,6 +93,32 @@ async fn kubernetes_check_10_and_lists() {
 }
 
 #[tokio::test]
+async fn cluster_scoped_objects_and_all_namespaces_are_listed_in_pages() {
+    let server = Server::start().await;
+    for n in 0..5 {
+        let name = format!("n{n}");
+        server.post("/api/v1/namespaces", json!({"metadata": {"name": name}})).await.expect(201);
+        server.post(&format!("/api/v1/namespaces/{name}/configmaps"), map("m")).await.expect(201);
+    }
+    for list in ["/api/v1/namespaces", "/api/v1/configmaps"] {
+        let text = |value: &Value, key: &str| value["metadata"][key].as_str().unwrap_or_default().to_owned();
+        let name = |item: &Value| format!("{}/{}", text(item, "namespace"), text(item, "name"));
+        let names = |list: &Value| list["items"].as_array().unwrap().iter().map(name).collect::<Vec<_>>();
+        let all = names(&server.get(list).await.expect(200));
+        let (mut paged, mut token) = (vec![], String::new());
+        loop {
+            let page = server.get(&format!("{list}?limit=2&continue={token}")).await.expect(200);
+            paged.extend(names(&page));
+            token = text(&page, "continue");
+            if token.is_empty() {
+                break;
+            }
+        }
+        assert_eq!(paged, all, "{list}");
+    }
+}
+
+#[tokio::test]
 async fn kubernetes_check_7_a_compacted_page_can_be_resumed_inconsistently() {
     let server = Server::start().await;
     for n in 0..4 {
