@@ -45,7 +45,8 @@ pub(crate) async fn run<H, F, B>(
     let peer = Peer { address, certificates, connection: activity.clone() };
     let asked = activity.clone();
     let service = service_fn(move |request: Request<hyper::body::Incoming>| {
-        let answered = answer::answer(asked.clone(), peer.clone(), request, handler.clone());
+        // hyper keeps room for this future as long as the connection lives, so it is boxed: most connections are idle.
+        let answered = Box::pin(answer::answer(asked.clone(), peer.clone(), request, handler.clone()));
         async move { Ok::<_, Infallible>(answered.await) }
     });
     let socket = TokioIo::new(Socket::new(tls, guard));

@@ -3,8 +3,6 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
-
 /// One option of a driver, named `<driver>-<flag>`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Flag {
@@ -176,72 +174,6 @@ fn read(flag: &Flag, text: &str) -> Result<FlagValue, String> {
     })
 }
 
-/// Converts the fields of an infrastructure object's `spec` to a command line, by the rules of Rancher: sorted, without
-/// `providerID`, `common`, empty strings and false; true is a flag without a value, and lists are repeated flags.
-pub fn render(driver: &str, spec: &serde_json::Map<String, Value>, cluster_id: &str) -> Vec<String> {
-    let mut args = Vec::new();
-    for (field, value) in spec {
-        if field == "providerID" || field == "common" {
-            continue;
-        }
-        let flag = format!("--{driver}-{}", kebab(field));
-        match value {
-            Value::Bool(true) => args.push(flag),
-            Value::Bool(false) | Value::Null | Value::Object(_) => (),
-            Value::Array(items) => {
-                args.extend(items.iter().filter_map(scalar).map(|item| format!("{flag}={item}")));
-            }
-            other => args
-                .extend(scalar(other).filter(|text| !text.is_empty()).map(|text| format!("{flag}={text}"))),
-        }
-    }
-    match driver {
-        "amazonec2" => amazonec2(spec, cluster_id, &mut args),
-        "harvester" => args.push(format!("--harvester-cluster-name={cluster_id}")),
-        _ => (),
-    }
-    args.sort();
-    args
-}
-
-/// Adds the tag by which the cluster's cloud controller finds its instances, and protects security groups of the user.
-fn amazonec2(spec: &serde_json::Map<String, Value>, cluster_id: &str, args: &mut Vec<String>) {
-    let tags = spec.get("tags").and_then(Value::as_str).unwrap_or("");
-    if !tags.contains("kubernetes.io/cluster/") {
-        args.retain(|arg| !arg.starts_with("--amazonec2-tags="));
-        let comma = if tags.is_empty() { "" } else { "," };
-        args.push(format!("--amazonec2-tags={tags}{comma}kubernetes.io/cluster/{cluster_id},owned"));
-    }
-    let groups = spec.get("securityGroup").and_then(Value::as_array);
-    let foreign =
-        groups.is_some_and(|groups| groups.iter().any(|group| group.as_str() != Some("rancher-nodes")));
-    if foreign && spec.get("securityGroupReadonly").is_none_or(Value::is_null) {
-        args.push("--amazonec2-security-group-readonly".to_owned());
-    }
-}
-
-fn scalar(value: &Value) -> Option<String> {
-    match value {
-        Value::String(text) => Some(text.clone()),
-        Value::Number(number) => Some(number.to_string()),
-        _ => None,
-    }
-}
-
-/// `ipv6AddressCount` → `ipv6-address-count`.
-pub fn kebab(field: &str) -> String {
-    let mut out = String::new();
-    let mut before = ' ';
-    for character in field.chars() {
-        if character.is_ascii_uppercase() && (before.is_ascii_lowercase() || before.is_ascii_digit()) {
-            out.push('-');
-        }
-        out.push(character.to_ascii_lowercase());
-        before = character;
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -250,50 +182,6 @@ mod tests {
     fn help_is_aligned_and_names_the_environment_variable() {
         let flags = [Flag::int("local-cpus", 0, "LOCAL_CPUS", "How many"), Flag::bool("x", "", "Whether")];
         assert_eq!(help(&flags), "  --local-cpus N  How many [env: LOCAL_CPUS]\n  --x             Whether\n");
-    }
-
-    fn spec(value: Value) -> serde_json::Map<String, Value> {
-        value.as_object().unwrap().clone()
-    }
-
-    #[test]
-    fn rendering_follows_the_original_machine_drivers_check_1() {
-        let spec = spec(serde_json::json!({
-            "ipv6AddressCount": 1, "region": "us-west-2", "zone": "", "monitoring": true, "privateAddressOnly": false,
-            "securityGroup": ["rancher-nodes"], "openPort": ["80", "443/tcp"], "retries": "5", "providerID": "aws:///x",
-            "common": {"labels": {}}, "tags": "a,b", "kmsKey": null
-        }));
-        assert_eq!(
-            render("amazonec2", &spec, "c-1"),
-            [
-                "--amazonec2-ipv6-address-count=1",
-                "--amazonec2-monitoring",
-                "--amazonec2-open-port=443/tcp",
-                "--amazonec2-open-port=80",
-                "--amazonec2-region=us-west-2",
-                "--amazonec2-retries=5",
-                "--amazonec2-security-group=rancher-nodes",
-                "--amazonec2-tags=a,b,kubernetes.io/cluster/c-1,owned",
-            ]
-        );
-    }
-
-    #[test]
-    fn cluster_tag_and_security_group_machine_drivers_check_17() {
-        let shared =
-            spec(serde_json::json!({"tags": "kubernetes.io/cluster/x,shared", "securityGroup": ["mine"]}));
-        assert_eq!(
-            render("amazonec2", &shared, "c-1"),
-            [
-                "--amazonec2-security-group-readonly",
-                "--amazonec2-security-group=mine",
-                "--amazonec2-tags=kubernetes.io/cluster/x,shared"
-            ]
-        );
-        let empty = serde_json::Map::new();
-        assert_eq!(render("amazonec2", &empty, "c-1"), ["--amazonec2-tags=kubernetes.io/cluster/c-1,owned"]);
-        assert_eq!(render("harvester", &empty, "c-1"), ["--harvester-cluster-name=c-1"]);
-        assert!(render("local", &empty, "c-1").is_empty());
     }
 
     #[test]

@@ -47,6 +47,8 @@ use crate::metrics::{self, Agents, Metrics, Tunnels};
 
 /// The Kubernetes version of the embedded API.
 const KUBERNETES_VERSION: &str = "v1.36.3";
+/// The user of the controllers of this process.
+pub(crate) const CONTROLLERS: &str = "system:drover";
 const STOP_LIMIT: Duration = Duration::from_secs(15);
 
 /// Options of a management plane.
@@ -339,7 +341,7 @@ async fn embed(
 
 /// A client of the API in this process with all permissions.
 fn client(api: ApiService) -> Client {
-    drover_runtime::in_process_client(api, UserInfo::system_masters("system:drover"))
+    drover_runtime::in_process_client(api, UserInfo::system_masters(CONTROLLERS))
 }
 
 /// An authenticator that is set after the API has started.

@@ -15,29 +15,70 @@ pub fn driver_of(kind: &str) -> String {
     kind.strip_suffix("Machine").unwrap_or(kind).to_lowercase()
 }
 
-/// Driver flags of a machine's spec, sorted.
-pub fn driver_flags(driver: &str, spec: &Map<String, Value>) -> Vec<String> {
-    let mut flags = Vec::new();
+/// The cluster of a machine, as drivers name it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClusterNames {
+    /// Name of the Cluster.
+    pub name: String,
+    /// Id of its management cluster; empty if it has none.
+    pub id: String,
+}
+
+/// Driver flags of a machine's spec, sorted by name. The values of a repeated flag keep the order of the spec: some
+/// drivers give their position a meaning.
+pub fn driver_flags(driver: &str, spec: &Map<String, Value>, cluster: &ClusterNames) -> Vec<String> {
+    let mut flags: Vec<(String, Option<String>)> = Vec::new();
     for (field, value) in spec {
         if field == "providerID" || field == "common" {
             continue;
         }
         let flag = format!("--{driver}-{}", kebab(field));
         match value {
-            Value::String(text) if !text.is_empty() => flags.push(format!("{flag}={text}")),
-            Value::Number(number) => flags.push(format!("{flag}={number}")),
-            Value::Bool(true) => flags.push(flag),
+            Value::Bool(true) => flags.push((flag, None)),
             Value::Array(items) => {
-                for item in items {
-                    let text = item.as_str().map(str::to_owned).unwrap_or_else(|| item.to_string());
-                    flags.push(format!("{flag}={text}"));
-                }
+                flags.extend(items.iter().filter_map(scalar).map(|item| (flag.clone(), Some(item))));
             }
-            _ => {}
+            other => {
+                flags.extend(scalar(other).filter(|text| !text.is_empty()).map(|text| (flag, Some(text))))
+            }
         }
     }
-    flags.sort();
-    flags
+    match driver {
+        "amazonec2" => amazonec2(spec, &cluster.id, &mut flags),
+        "harvester" => flags.push(("--harvester-cluster-name".to_owned(), Some(cluster.name.clone()))),
+        _ => {}
+    }
+    flags.sort_by(|(one, _), (other, _)| one.cmp(other));
+    let text = |(flag, value)| match value {
+        Some(value) => format!("{flag}={value}"),
+        None => flag,
+    };
+    flags.into_iter().map(text).collect()
+}
+
+/// Adds the tag by which the cluster's cloud controller finds its instances, and protects the user's security groups.
+fn amazonec2(spec: &Map<String, Value>, cluster: &str, flags: &mut Vec<(String, Option<String>)>) {
+    let tags = spec.get("tags").and_then(Value::as_str).unwrap_or_default();
+    if !cluster.is_empty() && !tags.contains("kubernetes.io/cluster/") {
+        flags.retain(|(flag, _)| flag != "--amazonec2-tags");
+        let comma = if tags.is_empty() { "" } else { "," };
+        let tags = format!("{tags}{comma}kubernetes.io/cluster/{cluster},owned");
+        flags.push(("--amazonec2-tags".to_owned(), Some(tags)));
+    }
+    let groups = spec.get("securityGroup").and_then(Value::as_array);
+    let foreign =
+        groups.is_some_and(|groups| groups.iter().any(|group| group.as_str() != Some("rancher-nodes")));
+    if foreign && spec.get("securityGroupReadonly").is_none_or(Value::is_null) {
+        flags.push(("--amazonec2-security-group-readonly".to_owned(), None));
+    }
+}
+
+fn scalar(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        _ => None,
+    }
 }
 
 /// `someField` → `some-field`; digits belong to the word before.
@@ -158,22 +199,53 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    fn flags(driver: &str, spec: Value) -> Vec<String> {
+        let cluster = ClusterNames { name: "demo".to_owned(), id: "c-1".to_owned() };
+        driver_flags(driver, spec.as_object().unwrap(), &cluster)
+    }
+
     #[test]
     fn machine_drivers_check_1_flags_follow_the_upstream_rules() {
         let spec = json!({
-            "ipv6AddressCount": 1, "region": "eu", "empty": "", "off": false, "on": true,
-            "securityGroup": ["a", "b"], "providerID": "x", "common": {"labels": {}}, "nothing": null,
+            "ipv6AddressCount": 1, "region": "eu", "empty": "", "off": false, "on": true, "tags": "a,b",
+            "securityGroup": ["rancher-nodes"], "openPort": ["443/tcp", "80"], "providerID": "x",
+            "common": {"labels": {}}, "nothing": null,
         });
         assert_eq!(
-            driver_flags("amazonec2", spec.as_object().unwrap()),
+            flags("amazonec2", spec),
             [
                 "--amazonec2-ipv6-address-count=1",
                 "--amazonec2-on",
+                "--amazonec2-open-port=443/tcp",
+                "--amazonec2-open-port=80",
                 "--amazonec2-region=eu",
-                "--amazonec2-security-group=a",
-                "--amazonec2-security-group=b",
+                "--amazonec2-security-group=rancher-nodes",
+                "--amazonec2-tags=a,b,kubernetes.io/cluster/c-1,owned",
             ]
         );
+        let networks = json!({"network": ["b", "a"]});
+        assert_eq!(
+            flags("vmwarevsphere", networks),
+            ["--vmwarevsphere-network=b", "--vmwarevsphere-network=a"]
+        );
+    }
+
+    #[test]
+    fn machine_drivers_check_17_cluster_tag_and_security_group() {
+        let shared = json!({"tags": "kubernetes.io/cluster/x,shared", "securityGroup": ["mine"]});
+        assert_eq!(
+            flags("amazonec2", shared),
+            [
+                "--amazonec2-security-group=mine",
+                "--amazonec2-security-group-readonly",
+                "--amazonec2-tags=kubernetes.io/cluster/x,shared"
+            ]
+        );
+        assert_eq!(flags("amazonec2", json!({})), ["--amazonec2-tags=kubernetes.io/cluster/c-1,owned"]);
+        assert_eq!(flags("harvester", json!({})), ["--harvester-cluster-name=demo"]);
+        assert!(flags("local", json!({})).is_empty());
+        let unknown = driver_flags("amazonec2", &Map::new(), &ClusterNames::default());
+        assert!(unknown.is_empty(), "no tag of a cluster without an id");
     }
 
     #[test]

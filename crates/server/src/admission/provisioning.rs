@@ -16,6 +16,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::reader::{ApiReader, is, list_all, list_in, reject};
+use crate::plane::CONTROLLERS;
 
 /// Types of Secrets that can be cloud credentials.
 const CREDENTIAL_TYPES: [&str; 2] = ["Opaque", "provisioning.cattle.io/cloud-credential"];
@@ -157,7 +158,7 @@ impl InUse {
             let (clusters, machines) = (list_all(&client).await?, list_all::<Machine>(&client).await?);
             return Ok(rules::driver_in_use(&old, &clusters, &machines));
         }
-        if !old["type"].as_str().is_some_and(|type_| CREDENTIAL_TYPES.contains(&type_)) {
+        if !can_be_credential(old) || request.user.name == CONTROLLERS {
             return Ok(None);
         }
         let key = ObjectKey::new(request.namespace, request.name);
@@ -187,6 +188,13 @@ impl Admission for InUse {
     ) -> BoxFuture<'a, Result<(), Status>> {
         Box::pin(async move { reject(request, self.complaint(request, object).await?) })
     }
+}
+
+/// Credentials are the users'; what has an owner was made by a controller. Only credentials are worth a list of all
+/// Clusters: the deletion of every cluster deletes several Secrets.
+fn can_be_credential(secret: &Value) -> bool {
+    let owned = secret["metadata"]["ownerReferences"].as_array().is_some_and(|owners| !owners.is_empty());
+    !owned && secret["type"].as_str().is_some_and(|type_| CREDENTIAL_TYPES.contains(&type_))
 }
 
 fn typed<K: DeserializeOwned>(object: &Value) -> Option<K> {

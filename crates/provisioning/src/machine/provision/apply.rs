@@ -111,6 +111,7 @@ impl MachineProvision {
         let input = objects::Input {
             infra: &infra.value,
             capi_machine: scope.capi_machine.as_deref().unwrap_or(&scope.machine.capi_machine),
+            cluster: &scope.cluster,
             bootstrap_secret: scope.bootstrap_secret.as_deref().unwrap_or_default(),
             driver_url: &scope.machine.progress.driver_url,
             driver_hash: &scope.machine.progress.driver_hash,

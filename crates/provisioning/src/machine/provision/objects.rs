@@ -14,7 +14,9 @@ use kube::api::ObjectMeta;
 use serde_json::{Map, Value};
 
 use crate::keys::{annotations, labels};
-use crate::machine::args::{Command, driver_flags, driver_of, environment, hostname, instance_name};
+use crate::machine::args::{
+    ClusterNames, Command, driver_flags, driver_of, environment, hostname, instance_name,
+};
 use crate::settings::Settings;
 
 /// Names of everything that belongs to an infra machine.
@@ -40,6 +42,7 @@ impl Names {
 pub struct Input<'a> {
     pub infra: &'a Value,
     pub capi_machine: &'a str,
+    pub cluster: &'a ClusterNames,
     pub bootstrap_secret: &'a str,
     pub driver_url: &'a str,
     pub driver_hash: &'a str,
@@ -163,7 +166,7 @@ pub fn job(input: &Input<'_>, remove: bool) -> Job {
         command.remove(&instance)
     } else {
         let host = hostname(name, limit);
-        command.create(&driver, Some(&host), driver_flags(&driver, spec), &instance)
+        command.create(&driver, Some(&host), driver_flags(&driver, spec, input.cluster), &instance)
     };
     let marks = input.labels(remove);
     let image = match input.settings.system_default_registry.as_str() {
@@ -250,6 +253,7 @@ mod tests {
         let input = Input {
             infra: &infra,
             capi_machine: "demo-w-1",
+            cluster: &ClusterNames::default(),
             bootstrap_secret: "demo-w-1-machine-bootstrap",
             driver_url: "",
             driver_hash: "",

@@ -15,7 +15,7 @@ use super::state::Machine;
 use super::waits::Waiting;
 use super::{MachineProvision, namesake};
 use crate::keys::{annotations, labels};
-use crate::machine::args::driver_of;
+use crate::machine::args::{ClusterNames, driver_of};
 use crate::machine::drivers;
 use crate::owner::owner_name;
 use crate::store::BY_DRIVER;
@@ -41,6 +41,7 @@ impl MachineProvision {
             machine: Machine::read(&infra.value),
             owner: owner.map(str::to_owned),
             capi_machine: machine.as_ref().and_then(|m| m.metadata.name.clone()),
+            cluster: machine.as_deref().map(|m| self.cluster_names(m)).unwrap_or_default(),
             owned_by_set: owner_name(&object.metadata, "cluster.x-k8s.io", "MachineSet").is_some(),
             blocked: blocked(machine.as_deref(), cluster.as_deref()).or_else(|| self.namesake(object)),
             bootstrap_secret,
@@ -52,6 +53,13 @@ impl MachineProvision {
             managed_by: drivers::job_runner(driver.as_deref()),
             settings: self.context.settings.now(),
         }
+    }
+
+    /// The Cluster of a machine has the name of its CAPI Cluster.
+    fn cluster_names(&self, machine: &capi::Machine) -> ClusterNames {
+        let key = ObjectKey::of(machine).sibling(&machine.spec.cluster_name);
+        let id = self.context.store.management_ids.id_of(&key).unwrap_or_default();
+        ClusterNames { name: key.name, id }
     }
 
     fn namesake(&self, object: &DynamicObject) -> Option<Waiting> {

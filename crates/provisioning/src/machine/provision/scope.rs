@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::state::Machine;
 use super::waits::Waiting;
+use crate::machine::args::ClusterNames;
 use crate::settings::Settings;
 
 /// Everything a pass looks at.
@@ -17,6 +18,7 @@ pub struct Scope {
     pub owner: Option<String>,
     /// The owning CAPI Machine; none while it is unknown or once it is deleted.
     pub capi_machine: Option<String>,
+    pub cluster: ClusterNames,
     /// The owner is still a MachineSet: no Machine has adopted it.
     pub owned_by_set: bool,
     /// Why creation cannot begin yet: the first of the gates that is closed.
