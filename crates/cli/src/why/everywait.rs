@@ -25,14 +25,25 @@ use drover_provisioning::controlplane::status::status as control_plane_status;
 use drover_provisioning::controlplane::waits::{
     Activity, Detail, Failure, Group, MachineWait, Role, Waiting,
 };
+use drover_provisioning::init::decide::Outcome;
+use drover_provisioning::init::scope::Scope as ClusterScope;
+use drover_provisioning::init::status::status as cluster_status;
+use drover_provisioning::init::twin::identity;
+use drover_provisioning::init::waits::{self as init, MachineBlock};
+use drover_provisioning::machine::provision::decide::Decision as MachineDecision;
+use drover_provisioning::machine::provision::scope::Scope as MachineScope;
+use drover_provisioning::machine::provision::state::Machine as InfraMachine;
+use drover_provisioning::machine::provision::status::status as machine_status;
+use drover_provisioning::machine::provision::waits as server;
 use drover_provisioning::settings::Settings;
+use drover_runtime::ObjectKey;
 use drover_runtime::conditions::{FALSE, TRUE, UNKNOWN};
 use k8s_openapi::api::batch::v1::{Job, JobSpec, JobStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 
 use super::show;
-use super::tests::{SINCE, cluster, condition, path, why, with, with_conditions};
+use super::tests::{SINCE, cluster, condition, infra, path, why, with, with_conditions};
 use crate::family::Key;
 
 /// Rows as `pattern => value, carrier;`. The patterns must cover the type, and each value must match its own pattern.
@@ -325,6 +336,84 @@ fn every_wait_of_a_bootstrap() {
         let decision = bootstrap::Decision { wait: Some(waiting), ..bootstrap::Decision::default() };
         let status = bootstrap_status(&scope, &decision, None, now());
         assert_shown(&Key::of::<RKEBootstrap>("m"), json!({"status": status}), &message);
+    }
+}
+
+#[test]
+fn every_wait_of_an_infra_machine() {
+    let name = || "x".to_owned();
+    let waits = table! { server::Waiting:
+        server::Waiting::Machine => server::Waiting::Machine, ();
+        server::Waiting::Cluster { .. } => server::Waiting::Cluster { name: name() }, ();
+        server::Waiting::Paused { .. } => server::Waiting::Paused { cluster: name() }, ();
+        server::Waiting::Infrastructure { .. } => server::Waiting::Infrastructure { cluster: name() }, ();
+        server::Waiting::BootstrapData { .. } => server::Waiting::BootstrapData { machine: name() }, ();
+        server::Waiting::Namesake { .. } =>
+            server::Waiting::Namesake { machine: ObjectKey::new("default", "x") }, ();
+        server::Waiting::FormerJob { .. } => server::Waiting::FormerJob { job: name() }, ();
+    };
+    let machine = InfraMachine {
+        kind: "LocalMachine".into(),
+        namespace: "default".into(),
+        name: "m".into(),
+        ..InfraMachine::default()
+    };
+    let scope = MachineScope { machine, ..MachineScope::default() };
+    for (waiting, ()) in waits {
+        let message = waiting.to_string();
+        let decision = MachineDecision { waiting: Some(waiting), ..MachineDecision::default() };
+        let status = machine_status(&scope, &decision, None, now());
+        assert_shown(&infra(), json!({"status": status}), &message);
+    }
+}
+
+#[test]
+fn every_wait_and_every_refusal_of_a_cluster() {
+    let name = || "x".to_owned();
+    let waits = table! { init::Waiting:
+        init::Waiting::Listing { .. } => init::Waiting::Listing { kind: name() }, ();
+        init::Waiting::ControlPlane { .. } => init::Waiting::ControlPlane { name: name() }, ();
+        init::Waiting::PoolSize { .. } =>
+            init::Waiting::PoolSize { pool: name(), wanted: 2, observed: 1 }, ();
+        init::Waiting::Replacement { .. } =>
+            init::Waiting::Replacement { pool: name(), machine: name() }, ();
+        init::Waiting::Configuration { .. } =>
+            init::Waiting::Configuration { pool: name(), machine: name() }, ();
+        init::Waiting::Removal { .. } => init::Waiting::Removal { machine: name() }, ();
+    };
+    let shown = |outcome: Outcome, text: &str| {
+        let status = cluster_status(&ClusterScope::default(), &outcome, None, None, now());
+        assert_shown(&cluster(), json!({"status": status}), text);
+    };
+    for (waiting, ()) in waits {
+        let text = waiting.to_string();
+        shown(Outcome::Waiting(waiting), &text);
+    }
+    let refusals = table! { init::Refusal:
+        init::Refusal::Imported => init::Refusal::Imported, ();
+        init::Refusal::Identity(_) => init::Refusal::Identity(identity::Refusal {
+            identity: identity::Identity::default(), why: identity::Why::OfAnotherCluster }), ();
+        init::Refusal::Spec(_) => init::Refusal::Spec(vec!["spec.x: invalid".into(), "spec.y: invalid".into()]), ();
+        init::Refusal::Rejected(_) => init::Refusal::Rejected("spec.z: Required value".into()), ();
+    };
+    for (refusal, ()) in refusals {
+        let text = refusal.to_string();
+        shown(Outcome::Refused(refusal), &text);
+    }
+    let blocked = table! { init::Blocked:
+        init::Blocked::ManagementCluster { .. } => init::Blocked::ManagementCluster { id: name() }, ();
+        init::Blocked::Namespace { .. } => init::Blocked::Namespace { id: name() }, ();
+        init::Blocked::ControlPlane { .. } => init::Blocked::ControlPlane { name: name() }, ();
+        init::Blocked::CapiCluster { .. } => init::Blocked::CapiCluster { name: name() }, ();
+        init::Blocked::Machines(_) => init::Blocked::Machines(vec![MachineBlock {
+            name: name(), internal_error: true, message: "the driver is gone".into() }]), ();
+        init::Blocked::Kubeconfig => init::Blocked::Kubeconfig, ();
+    };
+    for (blocked, ()) in blocked {
+        let text = blocked.to_string();
+        let mut change = with_conditions(&[condition("Removed", UNKNOWN, "Waiting", &text)]);
+        change["metadata"] = json!({"deletionTimestamp": SINCE, "finalizers": ["wrangler.cattle.io/x"]});
+        assert_shown(&cluster(), change, &text);
     }
 }
 
