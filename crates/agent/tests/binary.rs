@@ -58,8 +58,11 @@ async fn agent_check_1_2_3_invalid_files_are_rejected_by_name() {
     }
     machine.private("var/connection.json", &connection("https://x", "t", None, "plan"));
     let valid = machine.command(&validate).output().unwrap();
-    let told = String::from_utf8(valid.stdout).unwrap();
-    assert!(valid.status.success() && told.contains("connection.json is a valid connection\n"), "{told}");
+    let printed = String::from_utf8(valid.stdout).unwrap();
+    assert!(
+        valid.status.success() && printed.contains("connection.json is a valid connection\n"),
+        "{printed}"
+    );
     let file = config.to_str().unwrap();
     std::os::unix::fs::chown(&config, Some(nix::unistd::getuid().into()), None).unwrap();
     std::fs::set_permissions(&config, std::fs::Permissions::from_mode(0o600)).unwrap();

@@ -367,13 +367,13 @@ async fn the_status_of_local_plans_is_reported() {
     machine.private("plans/b.plan", &json!({"instructions": [shell("exit 7")]}).to_string());
     machine.private("plans/c.plan", "{nonsense");
     machine.start();
-    let told = || {
+    let reported = || {
         let output = machine.command(&["status"]).output().unwrap();
         (output.status.success(), String::from_utf8(output.stdout).unwrap())
     };
     let wanted = ["local plans only", "a.plan: applied", "b.plan: failed", "exit code 7", "c.plan: invalid"];
-    until("all are reported", || wanted.iter().all(|word| told().1.contains(word))).await;
-    assert!(told().0);
+    until("all are reported", || wanted.iter().all(|word| reported().1.contains(word))).await;
+    assert!(reported().0);
     machine.kill();
     let output = machine.command(&["status"]).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();

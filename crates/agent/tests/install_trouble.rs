@@ -105,7 +105,7 @@ async fn values_that_the_server_rejects_abort_the_installation_with_its_message(
     let why = "label zone: the value \"bad/value\" is not one; node name \"M\u{fc}ller\"";
     for without in one_client_each() {
         let said_so = format!("{why}\n\u{1b}");
-        for (code, body, told) in [
+        for (code, body, error) in [
             (400, said_so.clone(), why),
             (403, said_so.clone(), why),
             (409, said_so, why),
@@ -119,7 +119,7 @@ async fn values_that_the_server_rejects_abort_the_installation_with_its_message(
             let output = install(&server, &root, &[]).await;
             let text = said(&output);
             let expected =
-                format!("[FATAL] {} rejected the given values: {told}; nothing was installed\n", server.url);
+                format!("[FATAL] {} rejected the given values: {error}; nothing was installed\n", server.url);
             assert!(!output.status.success() && text.ends_with(&expected), "without {without}: {text}");
             assert!(server.count(REGISTRATION) == 2 && root.is_untouched(), "without {without}: {text}");
         }

@@ -63,9 +63,9 @@ async fn a_timeout_of_a_periodic_instruction_is_a_failure() {
     api.create(&[("plan", &plan), ("plan-state", "pending")]);
     machine.start();
     api.until("it is reported", |api| api.map("applied-periodic-output").contains_key("p")).await;
-    let told = &api.map("applied-periodic-output")["p"];
-    assert_eq!((&told["failures"], &told["exitCode"]), (&json!(1), &json!(-1)), "{told}");
-    assert_eq!(told["stdout"], STANDARD.encode("begun\n"));
+    let reported = &api.map("applied-periodic-output")["p"];
+    assert_eq!((&reported["failures"], &reported["exitCode"]), (&json!(1), &json!(-1)), "{reported}");
+    assert_eq!(reported["stdout"], STANDARD.encode("begun\n"));
     assert_eq!(api.text("plan-state"), "succeeded");
 }
 
@@ -91,11 +91,11 @@ async fn stderr_of_a_periodic_instruction_is_kept_only_on_request() {
     api.create(&[("plan", &plan), ("plan-state", "pending")]);
     machine.start();
     api.until("all are reported", |api| api.map("applied-periodic-output").len() == all.len()).await;
-    let told = api.map("applied-periodic-output");
+    let reported = api.map("applied-periodic-output");
     for (name, kept) in [("kept", true), ("kept-of-a-failure", true), ("not", false), ("by-default", false)] {
-        assert_eq!(told[name]["stdout"], STANDARD.encode(format!("out of {name}\n")), "{name}");
+        assert_eq!(reported[name]["stdout"], STANDARD.encode(format!("out of {name}\n")), "{name}");
         let stderr = if kept { STANDARD.encode(format!("err of {name}\n")) } else { String::new() };
-        assert_eq!(told[name]["stderr"], stderr, "{name}");
+        assert_eq!(reported[name]["stderr"], stderr, "{name}");
     }
 }
 

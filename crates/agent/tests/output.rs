@@ -46,13 +46,13 @@ async fn agent_check_15_probes_run_and_are_reported_during_an_endless_line() {
     ]);
     machine.start();
     api.until("it prints", |_| count(&machine.path("printed")) == 1).await;
-    let told = |api: &Api| -> bool {
+    let reported = |api: &Api| -> bool {
         let statuses: Value = serde_json::from_str(&api.text("probe-statuses")).unwrap_or_default();
         statuses["p"]["healthy"] == true
     };
     for expected in [true, false, true] {
         healthy.store(expected, Ordering::SeqCst);
-        api.until("the probe is reported", |api| told(api) == expected).await;
+        api.until("the probe is reported", |api| reported(api) == expected).await;
         assert_eq!(api.text("plan-state"), "in-progress", "while the instruction prints");
     }
     std::fs::write(machine.path("go"), "").unwrap();

@@ -199,13 +199,13 @@ async fn an_invalid_plan_fails_whenever_it_is_requested() {
 }
 
 async fn until_status(node: &Node, what: &str, wanted: &[&str]) {
-    let told = || {
+    let reported = || {
         let bytes = node.host.read(Path::new("/v/status.json")).ok()?;
         Some(drover_agent::status::render(&serde_json::from_slice(&bytes).ok()?))
     };
     node.api()
         .until_within(Duration::from_secs(60), what, |_| {
-            told().is_some_and(|text| wanted.iter().all(|line| text.contains(line)))
+            reported().is_some_and(|text| wanted.iter().all(|line| text.contains(line)))
         })
         .await;
 }
@@ -363,7 +363,7 @@ async fn a_power_failure_between_any_two_writes_is_harmless() {
         node.stop().await;
         let before = node.runs("i").len();
         node.host.restart();
-        let told = node.api().text("plan-state") == "succeeded";
+        let reported = node.api().text("plan-state") == "succeeded";
         let outbox = node.host.read(Path::new("/v/outbox.json")).unwrap_or_default();
         let is_kept = String::from_utf8(outbox).unwrap().contains(&sum(&text));
         node.start();
@@ -374,7 +374,7 @@ async fn a_power_failure_between_any_two_writes_is_harmless() {
         }
         // Only what could not be recorded is repeated.
         let runs = node.runs("i");
-        assert_eq!(runs.len(), if told || is_kept { before } else { before + 1 }, "{about}");
+        assert_eq!(runs.len(), if reported || is_kept { before } else { before + 1 }, "{about}");
         assert!(before <= 1 && runs.iter().all(|run| run.attempt == "1"), "{about}: {runs:?}");
         assert_eq!(node.api().output("applied-output", "i"), "i ran\n", "{about}");
         for (key, value) in [("plan-revision", "1"), ("success-count", "1"), ("failure-count", "0")] {
@@ -382,7 +382,7 @@ async fn a_power_failure_between_any_two_writes_is_harmless() {
         }
         assert!(node.host.read(Path::new("/v/outbox.json")).is_err(), "{about}: everything was reported");
         repeated += usize::from(runs.len() == 2);
-        kept += usize::from(is_kept && !told);
+        kept += usize::from(is_kept && !reported);
         node.stop().await;
         if !reached {
             assert!(crash >= 8, "each write was the last one once: {crash}");
@@ -468,9 +468,9 @@ async fn probes_must_succeed_again_after_a_plan_even_if_the_agent_restarts() {
     node.start();
     node.api().until_text("applied-checksum", &sum(&text)).await;
     let written = node.api().written();
-    let told =
+    let reported =
         |data: &&common::Data| data.get("applied-checksum").is_some_and(|of| *of == sum(&text).as_bytes());
-    let first = written.iter().find(told).unwrap();
+    let first = written.iter().find(reported).unwrap();
     assert_eq!(first["plan-state"], b"succeeded");
     let statuses = String::from_utf8(first["probe-statuses"].clone()).unwrap();
     assert!(!statuses.contains("true"), "{statuses}");

@@ -71,23 +71,23 @@ async fn the_status_has_the_failure_of_a_plan_also_after_a_restart() {
     node.start();
     node.api().until_text("plan-state", "failed").await;
     sleep(Duration::from_secs(5)).await;
-    let told = |node: &Node| {
+    let reported = |node: &Node| {
         let shown = status(node);
         assert_eq!(shown.plan, Some(sum(&failing)), "{shown:?}");
         assert!(shown.failure.as_ref().is_some_and(|why| why.contains("exit code 3")), "{shown:?}");
         assert!(status::render(&shown).contains("exit code 3"));
         shown.before
     };
-    assert!(!told(&node));
+    assert!(!reported(&node));
     node.stop().await;
     node.api().set_down(true);
     node.start();
     sleep(Duration::from_secs(60)).await;
-    assert!(told(&node));
+    assert!(reported(&node));
     assert!(status::render(&status(&node)).contains("from before this agent started"));
     node.api().set_down(false);
     sleep(LONG).await;
-    assert!(!told(&node));
+    assert!(!reported(&node));
 
     // An unpublished result, known only from the outbox.
     let next = plan(&["b 100"]);
@@ -282,7 +282,7 @@ async fn the_status_is_current_on_a_full_disk() {
     let failing = json!({"instructions": [{"command": "false"}]}).to_string();
     api.plan(&failing, Some("pending"));
     api.until_text("plan-state", "failed").await;
-    let told = || {
+    let reported = || {
         let output = std::process::Command::new("nsenter")
             .args([
                 "--mount",
@@ -304,7 +304,7 @@ async fn the_status_is_current_on_a_full_disk() {
     };
     until("the status is shown with its age", || {
         fill();
-        let text = told();
+        let text = reported();
         ["failed, revision", "This status may be outdated (from ", "No space left"]
             .iter()
             .all(|part| text.contains(part))

@@ -26,7 +26,7 @@ fn file(node: &Node) -> Vec<u8> {
     node.host.read(Path::new(AGENT)).unwrap()
 }
 
-fn told(node: &Node) -> String {
+fn reported(node: &Node) -> String {
     let status: Status =
         serde_json::from_slice(&node.host.read(Path::new("/v/status.json")).unwrap()).unwrap();
     status.upgrade.unwrap_or_default()
@@ -46,7 +46,7 @@ async fn a_running_plan_is_finished_and_reported_before_the_upgrade() {
         node.api().offer(b"new");
         sleep(Duration::from_secs(60)).await;
         assert_eq!((node.host.became(), file(&node)), (0, b"old".to_vec()), "not while it runs");
-        assert!(told(&node).contains("waiting for an idle moment"), "{}", told(&node));
+        assert!(reported(&node).contains("waiting for an idle moment"), "{}", reported(&node));
         node.api().until_within(LONG, "it changed", |_| node.host.became() == 1).await;
         assert_eq!(node.api().text("applied-checksum"), sum(&text), "reported first");
         assert_eq!(file(&node), b"new");
@@ -60,7 +60,7 @@ async fn a_running_plan_is_finished_and_reported_before_the_upgrade() {
         sleep(Duration::from_secs(600)).await;
         assert_eq!(node.runs("a").len(), 1, "an applied plan is not applied again, in both protocols");
         assert_eq!((node.host.became(), node.api().revision()), (1, revision));
-        assert_eq!(told(&node), "");
+        assert_eq!(reported(&node), "");
         // An ordinary restart works as usual.
         node.stop().await;
         node.start();
@@ -91,7 +91,7 @@ async fn a_wrong_download_is_rejected_reported_and_retried_with_pauses() {
     node.start();
     node.api().until_text("plan-state", "succeeded").await;
     sleep(Duration::from_secs(3600)).await;
-    assert!(told(&node).contains("does not match its checksum"), "{}", told(&node));
+    assert!(reported(&node).contains("does not match its checksum"), "{}", reported(&node));
     assert_eq!((node.host.became(), file(&node)), (0, b"old".to_vec()));
     assert_eq!(node.host.list(Path::new("/usr/local/bin")).unwrap(), ["rancher-system-agent"]);
     let tries = node.api().requests().iter().filter(|request| request.contains("/assets/")).count();
@@ -113,7 +113,7 @@ async fn an_agent_that_does_not_run_on_this_machine_is_never_installed() {
     node.api().offer(b"for another machine");
     node.start();
     sleep(Duration::from_secs(100)).await;
-    assert!(told(&node).contains("does not run on this machine: exit code 126"), "{}", told(&node));
+    assert!(reported(&node).contains("does not run on this machine: exit code 126"), "{}", reported(&node));
     assert_eq!((node.host.became(), file(&node)), (0, b"old".to_vec()));
     node.exit("--version", 0);
     node.api().until_within(LONG, "it changed", |_| node.host.became() == 1).await;
@@ -192,7 +192,7 @@ async fn an_offer_of_the_running_agent_is_not_reported() {
     node.start();
     node.api().until("it runs", |_| node.runs("a").len() == 1).await;
     sleep(Duration::from_secs(30)).await;
-    assert_eq!((node.host.became(), told(&node)), (0, String::new()));
+    assert_eq!((node.host.became(), reported(&node)), (0, String::new()));
 }
 
 #[tokio::test(start_paused = true)]
@@ -203,7 +203,7 @@ async fn a_pinned_agent_stays() {
     node.api().offer(b"new");
     node.start();
     sleep(Duration::from_secs(600)).await;
-    assert_eq!((node.host.became(), told(&node)), (0, String::new()));
+    assert_eq!((node.host.became(), reported(&node)), (0, String::new()));
 }
 
 /// A copy of the agent, and another one that only has a few additional bytes at its end.
@@ -261,10 +261,10 @@ async fn the_real_agent_upgrades_in_the_same_process_after_the_running_plan() {
     assert_eq!(machine.log().matches("starting it").count(), 1);
     assert_eq!(std::fs::read_dir(machine.path("bin")).unwrap().count(), 1, "no other file is left");
     let second = machine.command(&["sentinel"]).output().unwrap();
-    let told = String::from_utf8_lossy(&second.stderr);
+    let reported = String::from_utf8_lossy(&second.stderr);
     assert!(
-        !second.status.success() && told.contains("sentinel.lock"),
-        "the new version has the lock: {told}"
+        !second.status.success() && reported.contains("sentinel.lock"),
+        "the new version has the lock: {reported}"
     );
 }
 

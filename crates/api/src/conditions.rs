@@ -1,7 +1,6 @@
 //! Condition types and reasons.
 //!
-//! Each constant is spelled like its value. Which object carries which condition is said where the
-//! condition is computed.
+//! Each constant is named like its value. The code that computes a condition documents which objects have it.
 
 /// `metav1` status values.
 pub mod status {
@@ -195,7 +194,7 @@ pub mod reasons {
     pub const WAITING_FOR_WORKERS_DELETION: &str = "WaitingForWorkersDeletion";
 }
 
-/// Types of the older condition family (`api/core/v1beta2/v1beta1_condition_consts.go`).
+/// Condition types in the format of v1beta1 (`api/core/v1beta2/v1beta1_condition_consts.go`).
 pub mod v1beta1_types {
     /// `Available`.
     pub const AVAILABLE: &str = "Available";
@@ -235,7 +234,7 @@ pub mod v1beta1_types {
     pub const VOLUME_DETACH_SUCCEEDED: &str = "VolumeDetachSucceeded";
 }
 
-/// Reasons of the older condition family (same file).
+/// Condition reasons in the format of v1beta1 (same file).
 pub mod v1beta1_reasons {
     /// `Deleted`.
     pub const DELETED: &str = "Deleted";
@@ -340,10 +339,10 @@ pub mod cattle {
     pub const WAITING: &str = "Waiting";
 }
 
-/// Reasons that Rancher's controllers write (rancher/rancher `pkg/capr/common.go`, wrangler `condition`).
+/// Condition reasons of Rancher's controllers (rancher/rancher `pkg/capr/common.go`, wrangler `condition`).
 pub mod cattle_reasons {
-    /// Work goes on; the message says what is waited for.
+    /// The operation is in progress; the message describes what is missing.
     pub const WAITING: &str = "Waiting";
-    /// The last attempt failed; the message says why.
+    /// The last attempt failed; the message describes the error.
     pub const ERROR: &str = "Error";
 }

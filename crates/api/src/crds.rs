@@ -7,7 +7,7 @@ use kube::CustomResourceExt;
 
 use crate::{capi, management, provisioning, rke};
 
-/// Every CRD that Drover needs, in the order of the groups.
+/// All CRDs of Drover, ordered by group.
 pub fn crds() -> Vec<CustomResourceDefinition> {
     let mut crds = vec![
         capi::v1beta2::Cluster::crd(),
@@ -43,7 +43,7 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
     crds
 }
 
-/// Adds what controller-gen adds to every root.
+/// Adds the properties that controller-gen adds to every root.
 fn finish_root(root: &mut JSONSchemaProps) {
     root.title = None;
     let properties = root.properties.get_or_insert_default();
@@ -57,7 +57,7 @@ fn finish_root(root: &mut JSONSchemaProps) {
         .or_insert_with(|| JSONSchemaProps { type_: Some("object".into()), ..Default::default() });
 }
 
-/// Rancher lets objects without a `spec` in; filling in an empty one keeps them readable as typed objects.
+/// Rancher accepts objects without a `spec`. An empty default makes them decodable as typed objects.
 fn default_spec(root: &mut JSONSchemaProps) {
     if let Some(spec) = root.properties.as_mut().and_then(|properties| properties.get_mut("spec"))
         && spec.required.as_ref().is_none_or(Vec::is_empty)
@@ -66,10 +66,10 @@ fn default_spec(root: &mut JSONSchemaProps) {
     }
 }
 
-/// Brings a derived schema into the shape that Go's tools publish.
+/// Converts a derived schema to the form that Go's tools publish.
 ///
-/// `Option` fields derive as nullable. Without that mark an API server drops a `null` as if the field
-/// were absent, which is what every reader of these objects expects.
+/// `Option` fields are derived as nullable. Without that mark, an API server drops a `null` as if the field
+/// were unset, as all clients of these objects expect.
 fn finish(schema: &mut JSONSchemaProps) {
     schema.nullable = None;
     if schema.x_kubernetes_int_or_string == Some(true) {

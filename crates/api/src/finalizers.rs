@@ -14,12 +14,12 @@ pub mod capi {
 
 /// Rancher (`wrangler.cattle.io/<handler>`, named where the handler is registered).
 pub mod cattle {
-    /// On provisioning Clusters: removal of the management twin.
+    /// On provisioning Clusters: removal of the management Cluster.
     pub const PROVISIONING_CLUSTER: &str = "wrangler.cattle.io/provisioning-cluster-remove";
     /// On provisioning Clusters: removal of the CAPI objects.
     pub const RKE_CLUSTER: &str = "wrangler.cattle.io/rke-cluster-remove";
     /// On RKEControlPlanes.
     pub const RKE_CONTROL_PLANE: &str = "wrangler.cattle.io/rke-control-plane-remove";
-    /// On infra machines.
+    /// On infrastructure machines.
     pub const MACHINE_PROVISION: &str = "wrangler.cattle.io/machine-provision-remove";
 }

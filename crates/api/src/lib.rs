@@ -1,15 +1,15 @@
-//! Every API type that Drover reads or writes, one module per group.
+//! All API types that Drover reads or writes, one module per group.
 //!
-//! Types keep upstream's names, JSON shapes, defaults and printer columns, so that manifests, clients and
-//! controllers made for Rancher and Cluster API work unchanged. CRDs are generated from them by
-//! [`crds`]. Keys and words that travel between controllers are constants in [`labels`],
-//! [`annotations`], [`secret_types`], [`finalizers`] and [`conditions`]; names derived from names are in
-//! [`names`]; what is waited for is a [`wait::Wait`].
+//! The types have the names, JSON format, defaults and printer columns of upstream, so that manifests,
+//! clients and controllers for Rancher and Cluster API work unchanged. The CRDs are generated from the types
+//! by [`crds`]. Keys and values that several controllers use are constants in [`labels`], [`annotations`],
+//! [`secret_types`], [`finalizers`] and [`conditions`]; functions that derive names from names are in
+//! [`names`]; a [`wait::Wait`] describes what a controller waits for.
 //!
-//! This crate knows no client, no async runtime and no controller.
+//! This crate does not depend on a client, an async runtime or a controller.
 //!
-//! Start reading at [`provisioning::v1::Cluster`] (what a person writes), then [`capi::v1beta2`] (what it
-//! becomes) and [`rke::v1`] (the providers' objects).
+//! Start reading at [`provisioning::v1::Cluster`] (which users create), then [`capi::v1beta2`] (which it is
+//! translated to) and [`rke::v1`] (the objects of the providers).
 
 pub mod annotations;
 pub mod capi;

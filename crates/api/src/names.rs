@@ -1,25 +1,27 @@
-//! Names derived from other names, cut to length without losing uniqueness.
+//! Names that are derived from other names and shortened without losing uniqueness.
 //!
-//! Byte-exact with `name.SafeConcatName` of rancher/wrangler and `SafeConcatName` of rancher/rancher
-//! `pkg/capr/common.go`: objects of a cluster made by Rancher are found again under these names.
+//! The results are byte-for-byte those of `name.SafeConcatName` in rancher/wrangler and `SafeConcatName` in
+//! rancher/rancher `pkg/capr/common.go`, so that the objects of clusters that Rancher created are found under
+//! these names.
 
 use sha2::{Digest, Sha256};
 
-/// `spec.managedBy` of the Jobs that Drover's own runner runs: every other Job controller leaves them alone.
+/// `spec.managedBy` of the Jobs of Drover's own runner. All other Job controllers ignore them.
 pub const JOB_RUNNER: &str = "drover.io/job-runner";
 
 /// The characters of random names: no vowels and no similar characters (`k8s.io/apimachinery/pkg/util/rand`, rancher
 /// `wrangler/pkg/randomtoken`).
 pub const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
-/// Name (id) of the management Cluster of a provisioning Cluster: `c-m-` and eight characters of the Cluster's UID, so
-/// that a crash between creating it and noting its name cannot create a second one.
+/// The name (ID) of the management Cluster of a provisioning Cluster: `c-m-` and eight characters derived
+/// from the Cluster's UID. A crash between its creation and the write of its name to the status does not
+/// create a second one.
 pub fn management_cluster_name(uid: &str) -> String {
     format!("c-m-{}", from_bytes(&Sha256::digest(uid.as_bytes()), 8))
 }
 
-/// `length` characters of [`ALPHABET`] out of random bytes; a byte that would favour some characters is replaced by
-/// further hashing.
+/// Derives `length` characters of [`ALPHABET`] from random bytes. Bytes that would make some characters more
+/// frequent are replaced by hashing again.
 pub fn from_bytes(bytes: &[u8], length: usize) -> String {
     let fair = u8::try_from(256 - 256 % ALPHABET.len()).unwrap_or(u8::MAX);
     let mut out = String::with_capacity(length);
@@ -33,14 +35,14 @@ pub fn from_bytes(bytes: &[u8], length: usize) -> String {
     out
 }
 
-/// Joins parts with `-`; a result of 64 bytes or more is cut and ends in a hash of the whole.
+/// Joins parts with `-`. A result of 64 bytes or more is truncated and ends with a hash of the full result.
 pub fn safe_concat_name(parts: &[&str]) -> String {
     safe_concat_name_max(63, parts)
 }
 
-/// Like [`safe_concat_name`] with the length given by the caller (hostnames, Helm release names).
+/// Like [`safe_concat_name`], with a maximum length (for hostnames and Helm release names).
 ///
-/// A limit of five or less leaves no room for a hash, so the name is only cut.
+/// A maximum of five or less has no space for a hash, so the name is only truncated.
 pub fn safe_concat_name_max(max: usize, parts: &[&str]) -> String {
     let full = parts.join("-");
     if full.len() <= max {
@@ -51,7 +53,7 @@ pub fn safe_concat_name_max(max: usize, parts: &[&str]) -> String {
     }
     let digest = hex::encode(Sha256::digest(full.as_bytes()));
     let last = full.as_bytes()[max.saturating_sub(7)];
-    // The byte before the `-` of the hash must be able to stand there.
+    // The byte before the `-` of the hash must be a letter or digit.
     let (keep, digits) = if last.is_ascii_lowercase() || last.is_ascii_digit() {
         (max - 6, 5)
     } else {
@@ -63,7 +65,7 @@ pub fn safe_concat_name_max(max: usize, parts: &[&str]) -> String {
     }
 }
 
-/// Names are ASCII; should one not be, a cut inside a character must not panic.
+/// Names are ASCII. If one is not, truncation inside a character must not panic.
 fn head(name: &str, bytes: usize) -> String {
     String::from_utf8_lossy(&name.as_bytes()[..bytes.min(name.len())]).into_owned()
 }
@@ -90,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_behind_a_dash_keeps_56_bytes_and_6_digits() {
+    fn a_truncation_after_a_dash_keeps_56_bytes_and_6_digits() {
         let name = format!("{}-{}", "a".repeat(56), "b".repeat(20));
         let short = safe_concat_name(&[&name]);
         assert_eq!(short.len(), 63);
@@ -99,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn the_callers_limit_is_kept() {
+    fn the_maximum_length_is_respected() {
         let parts = [
             "long",
             "cluster",

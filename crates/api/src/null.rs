@@ -1,9 +1,9 @@
-//! Reading `null` as "absent", the way Go's decoder does for every field.
+//! Decodes `null` as an unset field, as Go's decoder does.
 
 use serde::{Deserialize, Deserializer};
 
-/// Rancher's own clients send `null` for lists, maps and scalars that are unset; one such field must
-/// not make a whole object unreadable.
+/// Rancher's own clients send `null` for unset lists, maps and scalars. Such a field must not make the whole
+/// object undecodable.
 pub(crate) fn as_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -12,7 +12,7 @@ where
     Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// Go's `omitempty` for numbers.
+/// The equivalent of Go's `omitempty` for numbers.
 pub(crate) fn is_zero<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }

@@ -1,6 +1,6 @@
-//! Schemas of types that come from Kubernetes itself, in the form controller-gen publishes them.
+//! Schemas of Kubernetes types, in the form in which controller-gen publishes them.
 //!
-//! k8s-openapi knows the types but not the list and map markers, and server-side apply needs those.
+//! The types of k8s-openapi lack the list and map markers that server-side apply requires.
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::{Value, json};
@@ -101,12 +101,12 @@ pub(crate) fn resource_requirements(generator: &mut SchemaGenerator) -> Schema {
     schema
 }
 
-/// An object whose content is free.
+/// An object with arbitrary content.
 pub(crate) fn any_object(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true })
 }
 
-/// Any value at all.
+/// An arbitrary value.
 pub(crate) fn any(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "x-kubernetes-preserve-unknown-fields": true })
 }
@@ -116,7 +116,7 @@ fn list_of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "array", "items": items })
 }
 
-/// A k8s-openapi type without its long prose, its lists marked atomic as Kubernetes marks them.
+/// The schema of a k8s-openapi type, without descriptions and with lists marked atomic, as in Kubernetes.
 fn built_in<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
     let mut schema = T::json_schema(generator);
     if let Some(object) = schema.as_object_mut() {

@@ -1,12 +1,14 @@
-//! What something waits for, as a value.
+//! What a controller waits for, as a value.
 //!
-//! A wait is written once and shown three times: as the message of a condition, as the message of an event, and by
-//! `drover why`. All three come from one enum per folder of controllers. The enum's `Display` is the only place with
-//! the text, and `From<&Enum> for Wait` adds what the text alone does not say. Code dispatches on variants, never on
-//! text (`xtask/src/prose.rs` checks that). The example is `an_enum_is_the_only_place_with_the_text` in the tests of this file.
+//! A wait is defined once and shown in three places: as the message of a condition, as the message of an
+//! event, and by `drover why`. The source of all three is one enum per folder of controllers. Only the enum's
+//! `Display` contains the text; `From<&Enum> for Wait` adds what the text does not contain. Code dispatches
+//! on variants, never on text (`xtask/src/prose.rs` checks that). For an example, see
+//! `an_enum_is_the_only_place_with_the_text` in the tests of this file.
 //!
-//! Kinds whose CRD is Drover's keep the waits in `status.waits`, written together with the conditions. Kinds of others
-//! (Cluster API, Jobs) have only conditions, from which [`Wait`]s are read back by their reasons.
+//! Kinds whose CRD belongs to Drover list the waits in `status.waits`, which is written together with the
+//! conditions. Other kinds (of Cluster API, and Jobs) have only conditions, from whose reasons [`Wait`]s are
+//! reconstructed.
 
 use std::fmt;
 
@@ -15,19 +17,19 @@ use k8s_openapi::jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The most waits that an object lists: its size must not grow with the number of its machines.
+/// The maximum number of waits in an object, so that its size does not grow with the number of machines.
 pub const MOST: usize = 16;
 
-/// The object that is waited for.
+/// The object that a controller waits for.
 #[derive(Clone, Debug, Default, Deserialize, Eq, Hash, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WaitObject {
-    /// Its kind.
+    /// The kind of the object.
     pub kind: String,
-    /// Its namespace; empty for objects of the whole cluster.
+    /// The namespace of the object. Empty for cluster-scoped objects.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub namespace: String,
-    /// Its name.
+    /// The name of the object.
     pub name: String,
 }
 
@@ -46,49 +48,50 @@ impl fmt::Display for WaitObject {
     }
 }
 
-/// Something that is waited for.
+/// A state that a controller waits for.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Wait {
-    /// One CamelCase word for programs; it never changes.
+    /// The reason for the wait, as one CamelCase word for programs. It is stable across releases.
     pub reason: String,
-    /// The object that is waited for.
+    /// The object that the controller waits for.
     pub object: WaitObject,
-    /// The text of the condition and of the event.
+    /// A human-readable description. It is also the message of the condition and of the event.
     pub message: String,
-    /// What would end the wait.
+    /// The state that ends the wait.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub expected: String,
-    /// What is seen instead.
+    /// The current state.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub observed: String,
-    /// When the wait began.
+    /// The time at which the wait started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Time>,
-    /// What a person can do.
+    /// What a user can do about it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
 }
 
 impl Wait {
-    /// `message` is the value that renders to the text, usually the enum itself.
+    /// `message` is the value that renders the text, usually the enum itself.
     pub fn new(reason: &'static str, object: WaitObject, message: impl fmt::Display) -> Self {
         Self { reason: reason.to_owned(), object, message: message.to_string(), ..Self::default() }
     }
 
-    /// What would end the wait.
+    /// Sets the state that ends the wait.
     #[must_use]
     pub fn expected(self, expected: impl Into<String>) -> Self {
         Self { expected: expected.into(), ..self }
     }
 
-    /// What is seen instead. It must not change more often than the message: each change is a write.
+    /// Sets the current state. It must not change more often than the message, because each change causes a
+    /// write.
     #[must_use]
     pub fn observed(self, observed: impl Into<String>) -> Self {
         Self { observed: observed.into(), ..self }
     }
 
-    /// What a person can do.
+    /// Sets what a user can do about it.
     #[must_use]
     pub fn remedy(self, remedy: impl Into<String>) -> Self {
         Self { remedy: Some(remedy.into()), ..self }
@@ -101,9 +104,9 @@ impl fmt::Display for Wait {
     }
 }
 
-/// The waits to write: a wait of the same reason and object as before keeps its time.
+/// The waits to write. A wait with the same reason and object as before keeps its start time.
 pub fn merge(live: &[Wait], current: impl IntoIterator<Item = Wait>, now: Timestamp) -> Vec<Wait> {
-    // The API keeps whole seconds; finer times would differ from what is read back.
+    // The API stores whole seconds. A more precise time would differ from the stored one.
     let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
     let known = |wait: &Wait| live.iter().find(|old| old.reason == wait.reason && old.object == wait.object);
     let timed = current.into_iter().map(|wait| {

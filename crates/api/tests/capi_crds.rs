@@ -1,6 +1,6 @@
-//! Our Cluster API CRDs are those of the Go module, but for the prose.
+//! The Cluster API CRDs equal those of the Go module, except for the descriptions.
 //!
-//! The module comes from Go's cache or proxy; where there is no Go, the test says so and passes.
+//! The module comes from Go's cache or proxy. Without Go, the test prints a message and passes.
 
 #![allow(clippy::unwrap_used)]
 
@@ -54,7 +54,7 @@ fn compare(path: &str, ours: &Value, theirs: &Value, differences: &mut Vec<Strin
             let keys: BTreeSet<&String> = a.keys().chain(b.keys()).collect();
             for key in keys {
                 let prose = key == "description" && (a.get(key).is_none_or(Value::is_string));
-                // controller-gen repeats defaults that mean nothing: an empty list of columns, a zero priority.
+                // controller-gen writes defaults without effect: an empty list of columns, a priority of zero.
                 let (x, y) = (a.get(key).unwrap_or(&Value::Null), b.get(key).unwrap_or(&Value::Null));
                 let same_priority = key == "priority" && is_zero(x) && is_zero(y);
                 if !prose && !same_priority {

@@ -35,7 +35,7 @@ pub(crate) fn decode(text: &[u8]) -> Result<Decoded, DecodeError> {
     decoded.map_err(|error| DecodeError::new(error, heavy))
 }
 
-/// Decodes from any format; `heavy` tells whether the memory limit caused an error.
+/// Decodes from any format; `heavy` is whether the memory limit caused an error.
 pub(crate) fn decode_from<'de, D: Deserializer<'de>>(
     deserializer: D,
     heavy: &mut bool,

@@ -179,7 +179,7 @@ mod tests {
     fn cluster(name: &str) -> Cluster {
         serde_json::from_value(json!({
             "apiVersion": "provisioning.cattle.io/v1", "kind": "Cluster",
-            "metadata": {"name": name, "managedFields": [{"manager": "somebody"}]},
+            "metadata": {"name": name, "managedFields": [{"manager": "other"}]},
             "spec": {},
         }))
         .unwrap()

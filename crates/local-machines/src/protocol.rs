@@ -232,7 +232,7 @@ pub(crate) enum InitReply {
     Failed(String),
 }
 
-/// Exit codes of process 1 that tell the holder why it exited.
+/// Exit codes of process 1, from which the holder knows why it exited.
 pub(crate) const EXIT_POWER_OFF: i32 = 0;
 pub(crate) const EXIT_REBOOT: i32 = 66;
 

@@ -21,12 +21,12 @@ pub use crate::init::validation::schemas::keep as keep_schemas;
 /// Namespace of the credentials that every cluster may refer to.
 pub(crate) const SHARED_CREDENTIALS: &str = "cattle-global-data";
 
-/// Whether a change takes a driver away from those who use it: it is deactivated, or goes by another name.
+/// Whether a change makes a driver unavailable to its users: it is deactivated or renamed.
 pub fn ends_driver(old: &NodeDriver, new: &NodeDriver) -> bool {
     (old.spec.active && !new.spec.active) || driver_name(old) != driver_name(new)
 }
 
-/// Who needs a driver, and what to do about it.
+/// What uses a driver, with the fix.
 pub fn driver_in_use(driver: &NodeDriver, clusters: &[Cluster], machines: &[Machine]) -> Option<String> {
     let prefix = kind_prefix(&driver_name(driver));
     let (config, machine) = (format!("{prefix}Config"), format!("{prefix}Machine"));
@@ -48,10 +48,10 @@ pub fn driver_in_use(driver: &NodeDriver, clusters: &[Cluster], machines: &[Mach
         reference.api_group == "rke-machine.cattle.io" && reference.kind == machine
     };
     let left = machines.iter().find(of_driver)?;
-    Some(format!("machine {} was made by it and could not be removed without it", ObjectKey::of(left)))
+    Some(format!("machine {} was created by it and could not be deleted without it", ObjectKey::of(left)))
 }
 
-/// Who needs a cloud credential, and what to do about it. Clusters that are being deleted need it most.
+/// What uses a cloud credential. Clusters that are being deleted need it, too.
 pub fn credential_in_use(secret: &ObjectKey, clusters: &[Cluster]) -> Option<String> {
     clusters.iter().find_map(|cluster| {
         let namespace = cluster.metadata.namespace.as_deref().unwrap_or_default();
@@ -65,20 +65,20 @@ pub fn credential_in_use(secret: &ObjectKey, clusters: &[Cluster]) -> Option<Str
     })
 }
 
-/// Who is in a namespace that somebody wants to delete. Servers are removed by Jobs, which a namespace that goes does not
-/// take any more: they would run on, and nobody would know of them.
+/// The cluster or machine that prevents the deletion of a namespace. Servers are deleted by Jobs, which cannot be created
+/// in a terminating namespace: the servers would keep running without an object that represents them.
 pub fn namespace_in_use(clusters: &[Cluster], machines: &[Machine]) -> Option<String> {
     let cluster = clusters.first().map(|cluster| format!("cluster {}", ObjectKey::of(cluster)));
     let who = cluster.or_else(|| Some(format!("machine {}", ObjectKey::of(machines.first()?))))?;
-    Some(format!("{who} is in it, whose servers could not be removed any more; delete that first"))
+    Some(format!("it contains {who}, whose servers could then no longer be deleted; delete that first"))
 }
 
-/// Keys of a plan secret that the server alone writes.
+/// Keys of a plan secret that only the server writes.
 const SERVER_OWNED: [&str; 4] = [keys::PLAN, keys::APPLIED_PLAN, keys::MAX_FAILURES, keys::FAILURE_THRESHOLD];
 
-/// An update of a plan secret by its machine's agent keeps everything but the agent's own data: with another role, owner
-/// or finalizer a machine could make itself a server, or stay for ever, and with another plan it would run something
-/// that the server knows nothing of.
+/// An update of a plan secret by its machine's agent can change only the agent's own data: with another role, owner or
+/// finalizer a machine could become a server or prevent its deletion, and with another plan it would run instructions
+/// that are unknown to the server.
 pub fn keep_marks(secret: &mut Value, old: &Value) {
     if !secret["data"].is_object() {
         secret["data"] = json!({});
@@ -103,8 +103,8 @@ fn keep(object: &mut Value, old: &Value, field: &str) {
     }
 }
 
-/// Why the MachineDeployment of a pool cannot have so many machines: what its Cluster refuses as a quantity must not
-/// happen by way of a scale, which takes effect before the pool follows.
+/// Why the MachineDeployment of a pool cannot be scaled to a number of machines: a quantity that is rejected in the Cluster
+/// is also rejected here, because scaling takes effect before the quantity of the pool is updated.
 pub fn scale_refused(
     cluster: &Cluster,
     deployment: &str,
@@ -118,7 +118,7 @@ pub fn scale_refused(
     problems::too_many_servers(&config).or_else(|| state::no_state_left(&config, &holders))
 }
 
-/// Why machines do not go: they are the last ones with what is in their cluster.
+/// Why machines cannot be deleted: they are the last etcd machines of their cluster.
 pub fn last_etcd(
     cluster: &Cluster,
     control_plane: Option<&RKEControlPlane>,
@@ -132,25 +132,25 @@ pub fn last_etcd(
     }
     let key = ObjectKey::of(cluster);
     Some(format!(
-        "cluster {key} has no other etcd machine, and everything in it would be lost; if that is what you want, delete \
+        "cluster {key} has no other etcd machine, and all data in it would be lost; if that is intended, delete \
          clusters.provisioning.cattle.io {}",
         key.name
     ))
 }
 
-/// Why a cluster's part in Cluster API does not go alone.
-pub fn made_anew(cluster: &Cluster) -> Option<String> {
+/// Why a Cluster API object of a cluster cannot be deleted on its own.
+pub fn would_be_recreated(cluster: &Cluster) -> Option<String> {
     let key = ObjectKey::of(cluster);
     cluster.metadata.deletion_timestamp.is_none().then(|| {
         format!(
-            "it is a part of clusters.provisioning.cattle.io {}, which would make it anew, with new machines and nothing in \
-             them; delete that instead",
+            "it is part of clusters.provisioning.cattle.io {}, which would recreate it with new machines and \
+             without its data; delete that instead",
             key.name
         )
     })
 }
 
-/// The Secret that a `cloudCredentialSecretName` means: of the cluster's namespace, but for the shared ones.
+/// The Secret that a `cloudCredentialSecretName` refers to: in the cluster's namespace, except for shared credentials.
 pub fn credential_key(namespace: &str, name: &str) -> ObjectKey {
     match name.split_once(':') {
         Some((SHARED_CREDENTIALS, name)) => ObjectKey::new(SHARED_CREDENTIALS, name),

@@ -24,7 +24,7 @@ use crate::store::Store;
 const OWN_TYPES: [&str; 4] =
     [types::MACHINE_PLAN, types::MACHINE_STATE, types::MACHINE_REQUEST, types::CLUSTER_STATE];
 
-/// Secrets: by type where it is our own, otherwise by what tells them apart. No Secret is delivered by two of these.
+/// Secrets: by type where the type is our own, otherwise by label or name. No Secret matches two of these selectors.
 pub fn secrets(caches: &Caches) -> Cache<Secret> {
     let mut all: Vec<Selector> =
         OWN_TYPES.iter().map(|type_| Selector::fields(format!("type={type_}"))).collect();
@@ -100,7 +100,7 @@ pub fn follow_references(store: &Store) {
         let foreign = |cluster: &&Arc<drover_api::capi::v1beta2::Cluster>| {
             cluster.spec.infrastructure_ref.as_ref().is_none_or(|infra| infra.kind != "RKECluster")
         };
-        // Without its label it is of no use, but then the reason can be told.
+        // Without its label it cannot be used, but then the reason can be reported.
         let name = kubeconfig::secret_name(&change.key.name);
         let found = change.new.filter(foreign).map(|_| change.key.sibling(name));
         secrets.refer(&format!("kubeconfig of {}", change.key), found);

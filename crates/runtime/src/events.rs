@@ -25,7 +25,7 @@ const REPEAT: SignedDuration = SignedDuration::from_mins(10);
 /// A pass that runs before its cache has caught up, or whose status is not written yet (see [`pace`](crate::pace)), records
 /// the same note again.
 const ECHO: SignedDuration = SignedDuration::from_secs(12);
-/// Notes that wait to be written; more are dropped, because a story is worth less than the work it tells of.
+/// Notes that wait to be written; more are dropped, because events are less important than the work that they report.
 const BACKLOG: usize = 1024;
 /// Remembered notes; more than in a busy minute.
 const REMEMBERED: usize = 4096;

@@ -32,7 +32,7 @@ where
     }
     let patch = if object.meta().finalizers.is_none() {
         vec![
-            // A missing list cannot be tested for; the version stands for it.
+            // A JSON Patch cannot test for a missing list; the resource version is tested instead.
             json!({"op": "test", "path": "/metadata/resourceVersion", "value": object.resource_version()}),
             json!({"op": "add", "path": "/metadata/finalizers", "value": missing}),
         ]

@@ -91,7 +91,7 @@ impl FieldError {
         FieldError { kind, field: shortened(path.field(), PATH_BYTES), bad_value, detail }
     }
 
-    /// Stands for the errors beyond [`MAX_ERRORS`].
+    /// Represents the errors beyond [`MAX_ERRORS`].
     pub fn more() -> Self {
         let detail = format!("there are more than {MAX_ERRORS} errors, the others are not shown");
         FieldError { kind: ErrorKind::Invalid, field: "<nil>".to_owned(), bad_value: None, detail }

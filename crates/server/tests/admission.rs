@@ -363,7 +363,7 @@ async fn a_namespace_with_a_cluster_cannot_be_deleted() {
     });
     world.create(&clusters, cluster).await;
     let text = refusal(namespaces.delete("team", &DeleteParams::default()).await);
-    assert!(text.contains("cluster team/demo is in it") && text.contains("delete that first"), "{text}");
+    assert!(text.contains("it contains cluster team/demo") && text.contains("delete that first"), "{text}");
     namespaces.delete("spare", &DeleteParams::default()).await.unwrap();
     clusters.delete("demo", &DeleteParams::default()).await.unwrap();
     namespaces.delete("team", &DeleteParams::default()).await.unwrap();

@@ -342,7 +342,7 @@ mod tests {
         let done = applier.pass(&pass(&plan, None)).await.unwrap();
         assert_eq!(done.periodic.len(), 20);
         let kept: usize = done.periodic.values().map(|run| run.stdout.len() + run.stderr.len()).sum();
-        let told = 40 * 64;
-        assert!((output::KEPT_TOTAL / 2..output::KEPT_TOTAL + told).contains(&kept), "{kept}");
+        let markers = 40 * 64;
+        assert!((output::KEPT_TOTAL / 2..output::KEPT_TOTAL + markers).contains(&kept), "{kept}");
     }
 }

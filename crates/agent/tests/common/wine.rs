@@ -49,7 +49,7 @@ impl Wine {
     pub async fn boot() -> Result<Self, String> {
         let agent = agent()?;
         let runs = |wine: &&&str| {
-            Command::new(wine).arg("--version").output().is_ok_and(|told| told.status.success())
+            Command::new(wine).arg("--version").output().is_ok_and(|version| version.status.success())
         };
         let wine = WINE.iter().find(runs).ok_or("Wine is not installed")?;
         let dir = tempfile::tempdir().map_err(|error| error.to_string())?;
@@ -58,14 +58,14 @@ impl Wine {
         let mut keeper = tokio::process::Command::from(booted.command("cmd.exe", &[]));
         keeper.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true);
         let mut keeper = keeper.spawn().map_err(|error| format!("{wine}: {error}"))?;
-        let told = keeper.stdin.as_mut().unwrap().write_all(b"echo booted\r\n").await;
+        let written = keeper.stdin.as_mut().unwrap().write_all(b"echo booted\r\n").await;
         let mut said = BufReader::new(keeper.stdout.take().unwrap()).lines();
         booted.keeper = Some(keeper);
         let answered = async {
             while !said.next_line().await.ok()??.contains("booted") {}
             Some(())
         };
-        if told.is_err() || tokio::time::timeout(PATIENCE, answered).await.ok().flatten().is_none() {
+        if written.is_err() || tokio::time::timeout(PATIENCE, answered).await.ok().flatten().is_none() {
             return Err(format!("{wine} does not create C:"));
         }
         fs::create_dir_all(booted.path("bin")).unwrap();

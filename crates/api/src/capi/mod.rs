@@ -1,3 +1,3 @@
-//! `cluster.x-k8s.io`: Cluster API's core objects.
+//! `cluster.x-k8s.io`: the core objects of Cluster API.
 
 pub mod v1beta2;

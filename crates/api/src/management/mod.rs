@@ -1,3 +1,3 @@
-//! `management.cattle.io`: the management plane's own objects.
+//! `management.cattle.io`: the objects of the management plane.
 
 pub mod v3;

@@ -1,3 +1,3 @@
-//! `provisioning.cattle.io`: what a person asks for.
+//! `provisioning.cattle.io`: the clusters that users create.
 
 pub mod v1;

@@ -1,3 +1,3 @@
-//! `rke.cattle.io`: the providers' objects, one per hand-off.
+//! `rke.cattle.io`: the objects of the bootstrap, control plane and infrastructure providers.
 
 pub mod v1;

@@ -10,7 +10,7 @@ use crate::object::{ObjectExt, object_mut};
 /// Recomputes names and conditions of all CRDs of the server; returns the changed ones.
 ///
 /// A name belongs to the CRD that already has it (`status.acceptedNames`), otherwise to the first one. A conflict never
-/// removes `Established`. `served` tells whether a CRD's resources are in the resource table, which is required for
+/// removes `Established`. `served` is whether a CRD's resources are in the resource table, which is required for
 /// `Established`.
 pub(super) fn decide(crds: &[Value], served: impl Fn(&Value) -> bool, now: &str) -> Vec<Value> {
     let mut order: Vec<&Value> = crds.iter().collect();

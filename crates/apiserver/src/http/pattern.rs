@@ -1,6 +1,6 @@
 //! Path patterns, as used in code and in the documentation of permissions.
 
-/// Whether a path matches a pattern. `{name}` stands for one segment, `...` at the end for one or more; a trailing
+/// Whether a path matches a pattern. `{name}` matches one segment, `...` at the end one or more; a trailing
 /// slash of the path is ignored.
 pub fn matches(pattern: &str, path: &str) -> bool {
     let mut path = path.strip_suffix('/').unwrap_or(path).split('/');

@@ -198,7 +198,7 @@ impl Operations<'_> {
         operation
     }
 
-    /// The content types tell kubectl which patches are supported: strategic merge for built-in kinds only.
+    /// kubectl reads the supported patches from the content types: strategic merge for built-in kinds only.
     fn patch(&self, answer: &str) -> Value {
         let mut operation = self.base("patch", answer);
         operation["parameters"] = query(&[

@@ -35,7 +35,7 @@ async fn a_kind_whose_crd_is_deleted_and_created_again_is_watched_again() {
             json!({"apiVersion": resource.api_version, "kind": "TestExtra", "metadata": {"name": object}});
         let api = externals.api("default", &resource);
         api.create(&PostParams::default(), &serde_json::from_value(made).unwrap()).await.unwrap();
-        eventually("whoever refers to the object is woken", || async {
+        eventually("the owner of the reference is reconciled", || async {
             seen.lock().unwrap().contains(&format!("test.drover.io/TestExtra/default/{object}"))
         })
         .await;

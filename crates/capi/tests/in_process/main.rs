@@ -103,7 +103,7 @@ async fn capi_check_11_a_new_template_replaces_machines_one_by_one() {
     eventually("three Machines of the new template", || async {
         let machines = world.list(CORE, "Machine", "roll").await;
         assert!(machines.len() <= 4, "{} Machines", machines.len());
-        // A Machine that goes counts as available until the moment it is told so.
+        // A Machine that is being deleted counts as available until its status is updated.
         let servers = world.list(TEST, "TestMachine", "roll").await;
         let new = servers.iter().filter(|server| server["spec"]["size"] == 2).count();
         new == 3 && servers.len() == 3 && available().await == 3
@@ -139,10 +139,10 @@ async fn capi_check_8_a_refused_server_leaves_nothing_behind() {
         world.merge(CORE, "MachineSet", "refuse", set["metadata"]["name"].as_str().unwrap(), again).await;
     }
     world.idle().await;
-    let told: Vec<Value> = world.list("v1", "Event", "refuse").await;
-    let told: Vec<&Value> = told.iter().filter(failed).collect();
-    assert_eq!((told.len(), told[0]["count"].as_i64()), (1, Some(1)), "{told:#?}");
-    assert!(told[0]["message"].as_str().unwrap().contains("spec.size"), "{told:#?}");
+    let reported: Vec<Value> = world.list("v1", "Event", "refuse").await;
+    let reported: Vec<&Value> = reported.iter().filter(failed).collect();
+    assert_eq!((reported.len(), reported[0]["count"].as_i64()), (1, Some(1)), "{reported:#?}");
+    assert!(reported[0]["message"].as_str().unwrap().contains("spec.size"), "{reported:#?}");
 }
 
 /// This world's API has no hooks, as a kube-apiserver without our webhook has none.
@@ -186,7 +186,7 @@ async fn where_nobody_fills_in_or_refuses_the_controllers_do() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_health_check_that_somebody_makes_says_that_it_has_no_effect() {
+async fn a_new_health_check_reports_that_it_has_no_effect() {
     let world = World::start().await;
     let _manager = world.manager(None);
     world.cluster("checked").await;
@@ -205,11 +205,11 @@ async fn a_health_check_that_somebody_makes_says_that_it_has_no_effect() {
     })
     .await;
     world.idle().await;
-    let told: Vec<Value> = world.list("v1", "Event", "checked").await;
-    let told: Vec<&Value> =
-        told.iter().filter(|e| e["involvedObject"]["kind"] == "MachineHealthCheck").collect();
-    assert_eq!(told.len(), 1, "{told:#?}");
-    assert_eq!((&told[0]["reason"], &told[0]["type"]), (&json!("NotInEffect"), &json!("Warning")));
+    let reported: Vec<Value> = world.list("v1", "Event", "checked").await;
+    let reported: Vec<&Value> =
+        reported.iter().filter(|e| e["involvedObject"]["kind"] == "MachineHealthCheck").collect();
+    assert_eq!(reported.len(), 1, "{reported:#?}");
+    assert_eq!((&reported[0]["reason"], &reported[0]["type"]), (&json!("NotInEffect"), &json!("Warning")));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -97,7 +97,7 @@ pub enum Decision {
     ReadNode,
     /// Ask the distribution to remove the member.
     AskRemoval,
-    /// Keep the hook, and look again then if no event will tell.
+    /// Keep the hook. Check again at this time, if no event reports the change.
     Hold(Hold, Option<Timestamp>),
 }
 

@@ -46,7 +46,7 @@ pub fn render(input: &Input<'_>) -> String {
         lines.push(format!("export CATTLE_AGENT_VAR_DIR={}", quote(input.agent_var_dir)));
     }
     let fixed = |name: &str, value: &str| format!("{name}=\"{value}\"");
-    // Whoever sets it, in the cluster's agentEnvVars or by hand, has the last word.
+    // A value that is already set, by the cluster's agentEnvVars or by the user, takes precedence.
     let default = |name: &str, value: &str| format!("[ -n \"${{{name}:-}}\" ] || {}", fixed(name, value));
     if settings.serves_agent {
         lines.push(default("CATTLE_AGENT_BINARY_BASE_URL", &format!("{}/assets", settings.server_url)));

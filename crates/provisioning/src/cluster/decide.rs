@@ -41,7 +41,7 @@ pub fn decide(cluster: &RKECluster, owner_paused: Option<bool>, now: Timestamp) 
     })
 }
 
-/// What is told when the status changes to `next`.
+/// The events of a change of the status to `next`.
 pub fn events(cluster: &RKECluster, next: &RKEClusterStatus) -> Vec<Note> {
     let was = cluster.status.as_ref().is_some_and(|status| status.ready);
     let message = "There is no infrastructure to make: the cluster is reached through its tunnel";
@@ -66,6 +66,6 @@ mod tests {
         assert!(generic::is_true(&status.conditions, "Ready"));
         assert_eq!(events(&cluster, &status)[0].reason, "InfrastructureReady");
         cluster.status = Some(status.clone());
-        assert_eq!(events(&cluster, &status), [], "told once");
+        assert_eq!(events(&cluster, &status), [], "reported once");
     }
 }

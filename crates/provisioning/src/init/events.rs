@@ -47,11 +47,11 @@ pub fn of_status(cluster: &Cluster, next: &ClusterStatus) -> Vec<Note> {
         Some((was, ready)) if ready.status == TRUE && was != TRUE => {
             notes.push(Note::normal("Ready", "Every machine is configured as the specification says"));
         }
-        // A refused specification is told above.
+        // A rejected specification is reported above.
         Some((_, ready)) if ready.status == FALSE && !refused => {
             notes.push(Note::warning("Error", &ready.message));
         }
-        // What is waited for on the way is told by the RKEControlPlane, and in the provisioning log.
+        // The waits of the RKEControlPlane are reported in its own events and in the provisioning log.
         Some((TRUE, ready)) if ready.status == UNKNOWN => {
             notes.push(Note::normal("Reconciling", &ready.message));
         }
@@ -74,7 +74,7 @@ pub fn of_pool(live: Option<&MachineDeployment>, pool: &RKEMachinePool) -> Optio
     if old == new {
         return None;
     }
-    // Told when the new quantity is noted, which happens once, whoever began.
+    // Reported when the new quantity is recorded, which happens once, for a change of the pool and of the MachineDeployment.
     let followed = live.spec.replicas.is_some_and(|replicas| replicas.to_string() == new);
     let how = if followed { " follows its MachineDeployment, which was scaled" } else { "" };
     Some(Note::normal("PoolScaled", format!("Pool {name}{how}: {old} -> {new} machine(s)")))

@@ -82,7 +82,7 @@ impl Reconciler for Init {
         let mut written = Written::default();
         let mut applied = self.apply(&scope, &decision, &mut written).await;
         if let Some(error) = applied.as_ref().err().filter(|error| error.is_invalid()) {
-            // The API rejects it until somebody changes it.
+            // The API rejects it until a user changes it.
             decision.outcome = Outcome::Refused(Refusal::Rejected(error.chain()));
             applied = Ok(());
         }

@@ -11,7 +11,7 @@ pub fn token(random: [u8; 32]) -> String {
     from_bytes(&random, TOKEN_LENGTH)
 }
 
-/// Name of the user that a cluster's own kubeconfig stands for.
+/// The name of the user of a cluster's kubeconfig.
 pub fn kubeconfig_user(namespace: &str, name: &str) -> String {
     let principal = format!("system://provisioning/{namespace}/{name}");
     let digest = Sha256::digest(principal.as_bytes());

@@ -156,13 +156,16 @@ mod tests {
             text(&scope(cluster(quantity), vec![deployment(Some(replicas))], machines))
         };
         assert_eq!(of(2, &done, 2), None);
-        let told = of(3, &done, 2).unwrap();
-        assert_eq!(told, "waiting for pool worker to have 3 machines, it has 2", "nobody has scaled it yet");
+        let reported = of(3, &done, 2).unwrap();
+        assert_eq!(
+            reported, "waiting for pool worker to have 3 machines, it has 2",
+            "nobody has scaled it yet"
+        );
         assert!(of(3, &done, 3).is_some(), "the Machine is not made yet");
         for status in [None, Some("Unknown")] {
             let [a, b] = done.clone();
-            let told = of(3, &[a, b, machine("c", status)], 3).unwrap();
-            assert_eq!(told, "waiting for machine c of pool worker to be configured");
+            let reported = of(3, &[a, b, machine("c", status)], 3).unwrap();
+            assert_eq!(reported, "waiting for machine c of pool worker to be configured");
         }
         assert!(of(1, &done, 2).is_some(), "nobody has scaled it down yet");
         assert!(of(1, &done, 1).is_some(), "nobody has deleted what is too much yet");
@@ -195,17 +198,17 @@ mod tests {
         set.spec.template.spec.infrastructure_ref.name = "demo-worker-old".into();
         let scope =
             Scope { sets: vec![Arc::new(set)], ..scope(cluster(1), vec![deployment(Some(1))], &[old]) };
-        let told = |template: &str| {
+        let reported = |template: &str| {
             outstanding(&scope, &[&generated(template)], None).map(|waiting| waiting.to_string())
         };
-        assert_eq!(told("demo-worker-old"), None);
+        assert_eq!(reported("demo-worker-old"), None);
         let waiting = "waiting for machine a of pool worker to be replaced";
-        assert_eq!(told("demo-worker-new").as_deref(), Some(waiting));
+        assert_eq!(reported("demo-worker-new").as_deref(), Some(waiting));
     }
 
     #[test]
     fn a_control_plane_that_has_not_seen_the_change_does_not_speak_for_it() {
-        let told = |generation: i64, observed: i64, written: Option<i64>| {
+        let reported = |generation: i64, observed: i64, written: Option<i64>| {
             let plane: RKEControlPlane = serde_json::from_value(json!({
                 "metadata": {"name": "demo", "generation": generation},
                 "spec": {"clusterName": "demo", "managementClusterName": "c-m-1"},
@@ -216,10 +219,10 @@ mod tests {
             scope.control_plane = Some(Arc::new(plane));
             outstanding(&scope, &[&generated("")], written).map(|waiting| waiting.to_string())
         };
-        assert_eq!(told(2, 2, None), None);
-        assert_eq!(told(2, 2, Some(2)), None, "the write changed nothing of the spec");
+        assert_eq!(reported(2, 2, None), None);
+        assert_eq!(reported(2, 2, Some(2)), None, "the write changed nothing of the spec");
         let waiting = Some("waiting for control plane demo to take up the change");
-        assert_eq!(told(2, 1, None).as_deref(), waiting, "the planner has not been over it");
-        assert_eq!(told(2, 2, Some(3)).as_deref(), waiting, "the cache does not show it yet");
+        assert_eq!(reported(2, 1, None).as_deref(), waiting, "the planner has not been over it");
+        assert_eq!(reported(2, 2, Some(3)).as_deref(), waiting, "the cache does not show it yet");
     }
 }

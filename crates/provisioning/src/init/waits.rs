@@ -5,10 +5,10 @@ use std::fmt;
 
 use super::twin::identity;
 
-/// Why nothing is generated from a Cluster until a person changes something.
+/// Why no objects are generated from a Cluster until a user changes something.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// Without `rkeConfig` a Cluster stands for one that somebody else provisioned and that is imported.
+    /// Without `rkeConfig`, a Cluster represents an imported cluster, which was provisioned outside Drover.
     Imported,
     /// The id of the management Cluster cannot be used.
     Identity(identity::Refusal),

@@ -23,7 +23,7 @@ use crate::registration::credential::is_repeat;
 use crate::registration::roles::Roles;
 use crate::registration::terms::{self, Claim, MACHINES, Refusal};
 
-/// How often a limited token's list is written again after somebody else wrote it.
+/// How often a write of a limited token's list is retried after a conflict.
 const CLAIM_TRIES: usize = 50;
 
 /// What becomes of a call.
@@ -135,7 +135,7 @@ impl Connect {
         })
     }
 
-    /// Puts a machine on the list of a limited token. Whoever writes the list second looks again, so that no two calls take
+    /// Adds a machine to the list of a limited token. After a conflict the list is read again, so that two calls cannot take
     /// the last place.
     async fn claim(
         &self,
@@ -171,7 +171,7 @@ impl Connect {
                     }
                 }
             }
-            // The cache may be behind whoever was first.
+            // The cache may not contain the conflicting write yet.
             let Some(live) = self.writer.get(&key).await? else { break };
             secret = Arc::new(live);
         }

@@ -59,7 +59,7 @@ pub(super) fn index(store: &Store) {
         let is_ours = secret.name_any().starts_with(REGISTRATION_SECRET_PREFIX)
             && owner_name(&secret.metadata, "management.cattle.io", "ClusterRegistrationToken").is_some();
         let values = ["token", "previousToken"].into_iter().filter_map(|key| text(secret, key));
-        // By digest, so that the time of a lookup tells nothing about a token.
+        // By digest, so that the duration of a lookup reveals nothing about a token.
         values.filter(|_| is_ours).map(|token| registration_token(&token)).collect()
     });
 }

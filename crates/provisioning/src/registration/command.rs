@@ -1,15 +1,15 @@
-//! The command that a person runs on a server of their own.
+//! The command that a user runs on a server of their own.
 
 use drover_api::management::v3::ClusterRegistrationTokenStatus;
 
 pub use crate::registration::roles::Roles;
 use crate::settings::Settings;
 
-/// Runs what follows as root: root itself needs no sudo, and may not have it. Where somebody else has no sudo either, the
-/// install script says what is missing.
+/// Runs the following command as root. root does not need sudo, which may not be installed. If another user has no sudo
+/// either, the install script reports the missing permission.
 const AS_ROOT: &str = r#"$([ "$(id -u)" -eq 0 ] || ! command -v sudo >/dev/null || echo sudo)"#;
 
-/// Commands of a registration token, with `{token}` where the token belongs; empty without a server URL.
+/// Commands of a registration token, with the placeholder `{token}` for the token; empty without a server URL.
 pub fn commands(settings: &Settings, cluster: &str) -> ClusterRegistrationTokenStatus {
     let server = &settings.server_url;
     if server.is_empty() {

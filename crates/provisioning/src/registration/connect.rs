@@ -199,7 +199,7 @@ impl Connect {
         })
     }
 
-    /// A token is limited for whoever has it; who has none that is known, by address.
+    /// Limits the rate of calls per token; without a known token, per address.
     fn too_often(&self, call: &Call, found: &Found) -> Option<Answer> {
         let now = std::time::Instant::now();
         if !matches!(found, Found::Nothing) {

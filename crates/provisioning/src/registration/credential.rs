@@ -94,7 +94,7 @@ impl Connect {
     }
 }
 
-/// Whether a call brings the credential that its machine has. Compared by digest, so that the time tells nothing.
+/// Whether a call has the credential of its machine. Digests are compared, so that the duration reveals nothing.
 pub(super) fn is_proof(call: &Call, credential: &Credential) -> bool {
     call.machine_token()
         .is_some_and(|token| registration_token(token) == registration_token(&credential.token))

@@ -1,4 +1,4 @@
-//! How often somebody may call: a token bucket per caller. Pure, but for the lock.
+//! Rate limits: a token bucket per caller. Pure, except for the lock.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -60,7 +60,7 @@ impl<K: Eq + Hash> Buckets<K> {
     }
 }
 
-/// The caller behind an address: whoever has one IPv6 address has its network of 64 bits.
+/// The caller of an address. For IPv6 it is the network of 64 bits, because a caller can use all of its addresses.
 pub fn caller(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {

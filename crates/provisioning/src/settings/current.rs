@@ -1,4 +1,4 @@
-//! Settings as they are now: what the server was started with, and what Setting objects say instead.
+//! The current settings: those with which the server was started, overridden by Setting objects.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use kube::ResourceExt;
 use super::{Refused, Settings};
 use crate::context::Context;
 
-/// The settings in force. Clones share them.
+/// The effective settings. Clones share them.
 #[derive(Clone)]
 pub struct CurrentSettings {
     started_with: Arc<Settings>,
@@ -22,12 +22,12 @@ impl CurrentSettings {
         Self { started_with: Arc::new(started_with), objects }
     }
 
-    /// As of this moment: whoever needs them asks each time, so that a change takes effect without a restart.
+    /// The current settings. Callers read them each time, so that a change takes effect without a restart.
     pub fn now(&self) -> Settings {
         in_force(&self.started_with, self.objects.list().iter().map(AsRef::as_ref))
     }
 
-    /// Calls `listener` for every Setting that there is, and for every change.
+    /// Calls `listener` for every existing Setting and for every change.
     pub fn on_change(&self, listener: impl Fn() + Send + Sync + 'static) {
         self.objects.subscribe(move |change| {
             if is_change(change) {
@@ -37,26 +37,26 @@ impl CurrentSettings {
     }
 }
 
-/// Whether a Setting says something else than before.
+/// Whether the effective value of a Setting changed.
 pub fn is_change(change: &Change<'_, Setting>) -> bool {
     let value = |setting: Option<&Arc<Setting>>| setting.map(|setting| setting.spec.effective().to_owned());
     value(change.old) != value(change.new)
 }
 
-/// What the server was started with, but for what Settings say. What makes no sense is ignored.
+/// The settings with which the server was started, overridden by Setting objects. Invalid values are ignored.
 fn in_force<'a>(started_with: &Settings, objects: impl Iterator<Item = &'a Setting>) -> Settings {
     let mut settings = started_with.clone();
     for object in objects {
         let value = object.spec.effective();
         if !value.is_empty() {
-            // Told by the controller.
+            // An invalid value is reported by the controller.
             let _ = settings.set(&object.name_any(), value);
         }
     }
     settings
 }
 
-/// Tells of Settings that have no effect.
+/// Reports Settings that have no effect.
 pub struct Reports {
     context: Context,
 }
@@ -121,8 +121,8 @@ mod tests {
         assert_eq!(now.system_default_registry, "registry.example");
         assert!(now.agent_tls_strict, "as it was");
         assert_eq!(now.delete_machine_on_failure_after, jiff::SignedDuration::from_mins(5));
-        let told: Vec<_> = objects.iter().map(|object| note(object).map(|note| note.reason)).collect();
-        assert_eq!(told, [None, None, Some("InvalidValue"), Some("NotInEffect"), None]);
+        let reported: Vec<_> = objects.iter().map(|object| note(object).map(|note| note.reason)).collect();
+        assert_eq!(reported, [None, None, Some("InvalidValue"), Some("NotInEffect"), None]);
         assert!(note(&objects[2]).unwrap().message.contains("\"perhaps\""));
         assert_eq!(note(&setting("brand", "", "")), None, "says nothing");
     }

@@ -62,7 +62,7 @@ impl Writer {
         Ok(applied.await??.sent())
     }
 
-    /// Applies a few fields of an object whose other fields are applied by somebody else. It is always sent.
+    /// Applies some fields of an object whose other fields have another field manager. The request is always sent.
     pub async fn apply_fields<K: Kind>(&self, key: &ObjectKey, fields: Value) -> Result<(), Error> {
         let resource = ApiResource::erase::<K>(&());
         let mut desired = DynamicObject::new(&key.name, &resource).data(fields);

@@ -85,8 +85,8 @@ async fn provisioning_check_1_35_a_cluster_from_nothing_to_nothing() {
     demo::ready(objects, "scaled").await;
     let followed = "Pool w follows its MachineDeployment, which was scaled: 2 -> 3 machine(s)";
     let edited = "Pool w: 3 -> 1 machine(s)";
-    let told = told_until(objects, "PoolScaled", edited).await;
-    assert_eq!(told, BTreeSet::from([followed.into(), edited.into()]), "each change is told once");
+    let reported = messages_until(objects, "PoolScaled", edited).await;
+    assert_eq!(reported, BTreeSet::from([followed.into(), edited.into()]), "each change is reported once");
 
     // Removal leaves nothing, and goes in order: twin, Machines, CAPI Cluster, and last what the person made.
     let wanted = [
@@ -104,7 +104,7 @@ async fn provisioning_check_1_35_a_cluster_from_nothing_to_nothing() {
     .await;
 }
 
-/// What the demo cluster told under a reason, once it has told `last`.
+/// The messages of the demo cluster's events with a reason, after the message `last`.
 /// What every machine of a new cluster has by then: the bootstrap provider's objects, and what machineprovision left.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn provisioning_check_16_32_machines_have_their_objects_and_jobs_go() {
@@ -151,15 +151,15 @@ async fn provisioning_check_16_32_machines_have_their_objects_and_jobs_go() {
     .await;
 }
 
-async fn told_until(objects: &Objects, reason: &str, last: &str) -> BTreeSet<String> {
+async fn messages_until(objects: &Objects, reason: &str, last: &str) -> BTreeSet<String> {
     eventually_within(demo::PATIENCE, || async {
         let events = objects.list("v1", "Event").await;
         let its = |event: &&Value| {
             event["reason"] == reason && event["involvedObject"]["apiVersion"] == "provisioning.cattle.io/v1"
         };
         let message = |event: &Value| event["message"].as_str().unwrap_or_default().to_owned();
-        let told: BTreeSet<String> = events.iter().filter(its).map(message).collect();
-        if told.contains(last) { Ok(told) } else { Err(told) }
+        let reported: BTreeSet<String> = events.iter().filter(its).map(message).collect();
+        if reported.contains(last) { Ok(reported) } else { Err(reported) }
     })
     .await
 }

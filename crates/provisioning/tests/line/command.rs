@@ -1,4 +1,4 @@
-//! The printed command, run by a real shell: as root without sudo, and as somebody else with and without it.
+//! The printed command, run by a real shell: as root without sudo, and as another user with and without it.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ fn real(program: &str) -> PathBuf {
 /// A folder with the programs that the command may find, and nothing else: `curl` downloads `script`.
 fn tools(script: &str) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
-    // Whoever runs the command must be able to read it.
+    // The user who runs the command must be able to read it.
     std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
     std::fs::write(dir.path().join("script"), script).unwrap();
     program(
@@ -37,7 +37,7 @@ fn tools(script: &str) -> tempfile::TempDir {
     dir
 }
 
-/// Runs the command, as root or as somebody else. None where this host cannot do that.
+/// Runs the command as root or as another user. None if this host does not support that.
 fn run(tools: &Path, as_root: bool) -> Option<Output> {
     let settings = Settings {
         server_url: "https://192.0.2.1:8443".into(),
@@ -91,7 +91,7 @@ fn the_command_needs_no_sudo_where_root_runs_it() {
 }
 
 #[test]
-fn the_command_uses_sudo_where_somebody_else_runs_it() {
+fn the_command_uses_sudo_if_another_user_runs_it() {
     let tools = tools("echo \"asked for $*\"\n");
     program(tools.path(), "sudo", "#!/bin/sh\necho \"sudo runs $1\"\nexec \"$@\"\n");
     let Some(output) = run(tools.path(), false) else { return };

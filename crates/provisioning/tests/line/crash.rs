@@ -50,7 +50,7 @@ async fn all_lives(what: &str, faults: [Fault; 2]) {
 
 /// A whole life with a fault at this write and at every GAP-th after it; how many there were.
 async fn life(first: u64, fault: Fault) -> u64 {
-    let told = format!("{fault:?} at write {first} and at every {GAP}th after it");
+    let when = format!("{fault:?} at write {first} and at every {GAP}th after it");
     let world = Arc::new(World::start().await);
     let _players = play(&world);
     let over = AtomicBool::new(false);
@@ -71,10 +71,10 @@ async fn life(first: u64, fault: Fault) -> u64 {
     };
     let whole = async {
         demo::make(&world.objects).await;
-        demo::ready(&world.objects, &told).await;
-        demo::exactly_once(&world.objects, &told).await;
-        assert_eq!(nodes(&world).await.len(), 3, "Nodes after {told}");
-        demo::remove(&world.objects, &told).await;
+        demo::ready(&world.objects, &when).await;
+        demo::exactly_once(&world.objects, &when).await;
+        assert_eq!(nodes(&world).await.len(), 3, "Nodes after {when}");
+        demo::remove(&world.objects, &when).await;
         over.store(true, Ordering::SeqCst);
     };
     let (faults, ()) = tokio::join!(managers, whole);

@@ -111,14 +111,14 @@ async fn garbage_in_a_key_that_the_server_writes_too_is_repaired_and_told() {
     }
     until("every repair is an event of the Machine", || async {
         let events = world.objects.list("v1", "Event").await;
-        let told = |key: &str| {
+        let reported = |key: &str| {
             events.iter().any(|event| {
                 event["involvedObject"]["name"] == worker.as_str()
                     && event["reason"] == "PlanSecretRepaired"
                     && event["message"].as_str().unwrap_or_default().contains(&format!("key {key} "))
             })
         };
-        told(keys::APPLIED_PLAN) && told(keys::PLAN_STATE) && told(keys::FAILURE_COUNT)
+        reported(keys::APPLIED_PLAN) && reported(keys::PLAN_STATE) && reported(keys::FAILURE_COUNT)
     })
     .await;
 }
@@ -150,8 +150,8 @@ async fn garbage_of_the_agent_is_named_and_every_other_machine_is_managed() {
         if key == keys::PROBE_STATUSES {
             eventually_within(demo::PATIENCE, || async {
                 let ready = condition(&demo::cluster(&world.objects).await, "Ready");
-                let told = ready.1.contains(&format!("unknown worker machine(s) {worker}: key {key} "));
-                if ready.0 == "True" && told { Ok(()) } else { Err(ready) }
+                let reported = ready.1.contains(&format!("unknown worker machine(s) {worker}: key {key} "));
+                if ready.0 == "True" && reported { Ok(()) } else { Err(ready) }
             })
             .await;
             let (status, message) = condition(&machine(&world, &worker).await, "Reconciled");
@@ -195,10 +195,10 @@ async fn a_plan_that_its_machine_overwrites_is_written_again() {
         demo::ready(&world.objects, "the plan is back").await;
     }
     assert_eq!(demo::machine_uids(&world.objects).await, uids);
-    until("the repair is told", || async {
+    until("the repair is reported", || async {
         let events = world.objects.list("v1", "Event").await;
-        let mut told = events.iter().filter(|event| event["reason"] == "PlanRepaired");
-        told.any(|event| event["message"].as_str().unwrap_or_default().contains(&worker))
+        let mut reported = events.iter().filter(|event| event["reason"] == "PlanRepaired");
+        reported.any(|event| event["message"].as_str().unwrap_or_default().contains(&worker))
     })
     .await;
 }

@@ -140,7 +140,7 @@ async fn of_two_clusters_that_name_one_free_id_the_older_has_it_until_it_is_dele
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_management_cluster_or_namespace_of_somebody_else_is_neither_written_nor_deleted() {
+async fn a_foreign_management_cluster_or_namespace_is_neither_written_nor_deleted() {
     let world = Arc::new(World::start().await);
     let objects = &world.objects;
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "c-m-foreign1"}});

@@ -1,4 +1,4 @@
-//! Ready is told of what the spec says now, not of what was there before.
+//! Ready refers to the current spec, not to a previous one.
 
 use drover_testkit::demo;
 use drover_testkit::objects::{History, Objects, condition};
@@ -36,14 +36,15 @@ async fn a_new_version_is_ready_only_once_every_machine_has_it() {
     let version = "v1.34.2+k3s1";
     demo::merge(objects, json!({"spec": {"kubernetesVersion": version}})).await;
     let of_it = |cluster: &Value| cluster["spec"]["kubernetesVersion"] == version;
-    let told = once("the Cluster is Ready", &clusters, |cluster| of_it(cluster) && is_ready(cluster)).await;
+    let ready_at =
+        once("the Cluster is Ready", &clusters, |cluster| of_it(cluster) && is_ready(cluster)).await;
     let carried_out = once("the planner is done", &planes, |plane| {
         plane["status"]["appliedSpec"]["kubernetesVersion"] == version && is_ready(plane)
     })
     .await;
-    assert!(carried_out < told, "Ready at revision {told}, carried out at {carried_out}");
+    assert!(carried_out < ready_at, "Ready at revision {ready_at}, carried out at {carried_out}");
     let twin = once("the twin is not Ready meanwhile", &twins, |twin| condition(twin, "Ready").0 != "True");
-    assert!(twin.await < told);
+    assert!(twin.await < ready_at);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -65,7 +66,7 @@ async fn another_kind_of_server_is_ready_only_once_every_machine_is_replaced() {
         pools[1].as_object_mut().unwrap().remove("dynamicSchemaSpec");
     })
     .await;
-    let told = once("the Cluster is Ready", &clusters, |cluster| {
+    let ready_at = once("the Cluster is Ready", &clusters, |cluster| {
         let pool = &cluster["spec"]["rkeConfig"]["machinePools"][1];
         pool["machineConfigRef"]["name"] == "larger" && is_ready(cluster)
     })
@@ -76,7 +77,7 @@ async fn another_kind_of_server_is_ready_only_once_every_machine_is_replaced() {
                 && !version["metadata"]["deletionTimestamp"].is_null()
         })
         .await;
-        assert!(leaves < told, "Ready at revision {told}, replaced from {leaves} on");
+        assert!(leaves < ready_at, "Ready at revision {ready_at}, replaced from {leaves} on");
     }
 }
 

@@ -63,7 +63,7 @@ pub(crate) async fn registered(world: &World, manager: &Manager, token: &str, id
     (body["secretName"].as_str().unwrap().to_owned(), world.client_with(token))
 }
 
-/// Every Secret and Machine there is, told apart from successors of the same name.
+/// The UIDs of all Secrets and Machines, which distinguish them from later objects of the same name.
 async fn uids(world: &World) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for (api_version, kind) in [("v1", "Secret"), ("cluster.x-k8s.io/v1beta2", "Machine")] {
@@ -144,7 +144,7 @@ async fn values_that_no_machine_can_have_are_refused_at_once_and_leave_nothing()
     let made: Vec<String> = uids(&world).await.difference(&before).cloned().collect();
     assert_eq!(made, Vec::<String>::new());
 
-    // A token that is not known is told before anything else.
+    // An unknown token is reported before any other error.
     let unknown = call("random", &[("id", "x"), ("taints", "nonsense")]);
     assert_eq!(manager.connect.agent(&unknown).await.status, 401);
     // What was refused was no use of the token; and a machine of a pool is what its pool says, whatever it sends.

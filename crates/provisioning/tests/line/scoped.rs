@@ -44,7 +44,7 @@ async fn token(world: &World, manager: &Manager, twin: &str, name: &str, notes: 
     })
     .await;
     let token = decoded(&world.objects.get("v1", "Secret", twin, &secret).await.unwrap(), "token");
-    // A call without a machine id makes nothing, and tells whether the token is known.
+    // A call without a machine ID creates nothing. Its answer shows whether the token is known.
     until("the endpoint knows the token", || async {
         let answer = manager.connect.agent(&call(&token, &[("id", "")])).await;
         answer.body.contains("X-Cattle-Id")
@@ -209,7 +209,7 @@ async fn a_registered_machine_must_prove_that_it_is_the_one() {
     let kept = kept.iter().filter(|secret| secret["type"] != "kubernetes.io/service-account-token");
     assert!(!json!(kept.collect::<Vec<_>>()).to_string().contains(&own));
 
-    // With other roles than before it is told so, instead of being ignored.
+    // A call with other roles than before gets an error instead of being ignored.
     let other = call(&first, &[headers[0], ("role-etcd", "true"), ("machine-token", &own)]);
     refused(&world, &manager, &other, 409, &["role worker", "asks for etcd", "delete the Machine"]).await;
 }

@@ -150,7 +150,7 @@ async fn a_changed_setting_reaches_kubeconfigs_and_plans_without_a_restart() {
         let secret = objects.get("v1", "Secret", "default", "demo-kubeconfig").await.unwrap();
         decoded(&secret["data"]["value"]).contains(&format!("{address}/k8s/clusters/c-m-"))
     };
-    // access#32: the kubeconfig, and the manifest that tells the cluster's agent where to go.
+    // access#32: the kubeconfig, and the manifest with the URL for the cluster's agent.
     let url = "https://drover.example";
     set(objects, "server-url", url).await;
     until("the kubeconfig has the new address", || in_kubeconfig(url)).await;
@@ -235,7 +235,7 @@ async fn provisioning_check_6_7_a_newer_driver_replaces_nothing() {
         drop(pools[1].as_object_mut().unwrap().remove("dynamicSchemaSpec"))
     })
     .await;
-    until("the fields are recorded anew", || async {
+    until("the fields are recorded again", || async {
         let cluster = demo::cluster(&world.objects).await;
         let recorded = &cluster["spec"]["rkeConfig"]["machinePools"][1]["dynamicSchemaSpec"];
         recorded.as_str().is_some_and(|recorded| recorded.contains("disks"))
@@ -245,7 +245,7 @@ async fn provisioning_check_6_7_a_newer_driver_replaces_nothing() {
 
 const MACHINES: &str = "rke-machine.cattle.io/v1";
 
-/// The machine templates: what the driver is told, by name.
+/// The driver options in the machine templates, by name.
 async fn templates(objects: &Objects) -> BTreeMap<String, Value> {
     let all = objects.list(MACHINES, "LocalMachineTemplate").await;
     let entry = |template: &Value| {
@@ -282,7 +282,7 @@ async fn provisioning_check_22_an_active_driver_has_three_kinds_that_are_served_
             assert_eq!(crd["metadata"]["labels"][contract], "v1", "{crd:#}");
         }
     }
-    // Defaults of the driver are those of its Config: numbers are texts, and a template says only what it was told.
+    // The driver's defaults are in its Config, where numbers are strings. A template contains only values that were set.
     let metadata = json!({"namespace": "default", "name": "plain"});
     let create = async |api_version: &str, kind: &str| {
         let object = json!({

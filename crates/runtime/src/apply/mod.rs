@@ -1,7 +1,7 @@
 //! Server-side apply with a named field manager. A request that would change nothing is not sent.
 //!
-//! The rule (design decision 18): a controller computes an object fully and applies it; whoever else writes
-//! other fields of it is not disturbed. In steady state the live object, known from a cache, already holds every
+//! The rule (design decision 18): a controller computes an object fully and applies it; fields that other
+//! clients write are not affected. In steady state the live object, known from a cache, already holds every
 //! desired value *and* our manager owns exactly the desired fields: then no request is made. That this was so is
 //! remembered by a hash, so that a pass which wants the same of the same version compares nothing.
 

@@ -58,7 +58,7 @@ impl Servers {
         if is::<CapiCluster>(resource) {
             let clusters: Api<Cluster> = Api::namespaced(client.clone(), request.namespace);
             let cluster = read("clusters", clusters.get_opt(request.name)).await?;
-            return Ok(cluster.and_then(|cluster| rules::made_anew(&cluster)));
+            return Ok(cluster.and_then(|cluster| rules::would_be_recreated(&cluster)));
         }
         if !is_server(old) {
             return Ok(None);

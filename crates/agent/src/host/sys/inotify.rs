@@ -101,7 +101,7 @@ mod tests {
 
     use super::*;
 
-    async fn told(watcher: &mut Inotify) -> bool {
+    async fn notified(watcher: &mut Inotify) -> bool {
         // All changes happened before, so their events are ready.
         tokio::time::timeout(Duration::from_millis(100), watcher.changed()).await.is_ok()
     }
@@ -115,22 +115,22 @@ mod tests {
         let both = BTreeSet::from([PathBuf::from("/p"), PathBuf::from("/p/sub"), PathBuf::from("/none")]);
         assert!(watcher.follow(&both).unwrap());
         assert!(!watcher.follow(&both).unwrap(), "no new directory");
-        assert!(!told(&mut watcher).await);
+        assert!(!notified(&mut watcher).await);
         std::fs::write(path("p/sub/a.plan"), "x").unwrap();
-        assert!(told(&mut watcher).await);
-        while told(&mut watcher).await {}
+        assert!(notified(&mut watcher).await);
+        while notified(&mut watcher).await {}
         std::fs::write(path("p/.a.plan.tmp"), "x").unwrap();
-        assert!(!told(&mut watcher).await, "hidden names are ignored");
+        assert!(!notified(&mut watcher).await, "hidden names are ignored");
         std::fs::rename(path("p/.a.plan.tmp"), path("p/b.plan")).unwrap();
-        assert!(told(&mut watcher).await);
+        assert!(notified(&mut watcher).await);
         // A new directory with the same name is watched again.
         std::fs::remove_dir_all(path("p/sub")).unwrap();
-        assert!(told(&mut watcher).await);
+        assert!(notified(&mut watcher).await);
         std::fs::create_dir(path("p/sub")).unwrap();
         assert!(watcher.follow(&both).unwrap());
         assert!(watcher.follow(&BTreeSet::from([PathBuf::from("/p/sub")])).is_ok());
-        while told(&mut watcher).await {}
+        while notified(&mut watcher).await {}
         std::fs::remove_file(path("p/b.plan")).unwrap();
-        assert!(!told(&mut watcher).await, "it is no longer watched");
+        assert!(!notified(&mut watcher).await, "it is no longer watched");
     }
 }

@@ -1,4 +1,4 @@
-//! Cluster: one workload cluster and the objects that provide it.
+//! Cluster: a workload cluster and references to the objects that provide it.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What is asked for.
+/// The desired state of the Cluster.
 #[derive(Clone, CustomResource, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[kube(
     group = "cluster.x-k8s.io",
@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
     kind = "Cluster",
     plural = "clusters",
     namespaced,
-    doc = "A Kubernetes cluster and the objects that provide its infrastructure and control plane.",
+    doc = "A Kubernetes cluster, with references to the objects that provide its infrastructure and its control plane.",
     status = "ClusterStatus",
     derive = "PartialEq",
     derive = "Default",
@@ -45,144 +45,145 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("minProperties" = 1))]
 pub struct ClusterSpec {
-    /// Further conditions that must hold before the Cluster is Available.
+    /// Additional conditions that the Cluster must meet to be Available.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "crate::null::as_default")]
     #[schemars(extend("minItems" = 1, "maxItems" = 32, "x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = serde_json::json!(["conditionType"])))]
     pub availability_gates: Vec<MachineReadinessGate>,
-    /// Networks of the cluster.
+    /// The network configuration of the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_network: Option<ClusterNetwork>,
-    /// Where the control plane answers.
+    /// The host and port at which the API server of the cluster is reached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control_plane_endpoint: Option<APIEndpoint>,
-    /// Object that stands for the control plane.
+    /// A reference to the object that represents the control plane.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control_plane_ref: Option<ContractVersionedObjectReference>,
-    /// Object that stands for the infrastructure.
+    /// A reference to the object that represents the infrastructure of the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub infrastructure_ref: Option<ContractVersionedObjectReference>,
-    /// Holds all work on the object.
+    /// Whether reconciliation of the Cluster and of its objects is paused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<bool>,
-    /// Makes the cluster from a ClusterClass.
+    /// The topology of a cluster that is created from a ClusterClass. Not implemented yet: the value is
+    /// stored but has no effect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub topology: Option<Topology>,
 }
 
-/// What has been observed.
+/// The observed state of the Cluster.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("minProperties" = 1))]
 pub struct ClusterStatus {
-    /// Conditions, one per type.
+    /// The conditions of the Cluster, one per type.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "crate::null::as_default")]
     #[schemars(schema_with = "schema::conditions", extend("maxItems" = 32))]
     pub conditions: Vec<Condition>,
-    /// The control plane.
+    /// The numbers of control plane Machines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control_plane: Option<ReplicaCounters>,
-    /// Status in the form of older API versions.
+    /// Status fields of older API versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deprecated: Option<MachineDeprecatedStatus>,
-    /// Failure domains of the infrastructure.
+    /// The failure domains that the infrastructure provider reports.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "crate::null::as_default")]
     #[schemars(extend("minItems" = 1, "maxItems" = 100, "x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = serde_json::json!(["name"])))]
     pub failure_domains: Vec<FailureDomain>,
-    /// Steps that happen once; each stays true.
+    /// Initialization steps that are complete. A step that is true remains true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub initialization: Option<ClusterInitializationStatus>,
-    /// Generation that the last complete pass has seen.
+    /// The most recent generation of the object that was reconciled without an error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("minimum" = 1))]
     pub observed_generation: Option<i64>,
-    /// Where in its life the object is, in one word.
+    /// The current phase of the Cluster: Pending, Provisioning, Provisioned, Deleting, Failed or Unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("enum" = serde_json::json!(["Pending", "Provisioning", "Provisioned", "Deleting", "Failed", "Unknown"])))]
     pub phase: Option<String>,
-    /// The workers.
+    /// The numbers of worker Machines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workers: Option<ReplicaCounters>,
 }
 
-/// Steps that happen once; each stays true.
+/// Initialization steps that are complete. A step that is true remains true.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("minProperties" = 1))]
 pub struct ClusterInitializationStatus {
-    /// True once the control plane answers for the first time.
+    /// True after the API server of the control plane has become reachable for the first time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control_plane_initialized: Option<bool>,
-    /// True once the infrastructure is complete.
+    /// True after the infrastructure provider has finished provisioning.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub infrastructure_provisioned: Option<bool>,
 }
 
-/// A part of the infrastructure that fails on its own.
+/// A failure domain of the infrastructure.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FailureDomain {
-    /// Further facts.
+    /// Additional properties of the failure domain.
     #[serde(
         default,
         skip_serializing_if = "BTreeMap::is_empty",
         deserialize_with = "crate::null::as_default"
     )]
     pub attributes: BTreeMap<String, String>,
-    /// The control plane.
+    /// Whether the failure domain is suitable for control plane Machines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control_plane: Option<bool>,
-    /// Name.
+    /// The name of the failure domain.
     #[schemars(extend("minLength" = 1, "maxLength" = 256))]
     pub name: String,
 }
 
-/// Numbers of Machines.
+/// Numbers of Machines by state.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ReplicaCounters {
-    /// Machines that are Available.
+    /// The number of Machines whose condition Available is True.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub available_replicas: Option<i32>,
-    /// Machines that are asked for.
+    /// The desired number of Machines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub desired_replicas: Option<i32>,
-    /// Machines that are Ready.
+    /// The number of Machines whose condition Ready is True.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_replicas: Option<i32>,
-    /// Number of Machines.
+    /// The total number of Machines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
-    /// Machines that are as the template says.
+    /// The number of Machines whose condition UpToDate is True.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub up_to_date_replicas: Option<i32>,
 }
 
-/// Networks of the cluster.
+/// The network configuration of a cluster.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("minProperties" = 1))]
 pub struct ClusterNetwork {
-    /// Port of the API server.
+    /// The port of the API server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("minimum" = 1, "maximum" = 65535))]
     pub api_server_port: Option<i32>,
-    /// Networks of pods.
+    /// The network ranges from which pods get their addresses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pods: Option<NetworkRanges>,
-    /// DNS domain of services.
+    /// The DNS domain of Services.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("minLength" = 1, "maxLength" = 253))]
     pub service_domain: Option<String>,
-    /// Networks of services.
+    /// The network ranges from which Services get their addresses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub services: Option<NetworkRanges>,
 }
 
-/// A list of CIDRs.
+/// A list of network ranges.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NetworkRanges {
-    /// The CIDRs.
+    /// The network ranges, in CIDR notation.
     #[schemars(extend("minItems" = 1, "maxItems" = 100, "x-kubernetes-list-type" = "atomic", "items" = serde_json::json!({"maxLength": 43, "minLength": 1, "type": "string"})))]
     pub cidr_blocks: Vec<String>,
 }

@@ -1,61 +1,62 @@
-//! Types that several kinds share.
+//! Types that are used by more than one kind.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Where an API server answers.
+/// The host and port of an API server.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("minProperties" = 1))]
 pub struct APIEndpoint {
-    /// Host name or address.
+    /// The host name or IP address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("minLength" = 1, "maxLength" = 512))]
     pub host: Option<String>,
-    /// Port.
+    /// The port number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("minimum" = 1, "maximum" = 65535))]
     pub port: Option<i32>,
 }
 
-/// A condition of the older family, with a severity.
+/// A condition in the format of v1beta1, which has a severity.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct V1Beta1Condition {
-    /// When the status changed last.
+    /// The time at which the status last changed.
     pub last_transition_time: Time,
-    /// Why, in words.
+    /// A human-readable explanation of the status.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("minLength" = 1, "maxLength" = 10240))]
     pub message: Option<String>,
-    /// Why, in one word.
+    /// The reason for the status, as one CamelCase word.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("minLength" = 1, "maxLength" = 256))]
     pub reason: Option<String>,
-    /// How bad a False is: Error, Warning or Info.
+    /// The severity of the status False: Error, Warning or Info.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("maxLength" = 32))]
     pub severity: Option<String>,
-    /// True, False or Unknown.
+    /// The status of the condition: True, False or Unknown.
     pub status: String,
-    /// Type.
+    /// The type of the condition.
     #[serde(rename = "type")]
     #[schemars(extend("minLength" = 1, "maxLength" = 256))]
     pub type_: String,
 }
 
-/// A provider's object in the same namespace; its version follows from the contract labels of its CRD.
+/// A reference to an object of a provider in the same namespace. The API version is determined by the
+/// contract labels of the object's CRD.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ContractVersionedObjectReference {
-    /// API group of the object.
+    /// The API group of the object.
     #[schemars(extend("minLength" = 1, "maxLength" = 253, "pattern" = r#"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"#))]
     pub api_group: String,
-    /// Kind of the object.
+    /// The kind of the object.
     #[schemars(extend("minLength" = 1, "maxLength" = 63, "pattern" = "^[a-zA-Z]([-a-zA-Z0-9]*[a-zA-Z0-9])?$"))]
     pub kind: String,
-    /// Name.
+    /// The name of the object.
     #[schemars(extend("minLength" = 1, "maxLength" = 253, "pattern" = r#"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"#))]
     pub name: String,
 }

@@ -1,4 +1,4 @@
-//! MachineDeployment: rolls Machines from one template to the next.
+//! MachineDeployment: a number of Machines with rolling updates of their template.
 
 use super::common::V1Beta1Condition;
 use super::machineset::{MachineNamingSpec, MachineSetDeletionSpec, MachineTemplateSpec};
@@ -9,7 +9,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What is asked for.
+/// The desired state of the MachineDeployment.
 #[derive(Clone, CustomResource, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[kube(
     group = "cluster.x-k8s.io",
@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
     kind = "MachineDeployment",
     plural = "machinedeployments",
     namespaced,
-    doc = "A number of Machines that are rolled from one template to the next.",
+    doc = "A number of Machines that are created from a template and replaced when the template changes.",
     status = "MachineDeploymentStatus",
     derive = "PartialEq",
     derive = "Default",
@@ -42,98 +42,100 @@ use serde::{Deserialize, Serialize};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct MachineDeploymentSpec {
-    /// Name of the Cluster.
+    /// The name of the Cluster that the MachineDeployment belongs to.
     #[schemars(extend("minLength" = 1, "maxLength" = 63))]
     pub cluster_name: String,
-    /// How things are deleted.
+    /// The order in which Machines are deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deletion: Option<MachineSetDeletionSpec>,
-    /// How Machines are named.
+    /// The naming of new Machines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine_naming: Option<MachineNamingSpec>,
-    /// Holds all work on the object.
+    /// Whether reconciliation of the MachineDeployment is paused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<bool>,
-    /// What happens to unhealthy Machines.
+    /// Limits for the replacement of unhealthy Machines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remediation: Option<MachineDeploymentRemediationSpec>,
-    /// Number of Machines.
+    /// The desired number of Machines. Defaults to 1, or to a number within the size limits of the autoscaler
+    /// if its annotations are set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
     /// When and how Machines are replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollout: Option<MachineDeploymentRolloutSpec>,
-    /// Which Machines belong here.
+    /// The label selector for the Machines of the MachineDeployment. It must match the labels of the
+    /// template. If empty, a selector for the name of the MachineDeployment is set.
     #[schemars(schema_with = "schema::label_selector")]
     pub selector: LabelSelector,
-    /// What each is made from.
+    /// The template from which Machines are created.
     pub template: MachineTemplateSpec,
 }
 
-/// What has been observed.
+/// The observed state of the MachineDeployment.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("minProperties" = 1))]
 pub struct MachineDeploymentStatus {
-    /// Machines that are Available.
+    /// The number of Machines whose condition Available is True.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub available_replicas: Option<i32>,
-    /// Conditions, one per type.
+    /// The conditions of the MachineDeployment, one per type.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "crate::null::as_default")]
     #[schemars(schema_with = "schema::conditions", extend("maxItems" = 32))]
     pub conditions: Vec<Condition>,
-    /// Status in the form of older API versions.
+    /// Status fields of older API versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deprecated: Option<MachineDeploymentDeprecatedStatus>,
-    /// Generation that the last complete pass has seen.
+    /// The most recent generation of the object that was reconciled without an error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("minimum" = 1))]
     pub observed_generation: Option<i64>,
-    /// Where in its life the object is, in one word.
+    /// The current phase of the MachineDeployment, for example ScalingUp or Running.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("enum" = serde_json::json!(["ScalingUp", "ScalingDown", "Running", "Failed", "Unknown"])))]
     pub phase: Option<String>,
-    /// Machines that are Ready.
+    /// The number of Machines whose condition Ready is True.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_replicas: Option<i32>,
-    /// Number of Machines.
+    /// The total number of Machines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
-    /// Which Machines belong here.
+    /// The label selector of the Machines, as a string. It is used by the scale subresource.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("minLength" = 1, "maxLength" = 4096))]
     pub selector: Option<String>,
-    /// Machines that are as the template says.
+    /// The number of Machines whose condition UpToDate is True.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub up_to_date_replicas: Option<i32>,
 }
 
-/// Status in the form of older API versions.
+/// Status fields of older API versions.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineDeploymentDeprecatedStatus {
-    /// Status in the form of v1beta1.
+    /// Status fields of API version v1beta1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub v1beta1: Option<MachineDeploymentV1Beta1DeprecatedStatus>,
 }
 
-/// Status in the form of v1beta1.
+/// Status fields of API version v1beta1.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineDeploymentV1Beta1DeprecatedStatus {
-    /// Machines that are Available.
+    /// The number of available Machines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub available_replicas: Option<i32>,
-    /// Conditions, one per type.
+    /// The conditions in the format of v1beta1, one per type.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "crate::null::as_default")]
     pub conditions: Vec<V1Beta1Condition>,
-    /// Machines that are Ready.
+    /// The number of Machines whose Node is ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_replicas: Option<i32>,
-    /// Machines that are missing or not available.
+    /// The number of Machines that are missing or not available.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unavailable_replicas: Option<i32>,
-    /// Machines of the newest template.
+    /// The number of Machines that were created from the current template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub updated_replicas: Option<i32>,
 }
@@ -143,47 +145,50 @@ pub struct MachineDeploymentV1Beta1DeprecatedStatus {
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("minProperties" = 1))]
 pub struct MachineDeploymentRolloutSpec {
-    /// Replaces every Machine made before this time, once it has come.
+    /// The time of a rollout. At this time, all Machines that were created earlier are replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<Time>,
-    /// How Machines are replaced.
+    /// The strategy for the replacement of Machines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub strategy: Option<MachineDeploymentRolloutStrategy>,
 }
 
-/// How Machines are replaced.
+/// The strategy for the replacement of Machines.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("minProperties" = 1))]
 pub struct MachineDeploymentRolloutStrategy {
-    /// Limits of a rolling update.
+    /// The limits of a rolling update. Used if type is RollingUpdate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rolling_update: Option<MachineDeploymentRolloutStrategyRollingUpdate>,
-    /// Type.
+    /// The type of the strategy: RollingUpdate or OnDelete. Defaults to RollingUpdate.
     #[serde(rename = "type")]
     #[schemars(extend("enum" = serde_json::json!(["RollingUpdate", "OnDelete"])))]
     pub type_: String,
 }
 
-/// How many Machines may be added or missing during a rollout.
+/// The limits of a rolling update.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("minProperties" = 1))]
 pub struct MachineDeploymentRolloutStrategyRollingUpdate {
-    /// Machines above the number asked for: a number, or a percentage rounded up.
+    /// The maximum number of Machines that can exist above the desired number: an absolute number, or a
+    /// percentage of the desired number, rounded up. Defaults to 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_surge: Option<IntOrString>,
-    /// Machines that may be missing: a number, or a percentage rounded down.
+    /// The maximum number of Machines that can be unavailable: an absolute number, or a percentage of the
+    /// desired number, rounded down. Defaults to 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_unavailable: Option<IntOrString>,
 }
 
-/// How many Machines may be replaced at once for being unhealthy.
+/// Limits for the replacement of unhealthy Machines.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("minProperties" = 1))]
 pub struct MachineDeploymentRemediationSpec {
-    /// Machines that may be replaced at once: a number or a percentage.
+    /// The maximum number of unhealthy Machines that are replaced at the same time: an absolute number, or a
+    /// percentage of the desired number, rounded up. If unset, there is no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_in_flight: Option<IntOrString>,
 }

@@ -1,4 +1,4 @@
-//! MachineHealthCheck: when a Machine counts as broken, and what then.
+//! MachineHealthCheck: when a Machine is unhealthy, and how it is remediated.
 
 use super::common::V1Beta1Condition;
 use crate::schema;
@@ -8,7 +8,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What is asked for.
+/// The desired state of the MachineHealthCheck.
 #[derive(Clone, CustomResource, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[kube(
     group = "cluster.x-k8s.io",
@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
     kind = "MachineHealthCheck",
     plural = "machinehealthchecks",
     namespaced,
-    doc = "Marks Machines that stay unhealthy, so that their owner replaces them.",
+    doc = "A check that marks unhealthy Machines for replacement by their owner. Not implemented yet: MachineHealthChecks are stored but have no effect.",
     status = "MachineHealthCheckStatus",
     derive = "PartialEq",
     derive = "Default",
@@ -31,160 +31,163 @@ use serde::{Deserialize, Serialize};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct MachineHealthCheckSpec {
-    /// When a Machine counts as unhealthy.
+    /// The checks that determine whether a Machine is unhealthy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checks: Option<MachineHealthCheckChecks>,
-    /// Name of the Cluster.
+    /// The name of the Cluster that the MachineHealthCheck belongs to.
     #[schemars(extend("minLength" = 1, "maxLength" = 63))]
     pub cluster_name: String,
-    /// What happens to unhealthy Machines.
+    /// How unhealthy Machines are remediated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remediation: Option<MachineHealthCheckRemediation>,
-    /// Which Machines belong here.
+    /// The label selector for the Machines that are checked.
     #[schemars(schema_with = "schema::label_selector")]
     pub selector: LabelSelector,
 }
 
-/// What has been observed.
+/// The observed state of the MachineHealthCheck.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("minProperties" = 1))]
 pub struct MachineHealthCheckStatus {
-    /// Conditions, one per type.
+    /// The conditions of the MachineHealthCheck, one per type.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "crate::null::as_default")]
     #[schemars(schema_with = "schema::conditions", extend("maxItems" = 32))]
     pub conditions: Vec<Condition>,
-    /// Machines that are healthy.
+    /// The number of healthy Machines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("minimum" = 0))]
     pub current_healthy: Option<i32>,
-    /// Status in the form of older API versions.
+    /// Status fields of older API versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deprecated: Option<MachineHealthCheckDeprecatedStatus>,
-    /// Machines that are watched.
+    /// The number of Machines that are checked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("minimum" = 0))]
     pub expected_machines: Option<i32>,
-    /// Generation that the last complete pass has seen.
+    /// The most recent generation of the object that was reconciled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("minimum" = 1))]
     pub observed_generation: Option<i64>,
-    /// Machines that may still be remediated.
+    /// The number of Machines that can still be remediated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("minimum" = 0))]
     pub remediations_allowed: Option<i32>,
-    /// Names of the Machines that are watched.
+    /// The names of the Machines that are checked.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "crate::null::as_default")]
     #[schemars(extend("maxItems" = 10000, "x-kubernetes-list-type" = "atomic", "items" = serde_json::json!({"maxLength": 253, "minLength": 1, "type": "string"})))]
     pub targets: Vec<String>,
 }
 
-/// Status in the form of older API versions.
+/// Status fields of older API versions.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineHealthCheckDeprecatedStatus {
-    /// Status in the form of v1beta1.
+    /// Status fields of API version v1beta1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub v1beta1: Option<MachineHealthCheckV1Beta1DeprecatedStatus>,
 }
 
-/// Status in the form of v1beta1.
+/// Status fields of API version v1beta1.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineHealthCheckV1Beta1DeprecatedStatus {
-    /// Conditions, one per type.
+    /// The conditions in the format of v1beta1, one per type.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "crate::null::as_default")]
     pub conditions: Vec<V1Beta1Condition>,
 }
 
-/// What happens to unhealthy Machines.
+/// How unhealthy Machines are remediated.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("minProperties" = 1))]
 pub struct MachineHealthCheckRemediation {
-    /// Template of the request that an external remediator acts on.
+    /// A reference to the template of the requests to an external remediation controller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template_ref: Option<MachineHealthCheckRemediationTemplateRef>,
-    /// How many may be unhealthy for anything to happen.
+    /// Limits on the number of unhealthy Machines within which Machines are remediated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trigger_if: Option<MachineHealthCheckRemediationTriggerIf>,
 }
 
-/// How many Machines may be unhealthy for anything to happen.
+/// Limits on the number of unhealthy Machines within which Machines are remediated.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("minProperties" = 1))]
 pub struct MachineHealthCheckRemediationTriggerIf {
-    /// Acts only while the number of unhealthy Machines is in `[a-b]`.
+    /// The range of the number of unhealthy Machines within which Machines are remediated, in the format
+    /// `[a-b]`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("minLength" = 1, "maxLength" = 32, "pattern" = r#"^\[[0-9]+-[0-9]+\]$"#))]
     pub unhealthy_in_range: Option<String>,
-    /// Acts only while at most this many are unhealthy: a number or a percentage.
+    /// The maximum number of unhealthy Machines up to which Machines are remediated: an absolute number or a
+    /// percentage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unhealthy_less_than_or_equal_to: Option<IntOrString>,
 }
 
-/// Template of the request that an external remediator acts on.
+/// A reference to the template of the requests to an external remediation controller.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineHealthCheckRemediationTemplateRef {
-    /// API version of the object.
+    /// The API version of the template.
     #[schemars(extend("minLength" = 1, "maxLength" = 317, "pattern" = r#"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\/[a-z]([-a-z0-9]*[a-z0-9])?$"#))]
     pub api_version: String,
-    /// Kind of the object.
+    /// The kind of the template.
     #[schemars(extend("minLength" = 1, "maxLength" = 63, "pattern" = "^[a-zA-Z]([-a-zA-Z0-9]*[a-zA-Z0-9])?$"))]
     pub kind: String,
-    /// Name.
+    /// The name of the template.
     #[schemars(extend("minLength" = 1, "maxLength" = 253, "pattern" = r#"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"#))]
     pub name: String,
 }
 
-/// When a Machine counts as unhealthy.
+/// The checks that determine whether a Machine is unhealthy.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("minProperties" = 1))]
 pub struct MachineHealthCheckChecks {
-    /// How long a Machine may take to get its Node; 0 means as long as it needs.
+    /// The number of seconds within which a new Machine must have a Node. Defaults to 600; 0 means no time
+    /// limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("minimum" = 0))]
     pub node_startup_timeout_seconds: Option<i32>,
-    /// Machine conditions that make a Machine unhealthy.
+    /// The conditions of a Machine that make it unhealthy.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "crate::null::as_default")]
     #[schemars(extend("minItems" = 1, "maxItems" = 100, "x-kubernetes-list-type" = "atomic"))]
     pub unhealthy_machine_conditions: Vec<UnhealthyMachineCondition>,
-    /// Node conditions that make a Machine unhealthy.
+    /// The conditions of a Node that make its Machine unhealthy.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "crate::null::as_default")]
     #[schemars(extend("minItems" = 1, "maxItems" = 100, "x-kubernetes-list-type" = "atomic"))]
     pub unhealthy_node_conditions: Vec<UnhealthyNodeCondition>,
 }
 
-/// A Node condition that, when it lasts, makes a Machine unhealthy.
+/// A condition of a Node that makes its Machine unhealthy if it lasts longer than a timeout.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct UnhealthyNodeCondition {
-    /// True, False or Unknown.
+    /// The status of the condition: True, False or Unknown.
     #[schemars(extend("minLength" = 1))]
     pub status: String,
-    /// How long the condition must last.
+    /// The number of seconds for which the condition must have this status.
     #[schemars(extend("minimum" = 0))]
     pub timeout_seconds: i32,
-    /// Type.
+    /// The type of the condition.
     #[serde(rename = "type")]
     #[schemars(extend("minLength" = 1))]
     pub type_: String,
 }
 
-/// A Machine condition that, when it lasts, makes a Machine unhealthy.
+/// A condition of a Machine that makes it unhealthy if it lasts longer than a timeout.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct UnhealthyMachineCondition {
-    /// True, False or Unknown.
+    /// The status of the condition: True, False or Unknown.
     #[schemars(extend("enum" = serde_json::json!(["True", "False", "Unknown"])))]
     pub status: String,
-    /// How long the condition must last.
+    /// The number of seconds for which the condition must have this status.
     #[schemars(extend("minimum" = 0))]
     pub timeout_seconds: i32,
-    /// Type.
+    /// The type of the condition.
     #[serde(rename = "type")]
     #[schemars(extend("minLength" = 1, "maxLength" = 316, "pattern" = r#"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$"#, "x-kubernetes-validations" = serde_json::json!([{"message": "type must not be one of: Ready, Available, HealthCheckSucceeded, OwnerRemediated, ExternallyRemediated", "rule": "!(self in ['Ready','Available','HealthCheckSucceeded','OwnerRemediated','ExternallyRemediated'])"}])))]
     pub type_: String,

@@ -1,4 +1,4 @@
-//! MachineSet: a number of equal Machines.
+//! MachineSet: a number of identical Machines.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What is asked for.
+/// The desired state of the MachineSet.
 #[derive(Clone, CustomResource, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[kube(
     group = "cluster.x-k8s.io",
@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
     kind = "MachineSet",
     plural = "machinesets",
     namespaced,
-    doc = "A number of equal Machines.",
+    doc = "A number of Machines that are created from the same template.",
     status = "MachineSetStatus",
     derive = "PartialEq",
     derive = "Default",
@@ -41,117 +41,119 @@ use serde::{Deserialize, Serialize};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct MachineSetSpec {
-    /// Name of the Cluster.
+    /// The name of the Cluster that the MachineSet belongs to.
     #[schemars(extend("minLength" = 1, "maxLength" = 63))]
     pub cluster_name: String,
-    /// How things are deleted.
+    /// The order in which Machines are deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deletion: Option<MachineSetDeletionSpec>,
-    /// How Machines are named.
+    /// The naming of new Machines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine_naming: Option<MachineNamingSpec>,
-    /// Number of Machines.
+    /// The desired number of Machines. Defaults to 1, or to a number within the size limits of the autoscaler
+    /// if its annotations are set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
-    /// Which Machines belong here.
+    /// The label selector for the Machines of the MachineSet. It must match the labels of the template. If
+    /// empty, a selector for the name of the MachineSet is set.
     #[schemars(schema_with = "schema::label_selector")]
     pub selector: LabelSelector,
-    /// What each is made from.
+    /// The template from which Machines are created.
     pub template: MachineTemplateSpec,
 }
 
-/// What has been observed.
+/// The observed state of the MachineSet.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("minProperties" = 1))]
 pub struct MachineSetStatus {
-    /// Machines that are Available.
+    /// The number of Machines whose condition Available is True.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub available_replicas: Option<i32>,
-    /// Conditions, one per type.
+    /// The conditions of the MachineSet, one per type.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "crate::null::as_default")]
     #[schemars(schema_with = "schema::conditions", extend("maxItems" = 32))]
     pub conditions: Vec<Condition>,
-    /// Status in the form of older API versions.
+    /// Status fields of older API versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deprecated: Option<MachineSetDeprecatedStatus>,
-    /// Generation that the last complete pass has seen.
+    /// The most recent generation of the object that was reconciled without an error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("minimum" = 1))]
     pub observed_generation: Option<i64>,
-    /// Machines that are Ready.
+    /// The number of Machines whose condition Ready is True.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_replicas: Option<i32>,
-    /// Number of Machines.
+    /// The total number of Machines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
-    /// Which Machines belong here.
+    /// The label selector of the Machines, as a string. It is used by the scale subresource.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("minLength" = 1, "maxLength" = 4096))]
     pub selector: Option<String>,
-    /// Machines that are as the template says.
+    /// The number of Machines whose condition UpToDate is True.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub up_to_date_replicas: Option<i32>,
 }
 
-/// Status in the form of older API versions.
+/// Status fields of older API versions.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineSetDeprecatedStatus {
-    /// Status in the form of v1beta1.
+    /// Status fields of API version v1beta1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub v1beta1: Option<MachineSetV1Beta1DeprecatedStatus>,
 }
 
-/// Status in the form of v1beta1.
+/// Status fields of API version v1beta1.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineSetV1Beta1DeprecatedStatus {
-    /// Machines that are Available.
+    /// The number of available Machines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub available_replicas: Option<i32>,
-    /// Conditions, one per type.
+    /// The conditions in the format of v1beta1, one per type.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "crate::null::as_default")]
     pub conditions: Vec<V1Beta1Condition>,
-    /// What went wrong for good, in words.
+    /// A human-readable description of a permanent failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("minLength" = 1, "maxLength" = 10240))]
     pub failure_message: Option<String>,
-    /// What went wrong for good, in one word.
+    /// The reason for a permanent failure, as one CamelCase word.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure_reason: Option<String>,
-    /// Machines with all labels of the template.
+    /// The number of Machines that have all labels of the template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fully_labeled_replicas: Option<i32>,
-    /// Machines that are Ready.
+    /// The number of Machines whose Node is ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_replicas: Option<i32>,
 }
 
-/// What each Machine is made from.
+/// The template from which Machines are created.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineTemplateSpec {
-    /// Labels and annotations.
+    /// The labels and annotations of Machines that are created from the template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<ObjectMeta>,
-    /// What is asked for.
+    /// The desired state of Machines that are created from the template.
     pub spec: MachineSpec,
 }
 
-/// Labels and annotations of what is made from a template.
+/// The labels and annotations of objects that are created from a template.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("minProperties" = 1))]
 pub struct ObjectMeta {
-    /// Annotations.
+    /// The annotations.
     #[serde(
         default,
         skip_serializing_if = "BTreeMap::is_empty",
         deserialize_with = "crate::null::as_default"
     )]
     pub annotations: BTreeMap<String, String>,
-    /// Labels.
+    /// The labels.
     #[serde(
         default,
         skip_serializing_if = "BTreeMap::is_empty",
@@ -160,23 +162,25 @@ pub struct ObjectMeta {
     pub labels: BTreeMap<String, String>,
 }
 
-/// How Machines are named.
+/// The naming of new Machines.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("minProperties" = 1))]
 pub struct MachineNamingSpec {
-    /// What each is made from.
+    /// The template of the names. It can contain `{{ .cluster.name }}` and `{{ .machineSet.name }}` and must
+    /// contain `{{ .random }}`. Defaults to `{{ .machineSet.name }}-{{ .random }}`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("minLength" = 1, "maxLength" = 256))]
     pub template: Option<String>,
 }
 
-/// Which Machine goes first.
+/// The order in which Machines are deleted when the number of replicas is reduced.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("minProperties" = 1))]
 pub struct MachineSetDeletionSpec {
-    /// Which Machine goes first: Random, Newest or Oldest.
+    /// The order of deletion: Random, Newest or Oldest. Defaults to Random. Machines that are marked for
+    /// deletion or unhealthy are deleted first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("enum" = serde_json::json!(["Random", "Newest", "Oldest"])))]
     pub order: Option<String>,

@@ -1,4 +1,4 @@
-//! `management.cattle.io/v3` Cluster: the management twin of a provisioning Cluster.
+//! `management.cattle.io/v3` Cluster: the management Cluster of a provisioning Cluster.
 
 use std::collections::BTreeMap;
 
@@ -13,16 +13,15 @@ use crate::provisioning::v1::{AgentDeploymentCustomization, WebhookDeploymentCus
 use crate::rke::v1::{EnvVar, GenericCondition, LocalClusterAuthEndpoint};
 use crate::schema;
 
-/// What the management plane should know and do about a cluster.
-///
-/// Rancher publishes no schema for this kind, so fields unknown here are kept as they are.
+/// The desired state of the management Cluster. Unknown fields are preserved, because Rancher publishes no
+/// schema for this kind.
 #[derive(Clone, CustomResource, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[kube(
     group = "management.cattle.io",
     version = "v3",
     kind = "Cluster",
     plural = "clusters",
-    doc = "A downstream cluster as the management plane sees it; its name is the cluster id.",
+    doc = "A downstream cluster as seen by the management plane. Its name is the cluster ID.",
     status = "ClusterStatus",
     derive = "PartialEq",
     derive = "Default",
@@ -37,73 +36,73 @@ use crate::schema;
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
 pub struct ClusterSpec {
-    /// Name shown to people.
+    /// The name that is shown in user interfaces.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "crate::null::as_default")]
     pub display_name: String,
-    /// Text shown to people.
+    /// The description that is shown in user interfaces.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "crate::null::as_default")]
     pub description: String,
-    /// True for the cluster that the management plane itself runs in.
+    /// Whether this is the cluster in which the management plane runs.
     #[serde(
         default,
         skip_serializing_if = "std::ops::Not::not",
         deserialize_with = "crate::null::as_default"
     )]
     pub internal: bool,
-    /// Image of the cluster agent that should run.
+    /// The desired image of the cluster agent.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "crate::null::as_default")]
     pub desired_agent_image: String,
-    /// Image of the authentication agent that should run.
+    /// The desired image of the authentication agent.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "crate::null::as_default")]
     pub desired_auth_image: String,
-    /// Image that replaces `desiredAgentImage`.
+    /// An image that overrides `desiredAgentImage`.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "crate::null::as_default")]
     pub agent_image_override: String,
-    /// Environment of the agents.
+    /// Environment variables of the agents.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "crate::null::as_default")]
     pub agent_env_vars: Vec<EnvVar>,
-    /// Template of the default pod security admission configuration.
+    /// The name of the default template for the pod security admission configuration.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "crate::null::as_default")]
     pub default_pod_security_admission_configuration_template_name: String,
-    /// Role given to members of new projects.
+    /// The cluster role of members of new projects.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "crate::null::as_default")]
     pub default_cluster_role_for_project_members: String,
-    /// Whether projects are isolated from each other by network policies.
+    /// Whether network policies isolate projects from each other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enable_network_policy: Option<bool>,
-    /// Direct access to the cluster's own API endpoint.
+    /// The authorized cluster endpoint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub local_cluster_auth_endpoint: Option<LocalClusterAuthEndpoint>,
-    /// Scheduling of the cluster agent.
+    /// Scheduling options of the cluster agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_agent_deployment_customization: Option<AgentDeploymentCustomization>,
-    /// Scheduling of the fleet agent.
+    /// Scheduling options of the Fleet agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fleet_agent_deployment_customization: Option<AgentDeploymentCustomization>,
-    /// Scheduling of the webhook.
+    /// Scheduling options of the webhook.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub webhook_deployment_customization: Option<WebhookDeploymentCustomization>,
-    /// Present when the cluster was not created by a hosted driver.
+    /// The configuration of an imported cluster. It is set on all clusters that no hosted driver created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub imported_config: Option<ImportedConfig>,
-    /// Fleet workspace (a namespace of the management cluster).
+    /// The Fleet workspace of the cluster, which is a namespace of the management cluster.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "crate::null::as_default")]
     pub fleet_workspace_name: String,
-    /// Fields of Rancher's type that Drover does not use, kept as they came.
+    /// Fields of Rancher's type that Drover does not use. They are preserved unchanged.
     #[serde(flatten)]
     #[schemars(skip)]
     pub other: BTreeMap<String, Value>,
 }
 
-/// How an imported cluster is reached.
+/// The configuration of an imported cluster.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
 pub struct ImportedConfig {
-    /// Kubeconfig of the cluster.
+    /// The kubeconfig of the cluster.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "crate::null::as_default")]
     pub kube_config: String,
-    /// Registry that system images are pulled from.
+    /// The registry from which system images are pulled.
     #[serde(
         rename = "privateRegistryURL",
         default,
@@ -113,37 +112,38 @@ pub struct ImportedConfig {
     pub private_registry_url: String,
 }
 
-/// What the management plane has seen of a cluster.
+/// The observed state of the management Cluster.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
 pub struct ClusterStatus {
-    /// Conditions, one per type.
+    /// The conditions of the cluster, one per type.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "crate::null::as_default")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = serde_json::json!(["type"])))]
     pub conditions: Vec<GenericCondition>,
-    /// `imported`, `k3s`, `rke2`, `local` or the name of a hosted driver.
+    /// The driver of the cluster: `imported`, `k3s`, `rke2`, `local` or the name of a hosted driver.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "crate::null::as_default")]
     pub driver: String,
-    /// Distribution found in the cluster.
+    /// The Kubernetes distribution of the cluster.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "crate::null::as_default")]
     pub provider: String,
-    /// URL of the cluster's API, reached through the tunnel.
+    /// The URL of the cluster's API server. It is reached through the tunnel of the cluster agent.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "crate::null::as_default")]
     pub api_endpoint: String,
-    /// CA of the cluster's API: base64 of PEM, as the agent sent it.
+    /// The CA certificates of the cluster's API server: PEM, base64-encoded, as sent by the cluster agent.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "crate::null::as_default")]
     pub ca_cert: String,
-    /// Token of the downstream service account; emptied once it lives in a Secret.
+    /// The token of the service account in the downstream cluster. It is empty after the token was moved to a
+    /// Secret.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "crate::null::as_default")]
     pub service_account_token: String,
-    /// Name of the Secret that holds the downstream service account's token.
+    /// The name of the Secret with the token of the service account in the downstream cluster.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "crate::null::as_default")]
     pub service_account_token_secret: String,
-    /// Agent environment that has been rolled out.
+    /// The environment variables with which the agents were last deployed.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "crate::null::as_default")]
     pub applied_agent_env_vars: Vec<EnvVar>,
-    /// Sum of what the nodes have.
+    /// The total resources of the nodes.
     #[serde(
         default,
         skip_serializing_if = "BTreeMap::is_empty",
@@ -151,7 +151,7 @@ pub struct ClusterStatus {
     )]
     #[schemars(schema_with = "schema::any_object")]
     pub capacity: BTreeMap<String, Quantity>,
-    /// Sum of what the nodes offer to pods.
+    /// The total resources of the nodes that are available to pods.
     #[serde(
         default,
         skip_serializing_if = "BTreeMap::is_empty",
@@ -159,68 +159,68 @@ pub struct ClusterStatus {
     )]
     #[schemars(schema_with = "schema::any_object")]
     pub allocatable: BTreeMap<String, Quantity>,
-    /// Version that the cluster's API reports.
+    /// The version that the cluster's API server reports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::any_object")]
     pub version: Option<Value>,
-    /// Number of nodes.
+    /// The number of nodes.
     #[serde(
         default,
         skip_serializing_if = "crate::null::is_zero",
         deserialize_with = "crate::null::as_default"
     )]
     pub node_count: i64,
-    /// Number of Linux workers.
+    /// The number of Linux worker nodes.
     #[serde(
         default,
         skip_serializing_if = "crate::null::is_zero",
         deserialize_with = "crate::null::as_default"
     )]
     pub linux_worker_count: i64,
-    /// Number of Windows workers.
+    /// The number of Windows worker nodes.
     #[serde(
         default,
         skip_serializing_if = "crate::null::is_zero",
         deserialize_with = "crate::null::as_default"
     )]
     pub windows_worker_count: i64,
-    /// True while `Ready` is copied from the control plane.
+    /// Whether the condition `Ready` is copied from the control plane.
     #[serde(
         default,
         skip_serializing_if = "std::ops::Not::not",
         deserialize_with = "crate::null::as_default"
     )]
     pub ready_reconciling: bool,
-    /// Summary for dashboards.
+    /// A summary of the cluster for user interfaces.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub info: Option<ClusterInfo>,
-    /// Fields of Rancher's type that Drover does not use, kept as they came.
+    /// Fields of Rancher's type that Drover does not use. They are preserved unchanged.
     #[serde(flatten)]
     #[schemars(skip)]
     pub other: BTreeMap<String, Value>,
 }
 
-/// Summary of a cluster for dashboards.
+/// A summary of a cluster for user interfaces.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterInfo {
-    /// Where machines come from: a driver's name, or `custom`.
+    /// The provider of the machines: the name of a machine driver, or `custom`.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "crate::null::as_default")]
     pub machine_provider: String,
-    /// Kubernetes version of the cluster.
+    /// The Kubernetes version of the cluster.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "crate::null::as_default")]
     pub kubernetes_version: String,
-    /// Number of machines.
+    /// The number of machines.
     #[serde(
         default,
         skip_serializing_if = "crate::null::is_zero",
         deserialize_with = "crate::null::as_default"
     )]
     pub node_count: i64,
-    /// Architecture of the nodes, or `mixed`.
+    /// The CPU architecture of the nodes, or `mixed`.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "crate::null::as_default")]
     pub arch: String,
-    /// The provisioning Cluster this is the twin of.
+    /// A reference to the provisioning Cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::object_reference")]
     pub provisioning_cluster_ref: Option<ObjectReference>,

@@ -1,10 +1,10 @@
-//! `management.cattle.io/v3` ClusterRegistrationToken: what a node or cluster registers with.
+//! `management.cattle.io/v3` ClusterRegistrationToken: a token with which machines and agents register.
 
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Whose token this is and how long it lives.
+/// The desired state of the ClusterRegistrationToken.
 #[derive(Clone, CustomResource, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[kube(
     group = "management.cattle.io",
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
     kind = "ClusterRegistrationToken",
     plural = "clusterregistrationtokens",
     namespaced,
-    doc = "A token with which machines and agents register; its namespace is the cluster id.",
+    doc = "A token with which machines and agents register. Its namespace is the cluster ID.",
     status = "ClusterRegistrationTokenStatus",
     derive = "PartialEq",
     derive = "Default",
@@ -22,52 +22,53 @@ use serde::{Deserialize, Serialize};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterRegistrationTokenSpec {
-    /// Name of the management Cluster.
+    /// The name of the management Cluster.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "crate::null::as_default")]
     pub cluster_name: String,
-    /// Lifetime in minutes; zero or less means forever.
+    /// The lifetime of the token, in minutes. If unset or not positive, the token does not expire.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl: Option<i64>,
-    /// Minutes during which the previous token is still accepted after a rotation.
+    /// The number of minutes for which the previous token is still accepted after a rotation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grace_period: Option<i64>,
 }
 
-/// The token's place and the commands that use it, with `{token}` where the token belongs.
+/// The observed state of the ClusterRegistrationToken. The commands contain the placeholder `{token}` for the
+/// value of the token.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterRegistrationTokenStatus {
-    /// Command that imports a cluster, without verifying the server.
+    /// The command that imports a cluster without verification of the server's certificate.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "crate::null::as_default")]
     pub insecure_command: String,
-    /// Command that imports a cluster.
+    /// The command that imports a cluster.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "crate::null::as_default")]
     pub command: String,
-    /// Command that registers a Windows machine.
+    /// The command that registers a Windows machine.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "crate::null::as_default")]
     pub windows_node_command: String,
-    /// Command that registers a Windows machine, without verifying the server.
+    /// The command that registers a Windows machine without verification of the server's certificate.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "crate::null::as_default")]
     pub insecure_windows_node_command: String,
-    /// Command that registers a Linux machine.
+    /// The command that registers a Linux machine.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "crate::null::as_default")]
     pub node_command: String,
-    /// Command that registers a Linux machine, without verifying the server.
+    /// The command that registers a Linux machine without verification of the server's certificate.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "crate::null::as_default")]
     pub insecure_node_command: String,
-    /// Address of the import manifest.
+    /// The URL of the manifest that imports a cluster.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "crate::null::as_default")]
     pub manifest_url: String,
-    /// The token itself in old releases; empty once it lives in a Secret.
+    /// The value of the token in old releases. It is empty if the token is in a Secret.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "crate::null::as_default")]
     pub token: String,
-    /// Name of the Secret that holds the token.
+    /// The name of the Secret that contains the token.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "crate::null::as_default")]
     pub token_secret_name: String,
-    /// When the token is rotated (RFC 3339).
+    /// The time at which the token expires (RFC 3339).
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "crate::null::as_default")]
     pub expires_at: String,
-    /// When the previous token stops being accepted (RFC 3339).
+    /// The time until which the previous token is accepted (RFC 3339).
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "crate::null::as_default")]
     pub grace_period_expires_at: String,
 }

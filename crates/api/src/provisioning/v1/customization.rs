@@ -1,76 +1,76 @@
-//! How the agents in a cluster are scheduled.
+//! Scheduling options of the agents in a cluster.
 
 use crate::schema;
 use k8s_openapi::api::core::v1::{Affinity, ResourceRequirements, Toleration};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// How the webhook is scheduled.
+/// Scheduling options of the webhook.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WebhookDeploymentCustomization {
-    /// Adds tolerations.
+    /// Tolerations that are added to the default tolerations.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "crate::null::as_default")]
     #[schemars(schema_with = "schema::tolerations")]
     pub append_tolerations: Vec<Toleration>,
-    /// Replaces the affinity.
+    /// The affinity that replaces the default affinity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::affinity")]
     pub override_affinity: Option<Affinity>,
-    /// Replaces resource requests and limits.
+    /// The resource requests and limits that replace the default ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::resource_requirements")]
     pub override_resource_requirements: Option<ResourceRequirements>,
-    /// Disruption budget.
+    /// The PodDisruptionBudget of the webhook.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_disruption_budget: Option<PodDisruptionBudgetSpec>,
-    /// Number of pods.
+    /// The number of pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("minimum" = 1))]
     pub replica_count: Option<i32>,
 }
 
-/// How an agent is scheduled.
+/// Scheduling options of an agent.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AgentDeploymentCustomization {
-    /// Adds tolerations.
+    /// Tolerations that are added to the default tolerations.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "crate::null::as_default")]
     #[schemars(schema_with = "schema::tolerations")]
     pub append_tolerations: Vec<Toleration>,
-    /// Replaces the affinity.
+    /// The affinity that replaces the default affinity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::affinity")]
     pub override_affinity: Option<Affinity>,
-    /// Replaces resource requests and limits.
+    /// The resource requests and limits that replace the default ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::resource_requirements")]
     pub override_resource_requirements: Option<ResourceRequirements>,
-    /// Priority and disruption budget.
+    /// The PriorityClass and the PodDisruptionBudget of the agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduling_customization: Option<AgentSchedulingCustomization>,
 }
 
-/// Priority and disruption budget of an agent.
+/// The PriorityClass and the PodDisruptionBudget of an agent.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AgentSchedulingCustomization {
-    /// Disruption budget.
+    /// The PodDisruptionBudget of the agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_disruption_budget: Option<PodDisruptionBudgetSpec>,
-    /// Priority.
+    /// The PriorityClass of the agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority_class: Option<PriorityClassSpec>,
 }
 
-/// Priority of an agent.
+/// The PriorityClass of an agent.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PriorityClassSpec {
-    /// Whether other pods may be displaced.
+    /// Whether pods of the agent can preempt pods of lower priority.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preemption_policy: Option<String>,
-    /// Value.
+    /// The priority.
     #[serde(
         default,
         skip_serializing_if = "crate::null::is_zero",
@@ -80,15 +80,15 @@ pub struct PriorityClassSpec {
     pub value: i64,
 }
 
-/// Disruption budget of an agent.
+/// The PodDisruptionBudget of an agent.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodDisruptionBudgetSpec {
-    /// Machines that may be missing: a number, or a percentage rounded down.
+    /// The maximum number of pods that can be unavailable: an absolute number or a percentage.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "crate::null::as_default")]
     #[schemars(extend("maxLength" = 10, "pattern" = "^((([1-9]|[1-9][0-9]|100)%)|([1-9][0-9]*|0)|)$"))]
     pub max_unavailable: String,
-    /// Pods that must stay.
+    /// The minimum number of pods that must be available: an absolute number or a percentage.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "crate::null::as_default")]
     #[schemars(extend("maxLength" = 10, "pattern" = "^((([1-9]|[1-9][0-9]|100)%)|([1-9][0-9]*|0)|)$"))]
     pub min_available: String,

@@ -1,13 +1,14 @@
-//! Fields that a person may set but that nothing acts on yet.
+//! Fields of a Cluster that are not implemented yet.
 //!
-//! They are accepted and stored; whoever admits or reconciles a Cluster reports them, so that nobody
-//! waits for an effect that cannot come. A field leaves the list in the commit that implements it.
+//! They are accepted and stored. Admission and the controller report them, so that users do not wait for an
+//! effect. A field is removed from the list, and the note from its description, in the commit that implements
+//! it.
 
 use serde_json::Value;
 
 use super::ClusterSpec;
 
-/// Paths below `spec`; `[]` stands for every item of a list, `{}` for every value of a map.
+/// Paths below `spec`; `[]` represents every item of a list, `{}` every value of a map.
 const UNIMPLEMENTED: &[&str] = &[
     "clusterAPIConfig",
     "clusterAgentDeploymentCustomization",
@@ -41,13 +42,13 @@ const UNIMPLEMENTED: &[&str] = &[
     "webhookDeploymentCustomization",
 ];
 
-/// The operating system that machines get.
+/// The only supported operating system of machines.
 const LINUX: &str = "linux";
 
-/// The paths, with indexes, of fields that are set to something but that nothing acts on yet.
+/// The paths, with indexes, of fields that are set but not implemented.
 pub fn unimplemented_fields(spec: &ClusterSpec) -> Vec<String> {
     let mut found = unimplemented_paths(spec);
-    // Of this field only one value is implemented.
+    // Only one value of this field is implemented.
     let pools = spec.rke_config.iter().flat_map(|config| config.machine_pools.iter().enumerate());
     let other = pools.filter(|(_, pool)| !["", LINUX].contains(&pool.machine_os.as_str()));
     found.extend(other.map(|(index, pool)| {
@@ -69,7 +70,7 @@ fn unimplemented_paths(spec: &ClusterSpec) -> Vec<String> {
 
 fn collect(value: &Value, segments: &[&str], path: String, found: &mut Vec<String>) {
     let Some((first, rest)) = segments.split_first() else {
-        if says_something(value) && !(path.ends_with("Timeout") && is_no_time(value)) {
+        if is_set(value) && !(path.ends_with("Timeout") && is_zero(value)) {
             found.push(path);
         }
         return;
@@ -92,20 +93,20 @@ fn collect(value: &Value, segments: &[&str], path: String, found: &mut Vec<Strin
     }
 }
 
-/// Forms fill in empty objects and switched-off options; those ask for nothing.
-fn says_something(value: &Value) -> bool {
+/// False for empty objects and disabled options, which forms fill in.
+fn is_set(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => false,
         Value::Bool(true) => true,
         Value::Number(number) => number.as_f64() != Some(0.0),
         Value::String(text) => !text.is_empty(),
         Value::Array(items) => !items.is_empty(),
-        Value::Object(fields) => fields.values().any(says_something),
+        Value::Object(fields) => fields.values().any(is_set),
     }
 }
 
-/// `0s` and the like, by which a timeout is switched off.
-fn is_no_time(value: &Value) -> bool {
+/// Whether a timeout is zero (`0s` and the like), which disables it.
+fn is_zero(value: &Value) -> bool {
     let text = value.as_str().unwrap_or_default();
     text.starts_with('0') && text.bytes().filter(u8::is_ascii_digit).all(|digit| digit == b'0')
 }
@@ -120,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn set_fields_are_named_with_their_index() {
+    fn set_fields_are_reported_with_their_index() {
         let spec = spec(json!({
             "kubernetesVersion": "v1.34.1+k3s1",
             "localClusterAuthEndpoint": { "enabled": true },
@@ -147,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_of_windows_machines_is_named() {
+    fn a_pool_of_windows_machines_is_reported() {
         let pool = |os: &str| {
             json!({
                 "name": os, "workerRole": true, "machineOS": os,
@@ -163,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_that_ask_for_nothing_are_not_named() {
+    fn empty_and_disabled_fields_are_not_reported() {
         let spec = spec(json!({
             "enableNetworkPolicy": false,
             "localClusterAuthEndpoint": { "enabled": false, "fqdn": "" },
@@ -176,8 +177,8 @@ mod tests {
     }
 
     #[test]
-    fn a_timeout_of_nothing_asks_for_nothing() {
-        let named = |timeout: &str| {
+    fn a_zero_timeout_is_not_reported() {
+        let reported = |timeout: &str| {
             let pool = json!({
                 "name": "a", "workerRole": true, "unhealthyNodeTimeout": timeout,
                 "machineConfigRef": { "kind": "LocalConfig", "name": "a" },
@@ -185,7 +186,7 @@ mod tests {
             unimplemented_fields(&spec(json!({ "rkeConfig": { "machinePools": [pool] } }))).len()
         };
         for (timeout, count) in [("0s", 0), ("0", 0), ("0m0s", 0), ("", 0), ("10s", 1), ("0.5s", 1)] {
-            assert_eq!(named(timeout), count, "{timeout:?}");
+            assert_eq!(reported(timeout), count, "{timeout:?}");
         }
     }
 
@@ -223,12 +224,12 @@ mod tests {
     }
 
     #[test]
-    fn every_field_is_acted_on_or_listed() {
+    fn every_field_is_implemented_or_listed() {
         let crd = crate::crds().into_iter().find(|crd| crd.spec.group == "provisioning.cattle.io").unwrap();
         let schema = serde_json::to_value(&crd.spec.versions[0].schema).unwrap();
         let mut found = vec![];
         leaves(&schema["openAPIV3Schema"]["properties"]["spec"], "", &mut found);
-        let mut known: Vec<String> = ACTED_ON.split_whitespace().map(str::to_owned).collect();
+        let mut known: Vec<String> = IMPLEMENTED.split_whitespace().map(str::to_owned).collect();
         for pools in ["controlPlane", "worker"] {
             let of = |option: &str| format!("rkeConfig.upgradeStrategy.{pools}DrainOptions.{option}");
             known.extend(DRAIN.split_whitespace().map(of));
@@ -242,8 +243,8 @@ mod tests {
         assert_eq!(found, known);
     }
 
-    /// What some controller reads. A field that is new to the schema belongs here or into the list above.
-    const ACTED_ON: &str = "
+    /// The fields that a controller reads. A new field of the schema must be added here or to the list above.
+    const IMPLEMENTED: &str = "
         agentEnvVars[].name
         agentEnvVars[].value
         cloudCredentialSecretName
@@ -313,7 +314,7 @@ mod tests {
         rkeConfig.upgradeStrategy.workerConcurrency
     ";
 
-    /// Below each of the two `drainOptions`.
+    /// Fields below each of the two `drainOptions`.
     const DRAIN: &str = "
         deleteEmptyDirData
         disableEviction

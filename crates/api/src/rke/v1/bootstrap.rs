@@ -7,7 +7,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What is asked for.
+/// The desired state of the RKEBootstrapTemplate.
 #[derive(Clone, CustomResource, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[kube(
     group = "rke.cattle.io",
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
     kind = "RKEBootstrapTemplate",
     plural = "rkebootstraptemplates",
     namespaced,
-    doc = "Template of RKEBootstraps.",
+    doc = "A template from which RKEBootstraps are created.",
     derive = "PartialEq",
     derive = "Default",
     category = "cluster-api",
@@ -27,14 +27,14 @@ use serde::{Deserialize, Serialize};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct RKEBootstrapTemplateSpec {
-    /// Name of the Cluster.
+    /// The name of the Cluster that the template belongs to.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "crate::null::as_default")]
     pub cluster_name: String,
-    /// What each is made from.
+    /// The template from which RKEBootstraps are created.
     pub template: RKEBootstrapTemplateResource,
 }
 
-/// What is asked for.
+/// The desired state of the RKEBootstrap.
 #[derive(Clone, CustomResource, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[kube(
     group = "rke.cattle.io",
@@ -42,7 +42,7 @@ pub struct RKEBootstrapTemplateSpec {
     kind = "RKEBootstrap",
     plural = "rkebootstraps",
     namespaced,
-    doc = "Bootstrap of one machine: its plan secret and its install script.",
+    doc = "The bootstrap configuration of one machine. The bootstrap provider creates the machine's plan secret and install script from it.",
     status = "RKEBootstrapStatus",
     derive = "PartialEq",
     derive = "Default",
@@ -58,101 +58,102 @@ pub struct RKEBootstrapTemplateSpec {
 )]
 #[serde(rename_all = "camelCase")]
 pub struct RKEBootstrapSpec {
-    /// Name of the Cluster.
+    /// The name of the Cluster that the machine belongs to.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "crate::null::as_default")]
     pub cluster_name: String,
-    /// User data for external infrastructure.
+    /// User data for the machine. Not implemented yet: the value is stored but has no effect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub userdata: Option<UserdataSpec>,
 }
 
-/// What has been observed.
+/// The observed state of the RKEBootstrap.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RKEBootstrapStatus {
-    /// Secret that holds the bootstrap data under the key `value`.
+    /// The name of the Secret that contains the bootstrap data under the key `value`.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "crate::null::as_default")]
     #[schemars(extend("minLength" = 1, "maxLength" = 253))]
     pub data_secret_name: String,
-    /// Steps that happen once; each stays true.
+    /// Initialization steps that are complete. A step that is true remains true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub initialization: Option<RKEBootstrapInitializationStatus>,
-    /// True once the cluster has been ready.
+    /// True after the bootstrap data has been created.
     #[serde(
         default,
         skip_serializing_if = "std::ops::Not::not",
         deserialize_with = "crate::null::as_default"
     )]
     pub ready: bool,
-    /// What is waited for now.
+    /// What the bootstrap provider is waiting for.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "crate::null::as_default")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub waits: Vec<Wait>,
 }
 
-/// What each RKEBootstrap is made from.
+/// The template from which RKEBootstraps are created.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RKEBootstrapTemplateResource {
-    /// API version of the object.
+    /// The API version of the object.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "crate::null::as_default")]
     pub api_version: String,
-    /// Kind of the object.
+    /// The kind of the object.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "crate::null::as_default")]
     pub kind: String,
-    /// Labels and annotations.
+    /// The metadata of RKEBootstraps that are created from the template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<RKEBootstrapTemplateResourceMetadata>,
-    /// What is asked for.
+    /// The desired state of RKEBootstraps that are created from the template.
     pub spec: RKEBootstrapSpec,
-    /// True, False or Unknown.
+    /// Not used: the status of RKEBootstraps is not created from the template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<RKEBootstrapStatus>,
 }
 
-/// Labels and annotations of what is made from the template.
+/// The metadata of RKEBootstraps that are created from the template.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RKEBootstrapTemplateResourceMetadata {
-    /// Annotations.
+    /// The annotations.
     #[serde(
         default,
         skip_serializing_if = "BTreeMap::is_empty",
         deserialize_with = "crate::null::as_default"
     )]
     pub annotations: BTreeMap<String, String>,
+    /// The finalizers.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "crate::null::as_default")]
     pub finalizers: Vec<String>,
-    /// Labels.
+    /// The labels.
     #[serde(
         default,
         skip_serializing_if = "BTreeMap::is_empty",
         deserialize_with = "crate::null::as_default"
     )]
     pub labels: BTreeMap<String, String>,
-    /// Name.
+    /// The name.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "crate::null::as_default")]
     pub name: String,
-    /// Namespace.
+    /// The namespace.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "crate::null::as_default")]
     pub namespace: String,
 }
 
-/// Steps that happen once; each stays true.
+/// Initialization steps that are complete. A step that is true remains true.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("minProperties" = 1))]
 pub struct RKEBootstrapInitializationStatus {
-    /// True once the bootstrap data exists.
+    /// True after the Secret with the bootstrap data has been created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_secret_created: Option<bool>,
 }
 
-/// User data for external infrastructure.
+/// User data for a machine.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct UserdataSpec {
-    /// The user data.
+    /// The content of the user data.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "crate::null::as_default")]
     pub inline_userdata: String,
 }

@@ -5,7 +5,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What is asked for.
+/// The desired state of the RKECluster.
 #[derive(Clone, CustomResource, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[kube(
     group = "rke.cattle.io",
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
     kind = "RKECluster",
     plural = "rkeclusters",
     namespaced,
-    doc = "Cluster infrastructure of a K3s or RKE2 cluster.",
+    doc = "The infrastructure of a K3s or RKE2 cluster.",
     status = "RKEClusterStatus",
     derive = "PartialEq",
     derive = "Default",
@@ -28,23 +28,23 @@ use serde::{Deserialize, Serialize};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct RKEClusterSpec {
-    /// Where the control plane answers.
+    /// The host and port at which the API server of the cluster is reached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control_plane_endpoint: Option<APIEndpoint>,
 }
 
-/// What has been observed.
+/// The observed state of the RKECluster.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RKEClusterStatus {
-    /// Conditions, one per type.
+    /// The conditions of the RKECluster, one per type.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "crate::null::as_default")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = serde_json::json!(["type"])))]
     pub conditions: Vec<GenericCondition>,
-    /// Steps that happen once; each stays true.
+    /// Initialization steps that are complete. A step that is true remains true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub initialization: Option<RKEClusterInitializationStatus>,
-    /// True once the cluster has been ready.
+    /// True after the infrastructure has been provisioned.
     #[serde(
         default,
         skip_serializing_if = "std::ops::Not::not",
@@ -53,12 +53,12 @@ pub struct RKEClusterStatus {
     pub ready: bool,
 }
 
-/// Steps that happen once; each stays true.
+/// Initialization steps that are complete. A step that is true remains true.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("minProperties" = 1))]
 pub struct RKEClusterInitializationStatus {
-    /// True once the infrastructure is complete.
+    /// True after the infrastructure has been provisioned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provisioned: Option<bool>,
 }

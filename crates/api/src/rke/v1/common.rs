@@ -1,31 +1,31 @@
-//! Types that several kinds share.
+//! Types that are used by more than one kind.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// An address of a machine.
+/// An address of a host.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineAddress {
-    /// The address.
+    /// The host name or IP address.
     #[schemars(extend("minLength" = 1, "maxLength" = 256))]
     pub address: String,
-    /// Type.
+    /// The type of the address: Hostname, ExternalIP, InternalIP, ExternalDNS or InternalDNS.
     #[serde(rename = "type")]
     #[schemars(extend("enum" = serde_json::json!(["Hostname", "ExternalIP", "InternalIP", "ExternalDNS", "InternalDNS"])))]
     pub type_: String,
 }
 
-/// Where an API server answers.
+/// The host and port of an API server.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("minProperties" = 1))]
 pub struct APIEndpoint {
-    /// Host name or address.
+    /// The host name or IP address.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "crate::null::as_default")]
     #[schemars(extend("minLength" = 1, "maxLength" = 512))]
     pub host: String,
-    /// Port.
+    /// The port number.
     #[serde(
         default,
         skip_serializing_if = "crate::null::is_zero",
@@ -35,44 +35,45 @@ pub struct APIEndpoint {
     pub port: i32,
 }
 
-/// A condition of Rancher's objects; Unknown means in progress.
+/// A condition in the format of Rancher. The status Unknown means that the operation is in progress.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GenericCondition {
-    /// When the status changed last.
+    /// The time at which the status last changed (RFC 3339).
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "crate::null::as_default")]
     pub last_transition_time: String,
-    /// When the condition was last written.
+    /// The time at which the condition was last written (RFC 3339).
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "crate::null::as_default")]
     pub last_update_time: String,
-    /// Why, in words.
+    /// A human-readable explanation of the status.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "crate::null::as_default")]
     pub message: String,
-    /// Why, in one word.
+    /// The reason for the status, as one CamelCase word.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "crate::null::as_default")]
     pub reason: String,
-    /// True, False or Unknown.
+    /// The status of the condition: True, False or Unknown.
     pub status: String,
-    /// Type.
+    /// The type of the condition.
     #[serde(rename = "type")]
     pub type_: String,
 }
 
-/// Direct access to the cluster's own API endpoint.
+/// The authorized cluster endpoint: direct access to the API server of the cluster, not through the
+/// management server.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LocalClusterAuthEndpoint {
-    /// CA certificates of the endpoint.
+    /// The CA certificates of the endpoint, in PEM format.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "crate::null::as_default")]
     pub ca_certs: String,
-    /// Switches it on.
+    /// Whether the endpoint is enabled.
     #[serde(
         default,
         skip_serializing_if = "std::ops::Not::not",
         deserialize_with = "crate::null::as_default"
     )]
     pub enabled: bool,
-    /// Name of the endpoint.
+    /// The fully qualified domain name of the endpoint.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "crate::null::as_default")]
     pub fqdn: String,
 }
@@ -81,10 +82,10 @@ pub struct LocalClusterAuthEndpoint {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EnvVar {
-    /// Name.
+    /// The name of the variable.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "crate::null::as_default")]
     pub name: String,
-    /// Value.
+    /// The value of the variable.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "crate::null::as_default")]
     pub value: String,
 }

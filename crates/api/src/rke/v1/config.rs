@@ -1,4 +1,4 @@
-//! The distribution's configuration, shared by the provisioning Cluster and the control plane.
+//! The configuration of the distribution. The provisioning Cluster and the RKEControlPlane share it.
 
 use std::collections::BTreeMap;
 
@@ -8,14 +8,15 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Configuration of the distribution and of its upgrades.
+/// The configuration of the distribution and of its upgrades.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterConfiguration {
-    /// How many machines change at once.
+    /// How many machines are updated at the same time, and whether they are drained.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upgrade_strategy: Option<ClusterUpgradeStrategy>,
-    /// Values of the distribution's charts, by chart.
+    /// Values for the Helm charts of the distribution, by chart name. Not implemented yet: setting it is
+    /// reported as having no effect.
     #[serde(
         default,
         skip_serializing_if = "BTreeMap::is_empty",
@@ -23,7 +24,7 @@ pub struct ClusterConfiguration {
     )]
     #[schemars(schema_with = "schema::any_object")]
     pub chart_values: BTreeMap<String, Value>,
-    /// Configuration of every machine, as in the distribution's config.yaml.
+    /// Configuration for all machines, as in config.yaml of the distribution.
     #[serde(
         default,
         skip_serializing_if = "BTreeMap::is_empty",
@@ -31,28 +32,28 @@ pub struct ClusterConfiguration {
     )]
     #[schemars(schema_with = "schema::any_object")]
     pub machine_global_config: BTreeMap<String, Value>,
-    /// Configuration of the machines that a selector matches.
+    /// Configuration for machines that match a label selector. A later entry overrides an earlier one.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "crate::null::as_default")]
     pub machine_selector_config: Vec<RKESystemConfig>,
-    /// Files of the machines that a selector matches.
+    /// Files for machines that match a label selector.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "crate::null::as_default")]
     pub machine_selector_files: Vec<RKEProvisioningFiles>,
-    /// Manifest applied by the distribution.
+    /// Kubernetes manifests, as YAML, that the distribution applies to the cluster.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "crate::null::as_default")]
     pub additional_manifest: String,
-    /// Container registries.
+    /// The configuration of container registries.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub registries: Option<Registry>,
-    /// Etcd snapshots.
+    /// The configuration of etcd snapshots. Not implemented yet: the value is stored but has no effect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub etcd: Option<ETCD>,
-    /// Network stack.
+    /// The network stack of the cluster. Not implemented yet: the value is stored but has no effect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub networking: Option<Networking>,
-    /// Where things are kept on a machine; cannot be changed.
+    /// Data directories on the machines. They cannot be changed after the cluster was created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_directories: Option<DataDirectories>,
-    /// Increase to run every machine's plan again.
+    /// Increase this number to run the plans of all machines again.
     #[serde(
         default,
         skip_serializing_if = "crate::null::is_zero",
@@ -61,70 +62,71 @@ pub struct ClusterConfiguration {
     pub provision_generation: i64,
 }
 
-/// Where things are kept on a machine.
+/// Data directories on the machines.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DataDirectories {
-    /// Directory of the distribution.
+    /// The data directory of the distribution. Defaults to `/var/lib/rancher/k3s` or `/var/lib/rancher/rke2`.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "crate::null::as_default")]
     pub k8s_distro: String,
-    /// Directory of provisioning.
+    /// The directory in which provisioning keeps its files. Defaults to `/var/lib/rancher/capr`.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "crate::null::as_default")]
     pub provisioning: String,
-    /// Directory of the node agent.
+    /// The data directory of the node agent.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "crate::null::as_default")]
     pub system_agent: String,
 }
 
-/// Network stack.
+/// The network stack of a cluster.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Networking {
-    /// dual, ipv4 or ipv6.
+    /// The preferred IP stack: dual, ipv4 or ipv6.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "crate::null::as_default")]
     pub stack_preference: String,
 }
 
-/// Etcd snapshots.
+/// The configuration of etcd snapshots.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ETCD {
-    /// Takes no snapshots.
+    /// Whether scheduled snapshots are disabled.
     #[serde(
         default,
         skip_serializing_if = "std::ops::Not::not",
         deserialize_with = "crate::null::as_default"
     )]
     pub disable_snapshots: bool,
-    /// S3 bucket for snapshots.
+    /// The S3 bucket in which snapshots are stored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub s3: Option<ETCDSnapshotS3>,
-    /// Number of snapshots kept.
+    /// The number of snapshots to keep.
     #[serde(
         default,
         skip_serializing_if = "crate::null::is_zero",
         deserialize_with = "crate::null::as_default"
     )]
     pub snapshot_retention: i64,
-    /// When snapshots are taken.
+    /// The schedule of the snapshots, in cron format.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "crate::null::as_default")]
     pub snapshot_schedule_cron: String,
 }
 
-/// S3 bucket for etcd snapshots.
+/// An S3 bucket for etcd snapshots.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ETCDSnapshotS3 {
-    /// Bucket.
+    /// The name of the bucket.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "crate::null::as_default")]
     #[schemars(extend("maxLength" = 63))]
     pub bucket: String,
+    /// The name of the Secret with the cloud credential for the bucket.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "crate::null::as_default")]
     pub cloud_credential_name: String,
-    /// Endpoint.
+    /// The host name of the S3 endpoint.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "crate::null::as_default")]
     pub endpoint: String,
-    /// CA of the endpoint.
+    /// The CA certificate of the endpoint.
     #[serde(
         rename = "endpointCA",
         default,
@@ -132,13 +134,13 @@ pub struct ETCDSnapshotS3 {
         deserialize_with = "crate::null::as_default"
     )]
     pub endpoint_ca: String,
-    /// Folder in the bucket.
+    /// The folder in the bucket.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "crate::null::as_default")]
     pub folder: String,
-    /// Region.
+    /// The region of the bucket.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "crate::null::as_default")]
     pub region: String,
-    /// Number of snapshots kept in the bucket.
+    /// The number of snapshots to keep in the bucket.
     #[serde(
         default,
         skip_serializing_if = "crate::null::is_zero",
@@ -146,7 +148,7 @@ pub struct ETCDSnapshotS3 {
     )]
     #[schemars(extend("minimum" = 0))]
     pub retention: i64,
-    /// Does not verify the endpoint's certificate.
+    /// Whether verification of the endpoint's certificate is disabled.
     #[serde(
         rename = "skipSSLVerify",
         default,
@@ -156,18 +158,18 @@ pub struct ETCDSnapshotS3 {
     pub skip_ssl_verify: bool,
 }
 
-/// Container registries.
+/// The configuration of container registries.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Registry {
-    /// Credentials and TLS, by registry.
+    /// Credentials and TLS settings, by host name of the registry.
     #[serde(
         default,
         skip_serializing_if = "BTreeMap::is_empty",
         deserialize_with = "crate::null::as_default"
     )]
     pub configs: BTreeMap<String, RegistryConfig>,
-    /// Endpoints that stand in for registries.
+    /// Mirrors, by host name of the registry.
     #[serde(
         default,
         skip_serializing_if = "BTreeMap::is_empty",
@@ -176,14 +178,14 @@ pub struct Registry {
     pub mirrors: BTreeMap<String, Mirror>,
 }
 
-/// Endpoints that stand in for a registry.
+/// The mirrors of a registry.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Mirror {
-    /// Endpoint.
+    /// The URLs of the mirrors.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "crate::null::as_default")]
     pub endpoint: Vec<String>,
-    /// Rewrites of image names: pattern to replacement.
+    /// Rewrite rules for image names: a map from regular expression to replacement.
     #[serde(
         default,
         skip_serializing_if = "BTreeMap::is_empty",
@@ -192,99 +194,103 @@ pub struct Mirror {
     pub rewrite: BTreeMap<String, String>,
 }
 
-/// Credentials and TLS of a registry.
+/// Credentials and TLS settings of a registry.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RegistryConfig {
-    /// Secret with the credentials.
+    /// The name of the Secret with the credentials. Not implemented yet: the value is stored but has no
+    /// effect.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "crate::null::as_default")]
     #[schemars(extend("maxLength" = 253))]
     pub auth_config_secret_name: String,
-    /// CA certificates.
+    /// CA certificates for the verification of the registry's certificate. Not implemented yet: the value is
+    /// stored but has no effect.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "crate::null::as_default")]
     #[schemars(extend("format" = "byte"))]
     pub ca_bundle: String,
-    /// Does not verify the registry's certificate.
+    /// Whether verification of the registry's certificate is disabled.
     #[serde(
         default,
         skip_serializing_if = "std::ops::Not::not",
         deserialize_with = "crate::null::as_default"
     )]
     pub insecure_skip_verify: bool,
-    /// Secret with the client certificate.
+    /// The name of the Secret with the client certificate. Not implemented yet: the value is stored but has
+    /// no effect.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "crate::null::as_default")]
     #[schemars(extend("maxLength" = 253))]
     pub tls_secret_name: String,
 }
 
-/// Files for the machines that a selector matches.
+/// Files for machines that match a label selector.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RKEProvisioningFiles {
-    /// Where the files come from.
+    /// The Secrets and ConfigMaps that contain the files.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "crate::null::as_default")]
     pub file_sources: Vec<ProvisioningFileSource>,
-    /// Which machines.
+    /// The label selector for the machines. If unset, all machines match.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::label_selector")]
     pub machine_label_selector: Option<LabelSelector>,
 }
 
-/// A Secret or ConfigMap that files come from.
+/// A Secret or ConfigMap that contains files.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ProvisioningFileSource {
-    /// A ConfigMap.
+    /// The ConfigMap that contains files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_map: Option<K8sObjectFileSource>,
-    /// A Secret.
+    /// The Secret that contains files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<K8sObjectFileSource>,
 }
 
-/// The keys of an object that become files.
+/// An object in the namespace of the cluster, and its keys that are written to files. The annotation
+/// `rke.cattle.io/object-authorized-for-clusters` of the object must contain the name of the cluster.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct K8sObjectFileSource {
-    /// Permissions of files that name none.
+    /// The permissions of files for which an item sets none.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "crate::null::as_default")]
     pub default_permissions: String,
-    /// The keys.
+    /// The keys that are written to files.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "crate::null::as_default")]
     pub items: Vec<KeyToPath>,
-    /// Name.
+    /// The name of the object.
     #[schemars(extend("maxLength" = 253))]
     pub name: String,
 }
 
-/// One key that becomes one file.
+/// A key that is written to a file.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KeyToPath {
-    /// A change of the file alone does not restart anything.
+    /// Whether the file can change without a restart of the distribution.
     #[serde(
         default,
         skip_serializing_if = "std::ops::Not::not",
         deserialize_with = "crate::null::as_default"
     )]
     pub dynamic: bool,
-    /// Expected SHA-256 of the content.
+    /// The expected SHA-256 hash of the content, base64-encoded. If set, other content is rejected.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "crate::null::as_default")]
     pub hash: String,
-    /// Key.
+    /// The key in the object.
     pub key: String,
-    /// Path on the machine.
+    /// The absolute path of the file on the machine.
     pub path: String,
-    /// Permissions of the file.
+    /// The permissions of the file. Defaults to defaultPermissions.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "crate::null::as_default")]
     pub permissions: String,
 }
 
-/// Configuration for the machines that a selector matches.
+/// Configuration for machines that match a label selector.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RKESystemConfig {
-    /// The configuration.
+    /// The configuration, as in config.yaml of the distribution.
     #[serde(
         default,
         skip_serializing_if = "BTreeMap::is_empty",
@@ -292,28 +298,30 @@ pub struct RKESystemConfig {
     )]
     #[schemars(schema_with = "schema::any_object")]
     pub config: BTreeMap<String, Value>,
-    /// Which machines.
+    /// The label selector for the machines. If unset, all machines match.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::label_selector")]
     pub machine_label_selector: Option<LabelSelector>,
 }
 
-/// How many machines change at once, and whether they are drained.
+/// How many machines are updated at the same time, and whether they are drained.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterUpgradeStrategy {
-    /// Control-plane machines changed at once: a number or a percentage; 0 means all.
+    /// The number of control plane machines that are updated at the same time: an absolute number, or a
+    /// percentage, rounded up. Defaults to 1; 0 means no limit.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "crate::null::as_default")]
     #[schemars(extend("maxLength" = 10, "pattern" = "^((([1-9]|[1-9][0-9]|100)%)|([1-9][0-9]*|0)|)$"))]
     pub control_plane_concurrency: String,
-    /// How control-plane nodes are drained before a change.
+    /// How control plane nodes are drained before they are updated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control_plane_drain_options: Option<DrainOptions>,
-    /// Workers changed at once: a number or a percentage; 0 means all.
+    /// The number of workers that are updated at the same time: an absolute number, or a percentage, rounded
+    /// up. Defaults to 1; 0 means no limit.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "crate::null::as_default")]
     #[schemars(extend("maxLength" = 10, "pattern" = "^((([1-9]|[1-9][0-9]|100)%)|([1-9][0-9]*|0)|)$"))]
     pub worker_concurrency: String,
-    /// How workers are drained before a change.
+    /// How worker nodes are drained before they are updated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker_drain_options: Option<DrainOptions>,
 }
@@ -322,65 +330,68 @@ pub struct ClusterUpgradeStrategy {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DrainOptions {
-    /// Removes pods with local data, too.
+    /// Whether pods with emptyDir volumes are removed, too. Their data is lost. If false, such pods make the
+    /// drain fail.
     #[serde(
         default,
         skip_serializing_if = "std::ops::Not::not",
         deserialize_with = "crate::null::as_default"
     )]
     pub delete_empty_dir_data: bool,
-    /// Deletes pods instead of evicting them.
+    /// Whether pods are deleted instead of evicted. Deletion ignores PodDisruptionBudgets.
     #[serde(
         default,
         skip_serializing_if = "std::ops::Not::not",
         deserialize_with = "crate::null::as_default"
     )]
     pub disable_eviction: bool,
-    /// Switches it on.
+    /// Whether nodes are drained.
     #[serde(
         default,
         skip_serializing_if = "std::ops::Not::not",
         deserialize_with = "crate::null::as_default"
     )]
     pub enabled: bool,
-    /// Removes pods that nothing manages, too.
+    /// Whether pods that no controller manages are removed, too. If false, such pods make the drain fail.
     #[serde(
         default,
         skip_serializing_if = "std::ops::Not::not",
         deserialize_with = "crate::null::as_default"
     )]
     pub force: bool,
-    /// Seconds a pod gets to end; negative means its own.
+    /// The grace period of pods, in seconds. A negative value means the grace period of the
+    /// pod; 0, the default, means that pods are terminated immediately.
     #[serde(
         default,
         skip_serializing_if = "crate::null::is_zero",
         deserialize_with = "crate::null::as_default"
     )]
     pub grace_period: i64,
-    /// Leaves pods of DaemonSets; true unless set.
+    /// Whether pods of DaemonSets are ignored. Defaults to true. If false, such pods make the drain fail.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ignore_daemon_sets: Option<bool>,
-    /// Unused.
+    /// Not implemented yet: the value is stored but has no effect.
     #[serde(
         default,
         skip_serializing_if = "std::ops::Not::not",
         deserialize_with = "crate::null::as_default"
     )]
     pub ignore_errors: bool,
-    /// Waits for these after a drain.
+    /// Hooks that must be acknowledged after a drain.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "crate::null::as_default")]
     pub post_drain_hooks: Vec<DrainHook>,
-    /// Waits for these before a drain.
+    /// Hooks that must be acknowledged before a drain.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "crate::null::as_default")]
     pub pre_drain_hooks: Vec<DrainHook>,
-    /// Does not wait for pods that have been ending for longer.
+    /// The number of seconds after which the drain no longer waits for a pod that is being deleted. 0 means
+    /// that it waits for all pods.
     #[serde(
         default,
         skip_serializing_if = "crate::null::is_zero",
         deserialize_with = "crate::null::as_default"
     )]
     pub skip_wait_for_delete_timeout_seconds: i64,
-    /// Seconds a drain may take; 0 means as long as it needs.
+    /// The number of seconds after which a drain fails. 0 means the default of 600.
     #[serde(
         default,
         skip_serializing_if = "crate::null::is_zero",
@@ -389,11 +400,11 @@ pub struct DrainOptions {
     pub timeout: i64,
 }
 
-/// An annotation that someone must set before work goes on.
+/// A hook that must be acknowledged before a drain continues.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DrainHook {
-    /// Annotation on the machine's plan secret.
+    /// The annotation on the machine's plan secret that acknowledges the hook.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "crate::null::as_default")]
     #[schemars(extend("maxLength" = 317))]
     pub annotation: String,

@@ -1,4 +1,4 @@
-//! RKEControlPlane: the control plane provider's object, from which plans are made.
+//! RKEControlPlane: the control plane provider's object, from which machine plans are generated.
 
 use super::common::{EnvVar, GenericCondition, LocalClusterAuthEndpoint};
 use super::config::ClusterConfiguration;
@@ -7,7 +7,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What is asked for.
+/// The desired state of the RKEControlPlane.
 #[derive(Clone, CustomResource, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[kube(
     group = "rke.cattle.io",
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
     kind = "RKEControlPlane",
     plural = "rkecontrolplanes",
     namespaced,
-    doc = "Control plane of a K3s or RKE2 cluster; plans for its machines are made from it.",
+    doc = "The control plane of a K3s or RKE2 cluster. The plans of its machines are generated from it.",
     status = "RKEControlPlaneStatus",
     derive = "PartialEq",
     derive = "Default",
@@ -36,33 +36,34 @@ use serde::{Deserialize, Serialize};
 pub struct RKEControlPlaneSpec {
     #[serde(flatten)]
     pub config: ClusterConfiguration,
-    /// Environment of the agents.
+    /// Environment variables of the node agents.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "crate::null::as_default")]
     pub agent_env_vars: Vec<EnvVar>,
-    /// Name of the Cluster.
+    /// The name of the Cluster that the control plane belongs to.
     #[schemars(extend("maxLength" = 63))]
     pub cluster_name: String,
-    /// Asks for an etcd snapshot.
+    /// A request to create an etcd snapshot. Not implemented yet: the value is stored but has no effect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub etcd_snapshot_create: Option<ETCDSnapshotCreate>,
-    /// Asks for an etcd restore.
+    /// A request to restore an etcd snapshot. Not implemented yet: the value is stored but has no effect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub etcd_snapshot_restore: Option<ETCDSnapshotRestore>,
-    /// Version of the distribution, such as v1.34.1+k3s1.
+    /// The version of the distribution, for example v1.34.1+k3s1.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "crate::null::as_default")]
     pub kubernetes_version: String,
-    /// Direct access to the cluster's own API endpoint.
+    /// The authorized cluster endpoint. Not implemented yet: the value is stored but has no effect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub local_cluster_auth_endpoint: Option<LocalClusterAuthEndpoint>,
-    /// Name of the management Cluster.
+    /// The name of the management Cluster.
     pub management_cluster_name: String,
-    /// Asks for new certificates.
+    /// A request to rotate certificates. Not implemented yet: the value is stored but has no effect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rotate_certificates: Option<RotateCertificates>,
-    /// Asks for new encryption keys.
+    /// A request to rotate encryption keys. Not implemented yet: the value is stored but has no effect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rotate_encryption_keys: Option<RotateEncryptionKeys>,
-    /// Leaves the distribution's configuration alone.
+    /// Whether the configuration of the distribution is managed outside Drover. If true, plans contain no
+    /// configuration files.
     #[serde(
         default,
         skip_serializing_if = "std::ops::Not::not",
@@ -71,102 +72,107 @@ pub struct RKEControlPlaneSpec {
     pub unmanaged_config: bool,
 }
 
-/// What has been observed.
+/// The observed state of the RKEControlPlane.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RKEControlPlaneStatus {
-    /// True while the cluster agent is connected.
+    /// Whether the cluster agent is connected.
     #[serde(
         default,
         skip_serializing_if = "std::ops::Not::not",
         deserialize_with = "crate::null::as_default"
     )]
     pub agent_connected: bool,
-    /// Spec that was last applied completely.
+    /// The spec that was last applied to all machines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub applied_spec: Option<Box<RKEControlPlaneSpec>>,
-    /// Generation of the last certificate rotation.
+    /// The generation of the most recent certificate rotation.
     #[serde(
         default,
         skip_serializing_if = "crate::null::is_zero",
         deserialize_with = "crate::null::as_default"
     )]
     pub certificate_rotation_generation: i64,
-    /// Conditions, one per type.
+    /// The conditions of the RKEControlPlane, one per type.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "crate::null::as_default")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = serde_json::json!(["type"])))]
     pub conditions: Vec<GenericCondition>,
-    /// Generation of the configuration.
+    /// The generation of the configuration. A change of this number restarts the distribution on all
+    /// machines.
     #[serde(
         default,
         skip_serializing_if = "crate::null::is_zero",
         deserialize_with = "crate::null::as_default"
     )]
     pub config_generation: i64,
-    /// Asks for an etcd snapshot.
+    /// The most recent request to create an etcd snapshot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub etcd_snapshot_create: Option<ETCDSnapshotCreate>,
+    /// The phase of the most recent request to create an etcd snapshot.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "crate::null::as_default")]
     #[schemars(extend("enum" = serde_json::json!(["Started", "RestartCluster", "Finished", "Failed"])))]
     pub etcd_snapshot_create_phase: String,
-    /// Asks for an etcd restore.
+    /// The most recent request to restore an etcd snapshot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub etcd_snapshot_restore: Option<ETCDSnapshotRestore>,
+    /// The phase of the most recent request to restore an etcd snapshot.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "crate::null::as_default")]
     #[schemars(extend("enum" = serde_json::json!(["Started", "Shutdown", "Restore", "PostRestorePodCleanup", "InitialRestartCluster", "PostRestoreNodeCleanup", "RestartCluster", "Finished", "Failed"])))]
     pub etcd_snapshot_restore_phase: String,
-    /// Steps that happen once; each stays true.
+    /// Initialization steps that are complete. A step that is true remains true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub initialization: Option<RKEControlPlaneInitializationStatus>,
-    /// Same as initialization.controlPlaneInitialized, for older clients.
+    /// The same value as initialization.controlPlaneInitialized, for older clients.
     #[serde(
         default,
         skip_serializing_if = "std::ops::Not::not",
         deserialize_with = "crate::null::as_default"
     )]
     pub initialized: bool,
-    /// Generation that the last complete pass has seen.
+    /// The most recent generation of the object that was reconciled without an error.
     #[serde(
         default,
         skip_serializing_if = "crate::null::is_zero",
         deserialize_with = "crate::null::as_default"
     )]
     pub observed_generation: i64,
-    /// True once the cluster has been ready.
+    /// The same value as initialization.controlPlaneInitialized, for older clients.
     #[serde(
         default,
         skip_serializing_if = "std::ops::Not::not",
         deserialize_with = "crate::null::as_default"
     )]
     pub ready: bool,
-    /// Asks for new encryption keys.
+    /// The most recent request to rotate encryption keys.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rotate_encryption_keys: Option<RotateEncryptionKeys>,
+    /// The machine on which the encryption keys are rotated.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "crate::null::as_default")]
     pub rotate_encryption_keys_leader: String,
+    /// The phase of the most recent request to rotate encryption keys.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "crate::null::as_default")]
     pub rotate_encryption_keys_phase: String,
-    /// What is waited for now.
+    /// What the control plane provider is waiting for.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "crate::null::as_default")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub waits: Vec<Wait>,
 }
 
-/// Steps that happen once; each stays true.
+/// Initialization steps that are complete. A step that is true remains true.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("minProperties" = 1))]
 pub struct RKEControlPlaneInitializationStatus {
-    /// True once the control plane answers for the first time.
+    /// True after the API server of the control plane has become reachable for the first time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control_plane_initialized: Option<bool>,
 }
 
-/// Asks for new encryption keys; each new generation is one request.
+/// A request to rotate encryption keys.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RotateEncryptionKeys {
-    /// Increase to ask again.
+    /// The generation of the request. Increase it to make a new request.
     #[serde(
         default,
         skip_serializing_if = "crate::null::is_zero",
@@ -175,37 +181,37 @@ pub struct RotateEncryptionKeys {
     pub generation: i64,
 }
 
-/// Asks for new certificates; each new generation is one request.
+/// A request to rotate certificates.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RotateCertificates {
-    /// Increase to ask again.
+    /// The generation of the request. Increase it to make a new request.
     #[serde(
         default,
         skip_serializing_if = "crate::null::is_zero",
         deserialize_with = "crate::null::as_default"
     )]
     pub generation: i64,
-    /// Networks of services.
+    /// The services whose certificates are rotated.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "crate::null::as_default")]
     pub services: Vec<String>,
 }
 
-/// Asks for an etcd restore; each new generation is one request.
+/// A request to restore an etcd snapshot.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ETCDSnapshotRestore {
-    /// Increase to ask again.
+    /// The generation of the request. Increase it to make a new request.
     #[serde(
         default,
         skip_serializing_if = "crate::null::is_zero",
         deserialize_with = "crate::null::as_default"
     )]
     pub generation: i64,
-    /// Name.
+    /// The name of the snapshot.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "crate::null::as_default")]
     pub name: String,
-    /// What is restored besides data: none, kubernetesVersion or all.
+    /// The configuration that is restored in addition to the data: none, kubernetesVersion or all.
     #[serde(
         rename = "restoreRKEConfig",
         default,
@@ -215,11 +221,11 @@ pub struct ETCDSnapshotRestore {
     pub restore_rke_config: String,
 }
 
-/// Asks for an etcd snapshot; each new generation is one request.
+/// A request to create an etcd snapshot.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ETCDSnapshotCreate {
-    /// Increase to ask again.
+    /// The generation of the request. Increase it to make a new request.
     #[serde(
         default,
         skip_serializing_if = "crate::null::is_zero",

@@ -1,4 +1,4 @@
-//! CustomMachine: a machine that registered itself.
+//! CustomMachine: a machine that was created outside Drover and registered itself.
 
 use super::cluster::RKEClusterInitializationStatus;
 use super::common::{GenericCondition, MachineAddress};
@@ -6,7 +6,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What is asked for.
+/// The desired state of the CustomMachine.
 #[derive(Clone, CustomResource, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[kube(
     group = "rke.cattle.io",
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
     kind = "CustomMachine",
     plural = "custommachines",
     namespaced,
-    doc = "A machine that somebody made and that registered itself.",
+    doc = "A machine that was created outside Drover and registered itself.",
     status = "CustomMachineStatus",
     derive = "PartialEq",
     derive = "Default",
@@ -29,7 +29,7 @@ use serde::{Deserialize, Serialize};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct CustomMachineSpec {
-    /// The infrastructure's name of the host, equal to the Node's `spec.providerID`.
+    /// The ID of the host. It equals `spec.providerID` of the Node.
     #[serde(
         rename = "providerID",
         default,
@@ -39,21 +39,21 @@ pub struct CustomMachineSpec {
     pub provider_id: String,
 }
 
-/// What has been observed.
+/// The observed state of the CustomMachine.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CustomMachineStatus {
-    /// Addresses of the host.
+    /// The addresses of the host.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "crate::null::as_default")]
     pub addresses: Vec<MachineAddress>,
-    /// Conditions, one per type.
+    /// The conditions of the CustomMachine, one per type.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "crate::null::as_default")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = serde_json::json!(["type"])))]
     pub conditions: Vec<GenericCondition>,
-    /// Steps that happen once; each stays true.
+    /// Initialization steps that are complete. A step that is true remains true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub initialization: Option<RKEClusterInitializationStatus>,
-    /// True once the cluster has been ready.
+    /// Whether the provider ID of the machine is known.
     #[serde(
         default,
         skip_serializing_if = "std::ops::Not::not",

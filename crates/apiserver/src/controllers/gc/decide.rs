@@ -31,7 +31,7 @@ pub(crate) enum Action {
     Delete { propagation: Propagation, unblock: bool },
 }
 
-/// Decides about a dependent. `owners` are the states of `meta.owner_references`; `has_dependents` and `in_circle` tell
+/// Decides about a dependent. `owners` are the states of `meta.owner_references`; `has_dependents` and `in_circle` are
 /// whether others depend on it, and whether one of those is being deleted and waits for its dependents.
 pub(crate) fn dependent(meta: &Meta, owners: &[Owner], has_dependents: bool, in_circle: bool) -> Action {
     if meta.owner_references.is_empty() || meta.deletion_timestamp.is_some() {

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::deployment_name;
 
-/// The quantity that was applied last, to tell a scaled MachineDeployment from a changed pool.
+/// The quantity that was applied last. It distinguishes a scaled MachineDeployment from a changed pool.
 pub const APPLIED_QUANTITY: &str = "drover.io/applied-quantity";
 
 /// The configuration with another number of machines in the pool of a MachineDeployment.
@@ -46,7 +46,7 @@ pub fn scaled_to(
     let applied = applied_quantity?;
     let replicas = replicas?;
     let unchanged_pool = applied == quantity_text(quantity);
-    // A pool without a quantity stands for one machine.
+    // A pool without a quantity has one machine.
     (unchanged_pool && replicas != quantity.unwrap_or(1)).then_some(replicas)
 }
 

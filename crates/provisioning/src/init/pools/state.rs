@@ -9,8 +9,8 @@ use drover_api::rke::v1::RKEControlPlane;
 use crate::conditions as generic;
 use crate::keys::{conditions, labels};
 
-/// Everything that a running cluster knows is on its etcd machines: the last of them goes with the Cluster, not with a
-/// number or a name. `holders` are the pools of which one has to stay, if any.
+/// All state of a running cluster is on its etcd machines: the last of them is deleted with the Cluster, not by a change
+/// of a pool's quantity or name. `holders` are the pools of which one must remain, if any.
 pub fn no_state_left(config: &RKEConfig, holders: &BTreeSet<String>) -> Option<String> {
     let stays =
         |pool: &RKEMachinePool| pool.etcd_role && pool.quantity != Some(0) && holders.contains(&pool.name);
@@ -35,7 +35,7 @@ pub fn state_holders<'a>(
         let pool = machine.metadata.labels.as_ref().and_then(|labels| labels.get(labels::MACHINE_POOL_NAME));
         match pool {
             Some(pool) => pools.insert(pool.clone()),
-            // Somebody's own machine holds it too.
+            // A custom machine also holds the state.
             None => return BTreeSet::new(),
         };
     }

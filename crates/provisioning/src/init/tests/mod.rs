@@ -245,9 +245,12 @@ fn a_cluster_without_rke_config_says_that_it_is_not_imported_and_what_to_set() {
             assert!(said.message.contains(part), "{type_}: {}", said.message);
         }
     }
-    let told = super::events::of_status(&imported, &status);
-    assert!(told.iter().any(|note| note.reason == "InvalidSpec" && note.type_ == "Warning"), "{told:?}");
-    assert!(!told.iter().any(|note| note.reason == "Accepted"), "{told:?}");
+    let reported = super::events::of_status(&imported, &status);
+    assert!(
+        reported.iter().any(|note| note.reason == "InvalidSpec" && note.type_ == "Warning"),
+        "{reported:?}"
+    );
+    assert!(!reported.iter().any(|note| note.reason == "Accepted"), "{reported:?}");
     assert_eq!(super::log::message(&status).map(|(_, failed)| failed), Some(true));
 }
 
@@ -284,7 +287,7 @@ fn a_missing_config_or_driver_is_named() {
 }
 
 #[test]
-fn all_problems_are_told_at_once_each_with_its_field() {
+fn all_problems_are_reported_at_once_each_with_its_field() {
     let mut cluster = cluster();
     cluster.spec.kubernetes_version = "v9".into();
     let pools = &mut cluster.spec.rke_config.as_mut().unwrap().machine_pools;
@@ -296,9 +299,9 @@ fn all_problems_are_told_at_once_each_with_its_field() {
     (nameless.name, nameless.machine_config_ref.name) = (String::new(), None);
     pools.push(nameless);
     let message = refusal(&cluster, &sources());
-    let told: Vec<&str> = message.split("; ").collect();
+    let reported: Vec<&str> = message.split("; ").collect();
     assert_eq!(
-        told,
+        reported,
         [
             "kubernetesVersion \"v9\" is not known: set spec.kubernetesVersion to one of v1.34.1+k3s1, v1.34.2+k3s1",
             "spec.rkeConfig.machinePools[1] (w): at least one of etcdRole, controlPlaneRole, workerRole must be true",
@@ -356,7 +359,7 @@ fn the_last_etcd_machine_of_a_cluster_that_ran_does_not_go_with_a_number() {
     assert_eq!(held(Some(&plane("True")), &[&pooled]), ["cp"]);
     assert!(held(Some(&plane("Unknown")), &[&pooled]).is_empty(), "it never ran");
     assert!(held(None, &[&pooled]).is_empty());
-    assert!(held(Some(&plane("True")), &[&pooled, &custom]).is_empty(), "somebody's own machine holds it");
+    assert!(held(Some(&plane("True")), &[&pooled, &custom]).is_empty(), "a custom machine holds it");
 }
 
 #[test]
@@ -394,10 +397,13 @@ fn what_is_not_implemented_is_reported() {
     assert!(said.message.contains("spec.rkeConfig.rotateCertificates"), "{}", said.message);
     let refused = Outcome::Refused(Refusal::Spec(vec!["something else is wrong".to_owned()]));
     let status = status(&cluster, &refused, None, false, NOW);
-    let told = crate::conditions::get(&status.conditions, "ConfigAccepted").unwrap();
-    assert_eq!(told.message, said.message, "beside what is wrong");
-    let told = super::events::of_status(&cluster, &status);
-    assert!(told.iter().any(|note| note.reason == "NotInEffect" && note.message == said.message), "{told:?}");
+    let reported = crate::conditions::get(&status.conditions, "ConfigAccepted").unwrap();
+    assert_eq!(reported.message, said.message, "beside what is wrong");
+    let reported = super::events::of_status(&cluster, &status);
+    assert!(
+        reported.iter().any(|note| note.reason == "NotInEffect" && note.message == said.message),
+        "{reported:?}"
+    );
 }
 
 #[test]
@@ -415,14 +421,17 @@ fn a_cluster_tells_what_becomes_of_it_and_each_thing_once() {
         |version: &str, plane: Option<drover_api::rke::v1::RKEControlPlane>, connected, wanted: &[&str]| {
             cluster.spec.kubernetes_version = version.into();
             let next = status(&cluster, &outcome(&cluster, &sources()), plane.as_ref(), connected, NOW);
-            let told = super::events::of_status(&cluster, &next);
-            assert_eq!(told.iter().map(|note| note.reason).collect::<Vec<_>>(), wanted, "{told:?}");
+            let reported = super::events::of_status(&cluster, &next);
+            assert_eq!(reported.iter().map(|note| note.reason).collect::<Vec<_>>(), wanted, "{reported:?}");
             cluster.status = Some(next.clone());
-            assert_eq!(super::events::of_status(&cluster, &next), [], "told once");
-            told
+            assert_eq!(super::events::of_status(&cluster, &next), [], "reported once");
+            reported
         };
-    let told = step("v9", None, false, &["ManagementClusterCreated", "InvalidSpec"]);
-    assert!(told[1].message.contains("\"v9\" is not known") && told[1].type_ == "Warning", "{told:?}");
+    let reported = step("v9", None, false, &["ManagementClusterCreated", "InvalidSpec"]);
+    assert!(
+        reported[1].message.contains("\"v9\" is not known") && reported[1].type_ == "Warning",
+        "{reported:?}"
+    );
     let good = "v1.34.1+k3s1";
     step(good, None, false, &["Accepted"]);
     step(good, Some(plane("Unknown", "waiting for viable init node")), false, &[]);
@@ -445,15 +454,15 @@ fn pools_that_come_change_and_go_are_told() {
         serde_json::from_value(object).unwrap()
     };
     assert_eq!(of_pool(None, &pool).unwrap().message, "Pool w gets 2 machine(s)");
-    let told = |applied, replicas| {
+    let reported = |applied, replicas| {
         of_pool(Some(&deployment(applied, replicas)), &pool).map(|note| note.message).unwrap_or_default()
     };
-    assert_eq!(told(None, 2), "", "just made");
-    assert_eq!(told(Some("2"), 2), "");
-    assert_eq!(told(Some("2"), 5), "", "scaled by somebody: told when the pool has followed");
-    assert_eq!(told(Some("4"), 4), "Pool w: 4 -> 2 machine(s)");
+    assert_eq!(reported(None, 2), "", "just made");
+    assert_eq!(reported(Some("2"), 2), "");
+    assert_eq!(reported(Some("2"), 5), "", "scaled by another client: reported when the pool has followed");
+    assert_eq!(reported(Some("4"), 4), "Pool w: 4 -> 2 machine(s)");
     let followed = "Pool w follows its MachineDeployment, which was scaled: 4 -> 2 machine(s)";
-    assert_eq!(told(Some("4"), 2), followed);
+    assert_eq!(reported(Some("4"), 2), followed);
     let mut one = pool.clone();
     one.quantity = Some(1);
     assert_eq!(of_pool(Some(&deployment(Some(""), 1)), &one), None, "no quantity stood for one machine");
@@ -477,6 +486,6 @@ fn a_removal_tells_its_steps() {
         {"type": "Removed", "status": "Unknown", "message": "waiting for machine [m1] to delete"},
     ]}))
     .unwrap();
-    assert_eq!(of_removal(&cluster, &waiting, "c-m-x"), None, "told once");
+    assert_eq!(of_removal(&cluster, &waiting, "c-m-x"), None, "reported once");
     assert_eq!(of_removal(&cluster, &Step::Done, "c-m-x").unwrap().reason, "Deleted");
 }

@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_that_somebody_wrote_does_not_move_the_cluster() {
+    fn a_status_of_another_writer_does_not_change_the_identity() {
         let mut cluster = mine();
         let twins: Vec<_> =
             twin(json!({"drover.io/cluster-uid": "uid-1"}), "demo", "team", None).twin.into_iter().collect();

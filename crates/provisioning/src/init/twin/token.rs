@@ -22,8 +22,8 @@ use crate::registration::terms::{self, EXPIRES_AT};
 use crate::store::{Writer, status_of};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 
-/// An expired token is kept this long, so that a machine which comes late is told that it has expired, and not that it is
-/// unknown.
+/// An expired token is kept this long, so that a machine that registers late gets the error that the token has expired,
+/// not that it is unknown.
 const KEPT_EXPIRED: SignedDuration = SignedDuration::from_hours(24);
 
 /// Name of the secret that holds a token.

@@ -115,7 +115,7 @@ mod tests {
             .unwrap()
     }
 
-    fn told(spec: Value) -> String {
+    fn reported(spec: Value) -> String {
         problems(&cluster("demo", spec), None).join("; ")
     }
 
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn variables_and_endpoints_that_cannot_be_meant_are_refused() {
-        let said = told(json!({"agentEnvVars": [
+        let said = reported(json!({"agentEnvVars": [
             {"name": "A", "value": "b c"}, {"name": "NO_PROXY", "value": "10.0.0.0/8, .local"},
             {"name": "CATTLE_AGENT_VAR_DIR", "value": "/x"},
         ], "localClusterAuthEndpoint": {"enabled": true, "caCerts": "x"}}));
@@ -165,11 +165,11 @@ mod tests {
             ),
             (json!({"systemAgent": "/a/b", "k8sDistro": "/a/b/"}), "must not lie in each other"),
         ] {
-            let said = told(with(directories));
+            let said = reported(with(directories));
             assert!(said.contains(part), "{said}");
         }
         let fine = with(json!({"systemAgent": "/a/b", "provisioning": "/a/bc", "k8sDistro": "/data"}));
-        assert_eq!(told(fine.clone()), "");
+        assert_eq!(reported(fine.clone()), "");
         let live = DataDirectories { k8s_distro: "/old".into(), ..DataDirectories::default() };
         for spec in [fine, json!({"rkeConfig": {}})] {
             let said = problems(&cluster("demo", spec), Some(&live)).join("; ");

@@ -1,7 +1,7 @@
-//! What of a Cluster can never work, whatever comes later: the API refuses it, field by field. Pure.
+//! Values of a Cluster that can never become valid. The API rejects them, with their fields. Pure.
 //!
-//! What may only be missing today (a version that has no data yet, a config, a driver) is stored and told in the status.
-//! On an API that is not Drover's own the status tells all of it.
+//! References to what may be added later (the data of a version, a config, a driver) are stored and reported in the status.
+//! On an API that is not Drover's own, the status reports all problems.
 
 use drover_api::provisioning::v1::{Cluster, RKEMachinePool};
 use serde_json::{Value, json};
@@ -145,9 +145,12 @@ mod tests {
         assert_eq!(fields(&bad), wanted);
         assert!(refusals(&bad, Some(&bad)).is_empty(), "what is stored can be changed and deleted");
         let worse = cluster("c-abcde", "newest", pool("A_B", "banana", "X Y"));
-        let told = refusals(&worse, Some(&bad));
-        assert_eq!(told.len(), 1, "{told:?}");
-        assert_eq!((told[0].field.as_str(), &told[0].value), ("spec.kubernetesVersion", &json!("newest")));
+        let reported = refusals(&worse, Some(&bad));
+        assert_eq!(reported.len(), 1, "{reported:?}");
+        assert_eq!(
+            (reported[0].field.as_str(), &reported[0].value),
+            ("spec.kubernetesVersion", &json!("newest"))
+        );
     }
 
     #[test]

@@ -1,8 +1,8 @@
-//! `dynamicSchemaSpec`: the fields that a driver had when a pool was made.
+//! `dynamicSchemaSpec`: the fields of the driver when a pool was created.
 //!
-//! A newer driver may bring fields with defaults. Were they taken over, every template would get another name, and
-//! every machine would be replaced for nothing. So a pool keeps the fields it was made with: they are recorded once,
-//! and a write that leaves them out (a manifest that is applied again, for instance) does not take them away.
+//! A newer driver may have new fields with defaults. If they were used, every template would get another name, and
+//! every machine would be replaced without need. Therefore the fields that existed when the pool was created are recorded
+//! once, and a write without them (for instance a manifest that is applied again) does not remove them.
 
 use drover_api::provisioning::v1::{RKEConfig, RKEMachinePool};
 use serde_json::{Map, Value};
@@ -12,7 +12,7 @@ use crate::keys::annotations;
 
 const FIELD: &str = "dynamicSchemaSpec";
 
-/// The pools with the fields of their drivers recorded where they were not; none if there is nothing to record.
+/// The pools with the fields of their drivers recorded; none if all were recorded before.
 /// `schema` gives a Config kind's schema as JSON.
 pub fn record(config: &RKEConfig, schema: impl Fn(&str) -> Option<String>) -> Option<Vec<RKEMachinePool>> {
     let mut pools = config.machine_pools.clone();
@@ -32,9 +32,9 @@ pub fn record(config: &RKEConfig, schema: impl Fn(&str) -> Option<String>) -> Op
     recorded.then_some(pools)
 }
 
-/// Puts back what an update of a Cluster dropped or changed, unless its annotation allows that; a pool that changes
-/// over to another driver starts anew. A pool of which nothing is left but what Drover itself wrote was removed
-/// by its owner (server-side apply leaves such remains), and goes.
+/// Restores the recorded fields that an update of a Cluster dropped or changed, unless its annotation allows that. They
+/// are not restored for a pool that changes to another driver. A pool that contains only fields which Drover wrote was
+/// deleted by its owner (server-side apply leaves such remains), and is removed.
 pub fn keep(cluster: &mut Value, old: &Value) {
     let allowed = cluster["metadata"]["annotations"][annotations::ALLOW_DYNAMIC_SCHEMA_DROP] == "true";
     let before = old.pointer("/spec/rkeConfig/machinePools").and_then(Value::as_array);
