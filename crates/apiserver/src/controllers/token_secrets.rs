@@ -7,8 +7,7 @@ use crate::auth::serviceaccount::legacy;
 use crate::objects::{DeleteOptions, Objects, WriteContext};
 use crate::status::Status;
 use crate::storage::{Key, Version};
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::collections::{BTreeSet, HashMap};
 
 const TOPICS: &[(&str, &str)] = &[("", "secrets"), ("", "serviceaccounts")];
 
@@ -24,15 +23,15 @@ pub(super) async fn run(objects: Objects) {
             changes = follower.next() => {
                 for change in changes {
                     match change {
-                        Change::Reset => tokens.clear(),
+                        Change::Reset => tokens = Tokens::default(),
                         Change::Present(v) if v.key().resource() == "secrets" && is_token(&v) => {
-                            tokens.entry(v.key().namespace().to_owned()).or_default().insert(v.key().clone());
-                            work.insert(v.key().clone());
+                            if let Some(account) = account_of(&v) {
+                                tokens.insert(v.key(), account);
+                                work.insert(v.key().clone());
+                            }
                         }
-                        Change::Gone(v) if v.key().resource() == "secrets" => forget(&mut tokens, v.key()),
-                        Change::Gone(v) => {
-                            work.extend(tokens.get(v.key().namespace()).into_iter().flatten().cloned());
-                        }
+                        Change::Gone(v) if v.key().resource() == "secrets" => tokens.remove(v.key()),
+                        Change::Gone(account) => work.extend(tokens.of(account.key())),
                         Change::Present(_) => {}
                     }
                 }
@@ -51,16 +50,43 @@ pub(super) async fn run(objects: Objects) {
     }
 }
 
-/// The token Secrets of each namespace: a namespace may have thousands of other Secrets.
-type Tokens = BTreeMap<String, BTreeSet<Key>>;
+/// The token Secrets of each ServiceAccount: a namespace may have thousands of both.
+#[derive(Default)]
+struct Tokens {
+    by_account: HashMap<Key, BTreeSet<Key>>,
+    accounts: HashMap<Key, Key>,
+}
 
-fn forget(tokens: &mut Tokens, key: &Key) {
-    if let Some(known) = tokens.get_mut(key.namespace()) {
-        known.remove(key);
-        if known.is_empty() {
-            tokens.remove(key.namespace());
+impl Tokens {
+    fn insert(&mut self, token: &Key, account: Key) {
+        // The annotation may name another account than before.
+        self.remove(token);
+        self.by_account.entry(account.clone()).or_default().insert(token.clone());
+        self.accounts.insert(token.clone(), account);
+    }
+
+    fn remove(&mut self, token: &Key) {
+        let Some(account) = self.accounts.remove(token) else { return };
+        if let Some(tokens) = self.by_account.get_mut(&account) {
+            tokens.remove(token);
+            if tokens.is_empty() {
+                self.by_account.remove(&account);
+            }
         }
     }
+
+    fn of(&self, account: &Key) -> impl Iterator<Item = Key> {
+        self.by_account.get(account).into_iter().flatten().cloned()
+    }
+}
+
+fn account_of(secret: &Version) -> Option<Key> {
+    let decoded = secret.decode();
+    Some(account_key(secret.key().namespace(), legacy::account_name(&decoded)?))
+}
+
+fn account_key(namespace: &str, name: &str) -> Key {
+    Key::new("", "serviceaccounts", namespace, name)
 }
 
 /// Searches the bytes, to avoid decoding every Secret; a false positive only costs the decoding.
@@ -73,8 +99,7 @@ async fn sync(objects: &Objects, context: &WriteContext, key: &Key) -> Result<()
     let Some(version) = objects.storage().index().get(key) else { return Ok(()) };
     let secret = version.decode();
     let Some(name) = legacy::account_name(&secret) else { return Ok(()) };
-    let account: Option<Arc<Version>> =
-        objects.storage().index().get(&Key::new("", "serviceaccounts", key.namespace(), name));
+    let account = objects.storage().index().get(&account_key(key.namespace(), name));
     if account.is_some_and(|a| !legacy::belongs_to_another(&secret, &a.meta().uid)) {
         return Ok(());
     }
@@ -84,4 +109,26 @@ async fn sync(objects: &Objects, context: &WriteContext, key: &Key) -> Result<()
         ..DeleteOptions::default()
     };
     objects.delete(context, &secrets, key.namespace(), key.name(), &options).await.map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_deleted_account_concerns_only_its_own_tokens() {
+        let secret = |name: &str| Key::new("", "secrets", "ns", name);
+        let (a, b) = (account_key("ns", "a"), account_key("ns", "b"));
+        let mut tokens = Tokens::default();
+        tokens.insert(&secret("a-1"), a.clone());
+        tokens.insert(&secret("a-2"), a.clone());
+        tokens.insert(&secret("b-1"), b.clone());
+        assert_eq!(tokens.of(&a).collect::<Vec<_>>(), [secret("a-1"), secret("a-2")]);
+        // The Secret names another account now.
+        tokens.insert(&secret("a-2"), b.clone());
+        assert_eq!(tokens.of(&b).collect::<Vec<_>>(), [secret("a-2"), secret("b-1")]);
+        tokens.remove(&secret("a-1"));
+        assert_eq!(tokens.of(&a).count(), 0);
+        assert!(!tokens.by_account.contains_key(&a) && !tokens.accounts.contains_key(&secret("a-1")));
+    }
 }

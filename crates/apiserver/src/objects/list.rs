@@ -10,7 +10,7 @@ use super::Objects;
 use crate::resources::Resource;
 use crate::selector::{FieldSelector, LabelSelector};
 use crate::status::Status;
-use crate::storage::{Page, Range, StorageError, Version};
+use crate::storage::{Key, Page, Range, StorageError, Version};
 
 /// How many objects are visited per lock of the index.
 const CHUNK: usize = 1_000;
@@ -46,6 +46,17 @@ impl ListOptions {
     pub fn matches(&self, resource: &Resource, version: &Version) -> bool {
         (self.fields.is_empty() || self.fields.matches(resource, version))
             && (self.labels.is_empty() || self.labels.matches(version.meta()))
+    }
+
+    /// The key of the only object that can match, if the selectors name one.
+    pub(super) fn single(&self, resource: &Resource, namespace: Option<&str>) -> Option<Key> {
+        let name = self.fields.pinned("metadata.name").filter(|name| !name.is_empty())?;
+        let namespace = match namespace.or_else(|| self.fields.pinned("metadata.namespace")) {
+            Some(namespace) if resource.def.namespaced => namespace,
+            None if !resource.def.namespaced => "",
+            _ => return None,
+        };
+        Some(Key::new(resource.storage_group(), &resource.def.plural, namespace, name))
     }
 
     fn selects_all(&self) -> bool {
@@ -103,10 +114,19 @@ impl Objects {
         let gone = |error: StorageError| self.page_gone(error, token.as_ref());
         let Some(revision) = revision else {
             // Everything at the current revision: one lock, no history.
-            let (mut items, revision) = self.storage().index().list(&range);
+            let index = self.storage().index();
+            let (mut items, revision) = match options.single(resource, namespace) {
+                Some(key) => index.list_object(&key),
+                None => index.list(&range),
+            };
             items.retain(|version| options.matches(resource, version));
             return Ok(ListPage { items, revision, continue_token: None, remaining: None });
         };
+        if let (Some(key), None) = (options.single(resource, namespace), &token) {
+            let found = self.storage().index().get_at(&key, revision).map_err(gone)?;
+            let items = found.into_iter().filter(|version| options.matches(resource, version)).collect();
+            return Ok(ListPage { items, revision, continue_token: None, remaining: None });
+        }
         if options.limit == 0 {
             let Page { mut items, .. } =
                 self.storage().index().page(&range, revision, usize::MAX, false).map_err(gone)?;

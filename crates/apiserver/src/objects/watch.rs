@@ -131,6 +131,7 @@ impl Objects {
             options,
         };
         let index = self.storage().index();
+        let single = watch.options.list.single(resource, namespace);
         let after = if initial {
             let range = Range {
                 group: resource.storage_group(),
@@ -138,7 +139,10 @@ impl Objects {
                 namespace,
                 start: None,
             };
-            let (mut items, revision) = index.list(&range);
+            let (mut items, revision) = match &single {
+                Some(key) => index.list_object(key),
+                None => index.list(&range),
+            };
             items.retain(|version| watch.options.list.matches(resource, version));
             watch.pending.extend(items.into_iter().map(WatchEvent::Added));
             if watch.options.bookmarks {
@@ -148,7 +152,11 @@ impl Objects {
         } else {
             revision.filter(|revision| *revision > 0).unwrap_or_else(|| index.revision())
         };
-        match index.follow(resource.storage_group(), &resource.def.plural, after) {
+        let followed = match &single {
+            Some(key) => index.follow_object(key, after),
+            None => index.follow(resource.storage_group(), &resource.def.plural, after),
+        };
+        match followed {
             Ok(tail) => watch.tail = Some(tail),
             Err(StorageError::Future { asked, current }) => {
                 return Err(Status::resource_version_too_large(asked, current));

@@ -217,6 +217,53 @@ async fn check_7_compacted_history_is_rejected_and_current_state_is_kept() {
     .await;
 }
 
+/// Thousands of node agents follow one object each: none may be woken by, or miss an event because of, another's.
+#[tokio::test]
+async fn a_follower_of_one_object_sees_all_its_events_and_no_others() {
+    on_all(async |store| {
+        let key = key("a");
+        let a = store.write(put("a", Expect::Absent, 1)).await.unwrap().revision();
+        let mut tail = store.index().follow_object(&key, a).unwrap();
+        let mut b = store.write(put("b", Expect::Absent, 0)).await.unwrap().revision();
+        for n in 1..50 {
+            b = store.write(put("b", Expect::Revision(b), n)).await.unwrap().revision();
+        }
+        assert!(
+            tokio::time::timeout(std::time::Duration::ZERO, tail.changed()).await.is_err(),
+            "woken by another"
+        );
+        // History without it does not concern it, whether it has read on meanwhile or not.
+        store.compact(b).await.unwrap();
+        let batch = store.index().read(&mut tail, 9).unwrap();
+        assert_eq!((batch.events.len(), batch.revision, tail.after()), (0, b, b));
+
+        let a2 = store.write(put("a", Expect::Revision(a), 2)).await.unwrap().revision();
+        tail.changed().await;
+        assert_eq!(revisions(&store.index().read(&mut tail, 9).unwrap()), [a2]);
+        // Another follower begins earlier than the first one, and has to find what came before.
+        let mut earlier = store.index().follow_object(&key, b).unwrap();
+        let a3 = store.write(put("a", Expect::Revision(a2), 3)).await.unwrap().revision();
+        assert_eq!(revisions(&store.index().read(&mut earlier, 1).unwrap()), [a2]);
+        assert_eq!(revisions(&store.index().read(&mut earlier, 9).unwrap()), [a3]);
+        assert_eq!(revisions(&store.index().read(&mut tail, 9).unwrap()), [a3]);
+
+        // An event that it has not read is gone.
+        let a4 = store.write(put("a", Expect::Revision(a3), 4)).await.unwrap().revision();
+        store.compact(a4).await.unwrap();
+        assert!(matches!(store.index().read(&mut tail, 9), Err(StorageError::Compacted { .. })));
+        assert!(matches!(store.index().follow_object(&key, a3), Err(StorageError::Compacted { .. })));
+        drop((tail, earlier));
+        let b = store.write(put("b", Expect::Revision(b), 99)).await.unwrap().revision();
+        store.compact(b).await.unwrap();
+        assert_eq!(store.index().followed_objects(), 0, "forgotten with its followers");
+    })
+    .await;
+}
+
+fn revisions(batch: &super::Batch) -> Vec<u64> {
+    batch.events.iter().map(|event| event.revision()).collect()
+}
+
 #[tokio::test]
 async fn history_is_bounded_by_count() {
     let retention = Retention {

@@ -3,16 +3,19 @@
 //! A list at an older revision is the current state with later events undone, so there are no old versions to
 //! garbage-collect: history is as long as the log. Watchers read the log of their resource at their own pace. A slow
 //! watcher does not affect others; one that falls behind the start of the log gets an error that its revision is
-//! compacted.
+//! compacted. Watchers of a single object read a log of its own ([`single`](super::single)): thousands of node agents
+//! each watch one Secret, and a change of another Secret must not wake them.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Bound;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::RwLock;
 use tokio::sync::watch;
 
+use super::single::Singles;
 use super::{Key, StorageError, Version};
 use crate::metrics::Commits;
 
@@ -99,6 +102,8 @@ pub struct Index {
     state: RwLock<State>,
     head: watch::Sender<u64>,
     retention: Retention,
+    /// Events since it was last computed whether history is too long.
+    unchecked: AtomicUsize,
     commits: Commits,
 }
 
@@ -117,11 +122,13 @@ struct Topic {
     objects: BTreeMap<Key, Arc<Version>>,
     log: VecDeque<Arc<Event>>,
     head: watch::Sender<u64>,
+    singles: Singles,
 }
 
 impl Default for Topic {
     fn default() -> Self {
-        Self { objects: BTreeMap::new(), log: VecDeque::new(), head: watch::Sender::new(0) }
+        let head = watch::Sender::new(0);
+        Self { objects: BTreeMap::new(), log: VecDeque::new(), head, singles: Singles::default() }
     }
 }
 
@@ -164,6 +171,7 @@ impl Index {
             state: RwLock::new(state),
             head: watch::Sender::new(1),
             retention,
+            unchecked: AtomicUsize::new(0),
             commits: Commits::default(),
         }
     }
@@ -216,6 +224,13 @@ impl Index {
             .map(|topic| topic.objects.range(bounds(range)).map(|(_, v)| v.clone()).collect())
             .unwrap_or_default();
         (items, state.revision)
+    }
+
+    /// The object if it exists, with the revision at which it was read.
+    pub fn list_object(&self, key: &Key) -> (Vec<Arc<Version>>, u64) {
+        let state = self.state.read();
+        let found = state.topics.get(key.topic()).and_then(|topic| topic.objects.get(key));
+        (found.cloned().into_iter().collect(), state.revision)
     }
 
     /// At most `limit` objects of a range as they were at `revision`. `count` requests [`Page::remaining`], which walks
@@ -295,32 +310,52 @@ impl Index {
             state.check(after)?;
             if let Some(topic) = state.topics.get(&*name) {
                 let head = topic.head.subscribe();
-                return Ok(Tail { topic: Some(name), after, head });
+                return Ok(Tail { log: Log::Topic(name), after, head });
             }
         }
         let mut state = self.state.write();
         state.check(after)?;
         let head = state.topics.entry(name.clone()).or_default().head.subscribe();
-        Ok(Tail { topic: Some(name), after, head })
+        Ok(Tail { log: Log::Topic(name), after, head })
+    }
+
+    /// Follows the events of one object after revision `after`. Changes of other objects do not wake the follower.
+    pub fn follow_object(&self, key: &Key, after: u64) -> Result<Tail, StorageError> {
+        let mut state = self.state.write();
+        state.check(after)?;
+        let topic = state.topics.entry(key.topic().into()).or_default();
+        let head = topic.singles.follow(key, after, &topic.log);
+        Ok(Tail { log: Log::Object(key.clone()), after, head })
+    }
+
+    #[cfg(test)]
+    pub(super) fn followed_objects(&self) -> usize {
+        self.state.read().topics.values().map(|topic| topic.singles.len()).sum()
     }
 
     /// Follows the events of all resources after revision `after`.
     pub fn follow_all(&self, after: u64) -> Result<Tail, StorageError> {
         self.state.read().check(after)?;
-        Ok(Tail { topic: None, after, head: self.head.subscribe() })
+        Ok(Tail { log: Log::All, after, head: self.head.subscribe() })
     }
 
     /// Reads further events of a log; empty if there are none.
     pub fn read(&self, tail: &mut Tail, max: usize) -> Result<Batch, StorageError> {
         tail.head.mark_unchanged();
         let state = self.state.read();
-        if tail.after < state.compacted {
-            return Err(StorageError::Compacted { asked: tail.after, oldest: state.compacted });
-        }
-        let log = match &tail.topic {
-            None => Some(&state.log),
-            Some(name) => state.topics.get(name).map(|topic| &topic.log),
+        let (log, oldest) = match &tail.log {
+            Log::All => (Some(&state.log), state.compacted),
+            Log::Topic(name) => (state.topics.get(name).map(|topic| &topic.log), state.compacted),
+            Log::Object(key) => {
+                match state.topics.get(key.topic()).and_then(|topic| topic.singles.get(key)) {
+                    Some((log, oldest)) => (Some(log), oldest),
+                    None => (None, state.compacted),
+                }
+            }
         };
+        if tail.after < oldest {
+            return Err(StorageError::Compacted { asked: tail.after, oldest });
+        }
         let mut events = Vec::new();
         let mut revision = state.revision;
         if let Some(log) = log {
@@ -338,6 +373,7 @@ impl Index {
     /// Applies committed events in order and wakes their watchers. `revision` is the new head.
     pub(super) fn publish(&self, events: Vec<Arc<Event>>, revision: u64) {
         self.commits.writes.observe(events.len() as f64);
+        self.unchecked.fetch_add(events.len(), Ordering::Relaxed);
         let mut to_notify: Vec<(watch::Sender<u64>, u64)> = Vec::new();
         {
             let mut state = self.state.write();
@@ -355,6 +391,7 @@ impl Index {
                     _ => (topic.objects.insert(key, event.version.clone()), event.version.bytes().len()),
                 };
                 let revision = event.revision();
+                to_notify.extend(topic.singles.push(&event).map(|head| (head, revision)));
                 topic.log.push_back(event);
                 if topic.head.receiver_count() > 0 {
                     to_notify.push((topic.head.clone(), revision));
@@ -372,8 +409,14 @@ impl Index {
 
     /// The revision up to which history should be dropped now, if any.
     pub(super) fn compaction_due(&self, now: Timestamp) -> Option<u64> {
-        let state = self.state.read();
         let keep = self.retention;
+        // Compact in steps of many events, so that the cost per write is small.
+        let stride = (keep.max_events / 20).clamp(1, 1_000);
+        if self.unchecked.load(Ordering::Relaxed) < stride / 10 {
+            return None;
+        }
+        self.unchecked.store(0, Ordering::Relaxed);
+        let state = self.state.read();
         let max_bytes = keep.max_bytes.max(state.object_bytes);
         let mut due = None;
         let mut left = state.log.len();
@@ -387,8 +430,6 @@ impl Index {
             bytes -= event.weight();
             due = Some(event.revision());
         }
-        // Compact in steps of many events, so that the cost per write is small.
-        let stride = (keep.max_events / 20).clamp(1, 1_000);
         due.filter(|_| state.log.len() - left >= stride)
     }
 
@@ -401,8 +442,10 @@ impl Index {
             state.log_bytes -= event.weight();
             if let Some(topic) = state.topics.get_mut(event.version.key().topic()) {
                 topic.log.pop_front();
+                topic.singles.forget(&event);
             }
         }
+        state.topics.values_mut().for_each(|topic| topic.singles.retain_followed());
         state.compacted = state.compacted.max(revision);
     }
 
@@ -458,9 +501,15 @@ impl Topic {
 
 /// The position of a reader in a log.
 pub struct Tail {
-    topic: Option<Box<str>>,
+    log: Log,
     after: u64,
     head: watch::Receiver<u64>,
+}
+
+enum Log {
+    All,
+    Topic(Box<str>),
+    Object(Key),
 }
 
 impl Tail {

@@ -6,6 +6,7 @@
 mod index;
 mod journal;
 mod memory;
+mod single;
 mod sqlite;
 mod stage;
 mod version;
