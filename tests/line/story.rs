@@ -186,11 +186,10 @@ async fn imported(objects: &Objects) {
 
 /// The events of each object of a Ready cluster.
 async fn provisioned(objects: &Objects) {
-    let wanted = ["ManagementClusterCreated", "Accepted", "PoolAdded", "Connected", "Ready"];
+    let wanted = ["Connected", "Ready"];
     tells(objects, PROVISIONING, "demo", &wanted).await;
     let wanted = ["Provisioning", "InfrastructureReady", "ControlPlaneInitialized"];
     tells(objects, (CORE, "Cluster"), "demo", &wanted).await;
-    tells(objects, (RKE, "RKECluster"), "demo", &["InfrastructureReady"]).await;
     let wanted = ["InitNodeElected", "PlanWritten", "Ready"];
     let events = tells(objects, (RKE, "RKEControlPlane"), "demo", &wanted).await;
     assert!(message(&events, "InitNodeElected").contains("demo-cp-"), "{events:#?}");
@@ -201,9 +200,8 @@ async fn provisioned(objects: &Objects) {
         tells(objects, (CORE, "MachineSet"), &name, &["SuccessfulCreate"]).await;
     }
     for name in names(objects, CORE, "Machine").await {
-        tells(objects, (CORE, "Machine"), &name, &["SuccessfulSetNodeRef", "PlanApplied", "Ready"]).await;
-        let steps = ["CreateJobStarted", "CreateJobSucceeded"];
-        tells(objects, (MACHINE, "LocalMachine"), &name, &steps).await;
+        tells(objects, (CORE, "Machine"), &name, &["SuccessfulSetNodeRef"]).await;
+        tells(objects, (MACHINE, "LocalMachine"), &name, &["CreateJobSucceeded"]).await;
     }
 }
 

@@ -457,6 +457,7 @@ async fn probes_must_succeed_again_after_a_plan_even_if_the_agent_restarts() {
     let text = probed("b");
     node.api().plan(&text, Some("pending"));
     node.api().until_text("plan-state", "in-progress").await;
+    node.api().until("healthy again", |api| api.text("probe-statuses").contains("true")).await;
     node.api().set_down(true);
     *node.world.healthy.lock().unwrap() = false;
     let outbox = || node.host.read(Path::new("/v/outbox.json")).unwrap_or_default();

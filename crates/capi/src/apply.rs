@@ -1,5 +1,7 @@
 //! Ownership of providers' objects.
 
+use std::time::Duration;
+
 use drover_api::capi::v1beta2::Cluster;
 use drover_api::labels::capi as labels;
 use drover_runtime::Error;
@@ -9,6 +11,10 @@ use serde_json::json;
 
 use crate::external::{External, Externals};
 use crate::meta;
+
+/// How long the first statuses of Clusters, MachineDeployments and MachineSets are put off: in their first second the
+/// counts in them change with every object that is created, and nothing depends on them yet.
+pub(crate) const FIRST_STATUS: Duration = Duration::from_secs(1);
 
 /// Whether [`own_by_cluster`] has anything to write.
 pub(crate) fn lacks_owner(cluster: &Cluster, external: &External) -> bool {

@@ -1,5 +1,6 @@
 //! Owner references. They are read by group and kind: versions change, owners do not.
 
+use drover_api::capi::v1beta2 as capi;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Resource;
 use kube::api::ObjectMeta;
@@ -14,6 +15,11 @@ pub fn controller_reference<K: Resource<DynamicType = ()>>(owner: &K) -> OwnerRe
         controller: Some(true),
         block_owner_deletion: Some(true),
     }
+}
+
+/// The reference by which a Cluster of Cluster API owns the objects of its providers, without controlling them.
+pub fn cluster_reference(cluster: &capi::Cluster) -> OwnerReference {
+    OwnerReference { controller: None, block_owner_deletion: None, ..controller_reference(cluster) }
 }
 
 /// Name of the owner of a kind.

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 pub const QUIET: Duration = Duration::from_secs(2);
 /// How long a report that keeps changing is put off.
 pub const LONGEST: Duration = Duration::from_secs(10);
-/// How long the first status of an object is put off.
+/// How long the first status of an object is put off, unless its writer says otherwise.
 pub const FIRST: Duration = Duration::from_millis(200);
 
 tokio::task_local! {
@@ -64,9 +64,9 @@ impl Pace {
         self.put_off(uid, wanted, |deferred| (deferred.changed + QUIET).min(deferred.since + LONGEST))
     }
 
-    /// Defers the first write of the object with this uid, unless it is due.
-    pub(crate) fn defer_first(&self, uid: &str) -> bool {
-        self.put_off(uid, 0, |deferred| deferred.since + FIRST)
+    /// Defers the first write of the object with this uid for `delay`, unless it is due.
+    pub(crate) fn defer_first(&self, uid: &str, delay: Duration) -> bool {
+        self.put_off(uid, 0, |deferred| deferred.since + delay)
     }
 
     fn put_off(&self, uid: &str, wanted: u64, due: impl Fn(&Deferred) -> Instant) -> bool {
@@ -117,11 +117,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_first_status_waits_a_moment() {
         let pace = Pace::default();
-        assert_eq!(pass(async { pace.defer_first("a") }).await, (true, Some(FIRST)));
+        assert_eq!(pass(async { pace.defer_first("a", FIRST) }).await, (true, Some(FIRST)));
         tokio::time::advance(FIRST / 2).await;
-        assert_eq!(pass(async { pace.defer_first("a") }).await, (true, Some(FIRST / 2)));
+        assert_eq!(pass(async { pace.defer_first("a", FIRST) }).await, (true, Some(FIRST / 2)));
         tokio::time::advance(FIRST / 2).await;
-        assert_eq!(pass(async { pace.defer_first("a") }).await, (false, None));
+        assert_eq!(pass(async { pace.defer_first("a", FIRST) }).await, (false, None));
     }
 
     #[tokio::test(start_paused = true)]

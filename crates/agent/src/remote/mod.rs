@@ -66,6 +66,8 @@ pub struct Remote {
     doubt: bool,
     /// Results that are not in the secret yet.
     pending: Report,
+    /// Since when the secret lacks results that may wait for others.
+    unpublished_since: Option<Instant>,
     /// This process has not decided about this secret yet.
     first: bool,
     failed: Option<(String, Instant)>,
@@ -128,6 +130,7 @@ impl Remote {
             seen: None,
             doubt: false,
             pending,
+            unpublished_since: None,
             first: true,
             failed: None,
             periodic: PeriodicOutputs::new(),
@@ -193,8 +196,8 @@ impl Remote {
         {
             wake = wake.min(pause);
         }
-        if self.has_unpublished() {
-            if Instant::now() >= self.retry.at {
+        if let Some(due) = self.publish_at() {
+            if Instant::now() >= due.max(self.retry.at) {
                 match self.publish().await {
                     Ok(()) => {
                         self.refused = None;
@@ -209,10 +212,9 @@ impl Remote {
                     }
                 }
             }
-            if self.has_unpublished() {
-                wake = wake.min(
-                    self.retry.at.saturating_duration_since(Instant::now()).max(Duration::from_millis(10)),
-                );
+            if let Some(due) = self.publish_at() {
+                let left = due.max(self.retry.at).saturating_duration_since(Instant::now());
+                wake = wake.min(left.max(Duration::from_millis(10)));
             }
         }
         if !self.has_unpublished() && self.seen.as_ref().is_none_or(|seen| !seen.is_pending()) {

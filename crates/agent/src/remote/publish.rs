@@ -1,36 +1,57 @@
 //! Publishes results: reads the secret, merges the results, writes it, and repeats this after a conflict.
 
+use std::time::Duration;
+
 use drover_plan::keys;
+use tokio::time::Instant;
 
 use super::{
     CONFLICTS, Remote, api, decide,
-    report::{self, Report},
-    secret::{Data, Secret},
+    report::{self, ProbeChange, Report},
+    secret::Secret,
 };
+
+/// The probes of a plan change their state at nearly the same time.
+const TOGETHER: Duration = Duration::from_millis(100);
+/// Nothing depends on how often a probe has failed before it changes its state.
+const COUNTS: Duration = Duration::from_secs(1);
 
 impl Remote {
     /// Whether the secret lacks results that this process has.
     pub(super) fn has_unpublished(&self) -> bool {
-        let Some(seen) = &self.seen else { return false };
+        self.unpublished().is_some()
+    }
+
+    /// How long unpublished results may wait for others, which are then written together; none if there are none.
+    pub(super) fn unpublished(&self) -> Option<Duration> {
+        let seen = self.seen.as_ref()?;
         if !self.pending.is_empty() {
-            return true;
+            return Some(Duration::ZERO);
         }
         if seen.is_pending() {
             // The commit that follows reports it.
-            return false;
+            return None;
         }
-        if self.cluster_ca.get().is_some_and(|ca| report::lacks_ca(&seen.data, &ca)) {
-            return true;
+        let lacks_ca = self.cluster_ca.get().is_some_and(|ca| report::lacks_ca(&seen.data, &ca));
+        let probes = seen.plan.as_ref().and_then(|_| {
+            let known = seen.data.get(keys::PROBE_STATUSES);
+            report::probes_changed(known, &self.prober.statuses(), self.awaits_probes())
+        });
+        match probes {
+            Some(ProbeChange::Health) => Some(TOGETHER),
+            _ if lacks_ca => Some(TOGETHER),
+            Some(ProbeChange::Counts) => Some(COUNTS),
+            None => None,
         }
-        if seen.plan.is_none() {
-            return false;
+    }
+
+    /// When unpublished results are due, if there are any.
+    pub(super) fn publish_at(&mut self) -> Option<Instant> {
+        let patience = self.unpublished();
+        if patience.is_none() {
+            self.unpublished_since = None;
         }
-        let mut data = Data::from_iter(
-            seen.data.get(keys::PROBE_STATUSES).map(|value| (keys::PROBE_STATUSES.to_owned(), value.clone())),
-        );
-        let before = data.clone();
-        report::set_probes(&mut data, &self.prober.statuses(), self.awaits_probes());
-        data != before
+        patience.map(|patience| *self.unpublished_since.get_or_insert_with(Instant::now) + patience)
     }
 
     /// Reads the secret, merges all unpublished results, and writes it; repeats this after a conflict.

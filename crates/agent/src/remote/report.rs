@@ -224,6 +224,36 @@ pub fn set_probes(data: &mut Data, statuses: &BTreeMap<String, ProbeStatus>, awa
     }
 }
 
+/// How probe statuses differ from those in the data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProbeChange {
+    /// In whether a probe is healthy, or in which probes there are.
+    Health,
+    /// Only in how often probes have succeeded or failed.
+    Counts,
+}
+
+/// How [`set_probes`] would change what is known of the probes.
+pub fn probes_changed(
+    known: Option<&Vec<u8>>,
+    statuses: &BTreeMap<String, ProbeStatus>,
+    awaited: bool,
+) -> Option<ProbeChange> {
+    let mut data: Data =
+        known.map(|known| (keys::PROBE_STATUSES.to_owned(), known.clone())).into_iter().collect();
+    set_probes(&mut data, statuses, awaited);
+    if data.get(keys::PROBE_STATUSES) == known {
+        return None;
+    }
+    let known: BTreeMap<String, ProbeStatus> =
+        known.and_then(|known| drover_plan::from_slice(known).ok()).unwrap_or_default();
+    let health = |all: &BTreeMap<String, ProbeStatus>| -> Vec<(String, bool)> {
+        all.iter().map(|(name, status)| (name.clone(), status.healthy)).collect()
+    };
+    let same = health(&known) == health(statuses) && !statuses.is_empty();
+    Some(if same { ProbeChange::Counts } else { ProbeChange::Health })
+}
+
 /// Whether the data contain a different CA of the cluster, or none.
 pub fn lacks_ca(data: &Data, pem: &[u8]) -> bool {
     data.get(keys::CLUSTER_CA).is_none_or(|known| known != pem)
@@ -498,6 +528,29 @@ mod tests {
             assert_eq!(total + plan <= SECRET_LIMIT, room, "{plan}: {total}");
             assert!(total <= SECRET_LIMIT);
         }
+    }
+
+    #[test]
+    fn probe_counts_can_wait_and_health_can_not() {
+        let status = |healthy, successes, failures| ProbeStatus {
+            healthy,
+            success_count: successes,
+            failure_count: failures,
+        };
+        let known = br#"{"a":{"failureCount":1},"b":{"successCount":1,"healthy":true}}"#.to_vec();
+        let change = |a: ProbeStatus, b: ProbeStatus| {
+            let statuses = [("a".to_owned(), a), ("b".to_owned(), b)].into();
+            probes_changed(Some(&known), &statuses, true)
+        };
+        let (a, b) = (status(false, 0, 1), status(true, 1, 0));
+        assert_eq!(change(a.clone(), b.clone()), None);
+        assert_eq!(change(status(false, 0, 2), b.clone()), Some(ProbeChange::Counts));
+        assert_eq!(change(status(true, 1, 0), b), Some(ProbeChange::Health));
+        assert_eq!(change(a.clone(), status(false, 0, 5)), Some(ProbeChange::Health));
+        let one = [("a".to_owned(), a)].into();
+        assert_eq!(probes_changed(Some(&known), &one, true), Some(ProbeChange::Health), "another plan");
+        assert_eq!(probes_changed(None, &BTreeMap::new(), true), None, "still awaited");
+        assert_eq!(probes_changed(None, &BTreeMap::new(), false), Some(ProbeChange::Health));
     }
 
     #[test]

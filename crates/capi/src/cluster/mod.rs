@@ -20,6 +20,7 @@ use drover_runtime::events::Recorder;
 use drover_runtime::{Clock, Controller, Error, Next, ObjectKey, Reconciler};
 use kube::{Client, ResourceExt};
 
+use crate::apply::FIRST_STATUS;
 use crate::external::{Externals, INDEX, index_values};
 use crate::manager::CoreCaches;
 use crate::manager::shell::{self, Refers};
@@ -52,7 +53,8 @@ impl ClusterController {
         let controller = Controller::new(Self {
             spec: Applier::new(client.clone(), Self::NAME, "spec"),
             status: Applier::new(client.clone(), Self::NAME, "status")
-                .paced_with(&["controlPlane", "workers"]),
+                .paced_with(&["controlPlane", "workers"])
+                .first_after(FIRST_STATUS),
             events: Recorder::new(client.clone(), clock.clone(), "drover-cluster"),
             caches: caches.clone(),
             client,

@@ -35,7 +35,8 @@ fn readiness(scope: &Scope, live: &MachineStatus, next: &MachineStatus, notes: &
     let (was, is) = (is_true(&live.conditions, types::READY), is_true(&next.conditions, types::READY));
     // The connection to a cluster is closed before its Machines are deleted.
     let on_purpose = scope.is_deleting() || scope.is_cluster_deleting() || scope.leaving;
-    if is && !was {
+    // The status shows that a new Machine becomes ready.
+    if is && !was && scope.node_name().is_some() {
         notes.push(Note::normal("Ready", "The Machine and its Node are ready"));
     } else if was && !is && !on_purpose {
         let message = get(&next.conditions, types::READY).map(|ready| ready.message.clone());

@@ -470,10 +470,12 @@ fn a_machine_reports_its_node_and_its_readiness_once() {
     scope.infra = provisioned();
     step(&mut scope, &[]);
     scope.node = NodeView::Found(node("node", json!({})));
-    step(&mut scope, &["SuccessfulSetNodeRef", "Ready"]);
+    step(&mut scope, &["SuccessfulSetNodeRef"]);
     let unwell = json!({ "status": { "conditions": [{ "type": "Ready", "status": "False", "message": "no kubelet" }] } });
     scope.node = NodeView::Found(node("node", unwell));
     step(&mut scope, &["NotReady"]);
+    scope.node = NodeView::Found(node("node", json!({})));
+    step(&mut scope, &["Ready"]);
 }
 
 #[test]

@@ -28,6 +28,7 @@ use kube::{Client, ResourceExt};
 use parking_lot::Mutex;
 use rand::RngExt;
 
+use crate::apply::FIRST_STATUS;
 use crate::external::{Externals, INDEX, index_values};
 use crate::machineset::naming;
 use crate::manager::CoreCaches;
@@ -66,7 +67,7 @@ impl MachineDeploymentController {
             events: Recorder::new(client.clone(), clock.clone(), "drover-machinedeployment"),
             metadata: applier("metadata"),
             sets: applier("machineset"),
-            status: applier("status").paced_with(&["upToDateReplicas"]),
+            status: applier("status").paced_with(&["upToDateReplicas"]).first_after(FIRST_STATUS),
             caches: caches.clone(),
             client: client.clone(),
             externals: externals.clone(),

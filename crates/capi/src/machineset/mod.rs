@@ -26,6 +26,7 @@ use drover_runtime::{Change, Clock, Controller, Error, Expectations, Next, Objec
 use kube::{Client, ResourceExt};
 use rand::RngExt;
 
+use crate::apply::FIRST_STATUS;
 use crate::external::{Externals, INDEX, index_values};
 use crate::manager::CoreCaches;
 use crate::manager::shell::{self, Refers};
@@ -63,7 +64,7 @@ impl MachineSetController {
             metadata: applier("metadata"),
             machines: applier("machine"),
             clone_manager: applier("clone").manager().to_owned(),
-            status: applier("status").paced_with(&["upToDateReplicas"]),
+            status: applier("status").paced_with(&["upToDateReplicas"]).first_after(FIRST_STATUS),
             caches: caches.clone(),
             client: client.clone(),
             externals: externals.clone(),

@@ -4,7 +4,7 @@
 use drover_api::rke::v1::{APIEndpoint, RKECluster};
 use drover_runtime::{Error, Next, ObjectKey, Reconciler};
 
-use super::decide::{Decision, ENDPOINT, decide, events};
+use super::decide::{Decision, ENDPOINT, decide};
 use crate::context::Context;
 use crate::keys::annotations;
 use crate::owner::owner_name;
@@ -43,10 +43,8 @@ impl Reconciler for Clusters {
                 self.writer.apply(&desired).await?;
             }
             Decision::SetStatus(status) => {
-                let notes = events(&cluster, &status);
                 let desired = status_of::<RKECluster>(&key, status);
                 self.writer.apply_status(&desired).await?;
-                self.context.events.publish(cluster.as_ref(), &notes);
             }
         }
         Ok(Next::EVENT)

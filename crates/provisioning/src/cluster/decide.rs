@@ -1,7 +1,6 @@
 //! Pure: what an RKECluster should look like.
 
 use drover_api::rke::v1::{RKECluster, RKEClusterStatus};
-use drover_runtime::events::Note;
 use jiff::Timestamp;
 
 use crate::conditions as generic;
@@ -41,13 +40,6 @@ pub fn decide(cluster: &RKECluster, owner_paused: Option<bool>, now: Timestamp) 
     })
 }
 
-/// The events of a change of the status to `next`.
-pub fn events(cluster: &RKECluster, next: &RKEClusterStatus) -> Vec<Note> {
-    let was = cluster.status.as_ref().is_some_and(|status| status.ready);
-    let message = "There is no infrastructure to make: the cluster is reached through its tunnel";
-    (next.ready && !was).then(|| Note::normal("InfrastructureReady", message)).into_iter().collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -64,8 +56,5 @@ mod tests {
         let Decision::SetStatus(status) = decide(&cluster, Some(false), now) else { panic!() };
         assert!(status.ready && status.initialization.as_ref().unwrap().provisioned == Some(true));
         assert!(generic::is_true(&status.conditions, "Ready"));
-        assert_eq!(events(&cluster, &status)[0].reason, "InfrastructureReady");
-        cluster.status = Some(status.clone());
-        assert_eq!(events(&cluster, &status), [], "reported once");
     }
 }

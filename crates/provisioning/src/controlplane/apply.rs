@@ -3,6 +3,7 @@
 use drover_api::capi::v1beta2 as capi;
 use drover_api::finalizers::cattle::RKE_CONTROL_PLANE;
 use drover_api::rke::v1::{RKEBootstrap, RKEControlPlane};
+use drover_plan::keys;
 use drover_runtime::{Error, ObjectKey};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
@@ -73,12 +74,14 @@ impl Planner {
     }
 
     async fn write(&self, key: &ObjectKey, write: &PlanWrite) -> Result<(), Error> {
+        let live = self.context.store.secrets.get(&ObjectKey::of(&write.secret));
+        let is_first = live.is_none_or(|live| !is_applied(&live));
         self.writer.put_secret(&write.secret).await?;
         if write.reasons.contains(&Reason::KeysRepaired) {
             self.repairs.record(&write.secret, self.context.now());
         }
         if let Some(machine) = self.context.store.machines.get(&key.sibling(&write.machine)) {
-            self.context.events.publish(machine.as_ref(), &events::written(write));
+            self.context.events.publish(machine.as_ref(), &events::written(write, is_first));
         }
         Ok(())
     }
@@ -124,4 +127,9 @@ impl Planner {
         };
         self.writer.create(&desired).await.map(|_| ())
     }
+}
+
+/// Whether a plan has been applied, be it an older one.
+fn is_applied(secret: &Secret) -> bool {
+    secret.data.as_ref().is_some_and(|data| data.contains_key(keys::APPLIED_PLAN))
 }

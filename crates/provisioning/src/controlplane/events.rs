@@ -57,9 +57,10 @@ pub fn done(scope: &Scope, action: &Action) -> Vec<Note> {
     vec![note]
 }
 
-/// What its Machine tells of a plan secret that was written.
-pub fn written(write: &PlanWrite) -> Option<Note> {
-    let applied = write.reasons.contains(&Reason::PlanApplied);
+/// What its Machine tells of a plan secret that was written. The first plan is part of its creation, which its status
+/// shows.
+pub fn written(write: &PlanWrite, is_first: bool) -> Option<Note> {
+    let applied = write.reasons.contains(&Reason::PlanApplied) && !is_first;
     applied.then(|| Note::normal("PlanApplied", "The machine has applied its plan"))
 }
 

@@ -1,25 +1,31 @@
 //! Executes a decision. Every step may be repeated.
 
 use drover_api::capi::v1beta2::{MachineDeployment, MachineHealthCheck};
+use drover_api::finalizers;
 use drover_api::provisioning::v1::Cluster;
 use drover_runtime::{Error, ObjectKey};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt;
 use serde_json::json;
 
 use super::decide::{Action, Decision, Preparation};
 use super::objects::template::MACHINE_API_VERSION;
+use super::owned::{own, with_finalizer};
 use super::pools::deployment_name;
 use super::pools::scale::scale;
 use super::scope::Scope;
 use super::{Init, events};
 use crate::dynamic::{CONFIG_GROUP, MACHINE_GROUP};
 use crate::keys::annotations;
+use crate::owner::cluster_reference;
 
 /// What was written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Written {
     /// Generation of the control plane, if it was written.
     pub control_plane: Option<i64>,
+    /// The Cluster of Cluster API as an owner, if it was written.
+    pub owner: Option<OwnerReference>,
 }
 
 impl Init {
@@ -75,21 +81,45 @@ impl Init {
                 }});
                 self.writer.dynamic(&resource).merge(&key.sibling(&config.1), patch).await?;
             }
-            Action::ApplyRkeCluster(object) => _ = self.writer.apply(object.as_ref()).await?,
+            Action::ApplyCapiCluster(object) => {
+                let mut object = object.clone();
+                let live = scope.capi_cluster.as_deref();
+                with_finalizer(
+                    &mut object.metadata,
+                    live.map(|live| &live.metadata),
+                    finalizers::capi::CLUSTER,
+                );
+                let stored = self.writer.apply(object.as_ref()).await?;
+                written.owner = stored.as_ref().or(live).map(cluster_reference);
+            }
+            Action::ApplyRkeCluster(object) => {
+                let mut object = object.clone();
+                own(&mut object.metadata, written.owner.as_ref());
+                self.writer.apply(object.as_ref()).await?;
+            }
             Action::ApplyControlPlane(object) => {
+                let mut object = object.clone();
+                own(&mut object.metadata, written.owner.as_ref());
+                let live = scope.control_plane.as_deref().map(|live| &live.metadata);
+                with_finalizer(&mut object.metadata, live, finalizers::cattle::RKE_CONTROL_PLANE);
                 let stored = self.writer.apply(object.as_ref()).await?;
                 written.control_plane = stored.and_then(|stored| stored.metadata.generation);
             }
-            Action::ApplyCapiCluster(object) => _ = self.writer.apply(object.as_ref()).await?,
-            Action::ApplyBootstrapTemplate(object) => _ = self.writer.apply(object.as_ref()).await?,
+            Action::ApplyBootstrapTemplate(object) => {
+                let mut object = object.clone();
+                own(&mut object.metadata, written.owner.as_ref());
+                self.writer.apply(object.as_ref()).await?;
+            }
             Action::ApplyTemplate(object) => {
+                let mut object = object.clone();
+                own(&mut object.metadata, written.owner.as_ref());
                 let kind = object.types.as_ref().map(|types| types.kind.as_str()).unwrap_or_default();
                 let dynamic = &self.context.store.dynamic;
                 let resource = dynamic.resource(MACHINE_GROUP, kind);
                 let resource =
                     resource.ok_or_else(|| Error::Stale(format!("{kind}.{MACHINE_API_VERSION}")))?;
                 let live = dynamic.get(MACHINE_GROUP, kind, &ObjectKey::of(object.as_ref())).await?;
-                self.writer.dynamic(&resource).apply(object, live.as_deref()).await?;
+                self.writer.dynamic(&resource).apply(&object, live.as_deref()).await?;
             }
             Action::ApplyDeployment(object) => _ = self.writer.apply(object.as_ref()).await?,
             Action::ApplyHealthCheck(object) => _ = self.writer.apply(object.as_ref()).await?,

@@ -15,7 +15,7 @@ use super::kubeconfig;
 use super::objects::infrastructure::ConfigRef;
 use super::objects::set::ObjectSet;
 use super::objects::{Generated, PoolObjects, generate};
-use super::pools::scale::{APPLIED_QUANTITY, quantity_text, scaled_to};
+use super::pools::scale::{INITIAL_QUANTITY, applied_quantity, quantity_text, scaled_to};
 use super::scope::{FINALIZERS, Scope};
 use super::twin::{self, annotation, identity};
 use super::waits::{Refusal, Waiting};
@@ -158,7 +158,7 @@ fn follow_scale(scope: &Scope) -> Option<Action> {
     let pools = scope.pools();
     pools.iter().enumerate().find_map(|(index, pool)| {
         let deployment = scope.deployment_of(pool)?;
-        let applied = deployment.annotations().get(APPLIED_QUANTITY).map(String::as_str);
+        let applied = applied_quantity(deployment);
         let replicas = deployment.spec.replicas;
         // Also while the rest of the spec is refused, or a scale back would look like a pool that was changed.
         let agreed = pool.quantity.is_some() && replicas == pool.quantity;
@@ -182,11 +182,12 @@ fn generated_objects(scope: &Scope, generated: Generated) -> Vec<Action> {
             actions.push(action);
         }
     }
+    // First, because it owns the others.
+    actions.push(Action::ApplyCapiCluster(Box::new(generated.cluster)));
     let rke_cluster =
         generated.rke_cluster.filter(|wanted| !is_applied(scope.rke_cluster.as_deref(), wanted));
     actions.extend(rke_cluster.map(|object| Action::ApplyRkeCluster(Box::new(object))));
     actions.push(Action::ApplyControlPlane(Box::new(generated.control_plane)));
-    actions.push(Action::ApplyCapiCluster(Box::new(generated.cluster)));
     let template = generated.bootstrap_template;
     actions.extend(template.map(|object| Action::ApplyBootstrapTemplate(Box::new(object))));
     for (pool, objects) in scope.pools().iter().zip(generated.pools) {
@@ -222,15 +223,25 @@ fn objects_of_pool(scope: &Scope, pool: &RKEMachinePool, objects: PoolObjects) -
     let mut actions = Vec::new();
     actions.extend(objects.template.map(|(template, _)| Action::ApplyTemplate(Box::new(template))));
     let mut deployment = Box::new(objects.deployment);
-    if let Some(live) = scope.deployment_of(pool) {
-        if live.annotations().get(APPLIED_QUANTITY) != Some(&quantity_text(pool.quantity)) {
-            actions.push(Action::Scale(Box::new(pool.clone())));
+    let quantity = quantity_text(pool.quantity);
+    let initial = match scope.deployment_of(pool) {
+        Some(live) => {
+            if applied_quantity(live) != Some(&quantity) {
+                actions.push(Action::Scale(Box::new(pool.clone())));
+            }
+            deployment.spec.replicas = None;
+            live.annotations().get(INITIAL_QUANTITY).cloned()
         }
-        deployment.spec.replicas = None;
-    } else if pool.quantity == Some(1) && !has_bounds(&deployment) {
-        // What a MachineDeployment has by itself. Left out, the field does not have to be released with another write.
-        deployment.spec.replicas = None;
-    }
+        None => {
+            // What a MachineDeployment has by itself. Left out, the field does not have to be released with another write.
+            if pool.quantity == Some(1) && !has_bounds(&deployment) {
+                deployment.spec.replicas = None;
+            }
+            deployment.spec.replicas.is_none().then_some(quantity)
+        }
+    };
+    let notes = deployment.metadata.annotations.get_or_insert_default();
+    notes.extend(initial.map(|quantity| (INITIAL_QUANTITY.to_owned(), quantity)));
     actions.push(Action::ApplyDeployment(deployment));
     actions.extend(objects.health_check.map(|check| Action::ApplyHealthCheck(Box::new(check))));
     actions

@@ -7,7 +7,7 @@ use kube::ResourceExt;
 
 use super::decide::Action;
 use super::pools::deployment_name;
-use super::pools::scale::{APPLIED_QUANTITY, quantity_text};
+use super::pools::scale::{applied_quantity, quantity_text};
 use super::removal::decide::Step;
 use super::scope::Scope;
 use crate::conditions::{self as generic, FALSE, TRUE, UNKNOWN};
@@ -17,10 +17,6 @@ use crate::keys::conditions as types;
 pub fn of_status(cluster: &Cluster, next: &ClusterStatus) -> Vec<Note> {
     let live = cluster.status.clone().unwrap_or_default();
     let mut notes = Vec::new();
-    if live.cluster_name != next.cluster_name && !next.cluster_name.is_empty() {
-        let message = format!("The cluster is known to the management plane as {}", next.cluster_name);
-        notes.push(Note::normal("ManagementClusterCreated", message));
-    }
     let changed = |type_: &str| {
         let (was, is) = (generic::get(&live.conditions, type_), generic::get(&next.conditions, type_)?);
         let same = was.is_some_and(|was| was.status == is.status && was.message == is.message);
@@ -31,7 +27,8 @@ pub fn of_status(cluster: &Cluster, next: &ClusterStatus) -> Vec<Note> {
             TRUE if was == FALSE => {
                 notes.push(Note::normal("Accepted", "The specification can be worked with now"))
             }
-            TRUE => notes.push(Note::normal("Accepted", "Made the Cluster API objects of the cluster")),
+            // The status shows it.
+            TRUE => {}
             FALSE => notes.push(Note::warning("InvalidSpec", &made.message)),
             _ => notes.push(Note::normal("Waiting", &made.message).if_it_lasts()),
         }
@@ -67,7 +64,7 @@ pub fn of_pool(live: Option<&MachineDeployment>, pool: &RKEMachinePool) -> Optio
         let machines = pool.quantity.unwrap_or(1);
         return Some(Note::normal("PoolAdded", format!("Pool {name} gets {machines} machine(s)")));
     };
-    let applied = live.metadata.annotations.as_ref().and_then(|notes| notes.get(APPLIED_QUANTITY));
+    let applied = applied_quantity(live);
     let number = |text: &str| if text.is_empty() { "1".to_owned() } else { text.to_owned() };
     // Where nothing is noted the deployment was made just now.
     let (old, new) = (number(applied?), number(&quantity_text(pool.quantity)));
@@ -97,7 +94,9 @@ pub fn done(scope: &Scope, action: &Action) -> Option<Note> {
                 Some(deployment_name(&scope.cluster.name_any(), &pool.name).as_str()) == name
             };
             let pool = scope.pools().iter().find(is_its)?;
-            scope.deployment_of(pool).is_none().then(|| of_pool(None, pool)).flatten()
+            // Its first pools are in the specification of a new cluster.
+            let is_added = scope.was_ready() && scope.deployment_of(pool).is_none();
+            is_added.then(|| of_pool(None, pool)).flatten()
         }
         Action::Scale(pool) => of_pool(scope.deployment_of(pool).map(AsRef::as_ref), pool),
         Action::DeleteDeployment(name) => Some(pool_removed(name)),

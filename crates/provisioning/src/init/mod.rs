@@ -8,6 +8,7 @@ pub mod log;
 pub mod names;
 pub mod objects;
 pub mod outstanding;
+pub mod owned;
 pub mod pools;
 pub mod removal;
 pub mod scope;

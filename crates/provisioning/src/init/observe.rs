@@ -61,6 +61,7 @@ impl Init {
         let hash = ObjectSet::cluster(namespace, &key.name).hash();
         let mut scope = Scope {
             has_token: store.tokens.get(&ObjectKey::new(&identity.id, DEFAULT_TOKEN)).is_some(),
+            capi_cluster: store.capi_cluster(namespace, &key.name),
             rke_cluster: store.rke_clusters.get(&key),
             control_plane: store.control_planes.get(&key),
             deployments: store.deployments.by_label(of_cluster, namespace, &key.name),

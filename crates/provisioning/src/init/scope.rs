@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use drover_api::capi::v1beta2::{Machine, MachineDeployment, MachineHealthCheck, MachineSet};
+use drover_api::capi::v1beta2::{self as capi, Machine, MachineDeployment, MachineHealthCheck, MachineSet};
 use drover_api::finalizers::cattle as finalizers;
 use drover_api::provisioning::v1::{Cluster, RKEMachinePool};
 use drover_api::rke::v1::{GenericCondition, RKECluster, RKEControlPlane};
@@ -32,6 +32,7 @@ pub struct Scope {
     pub sources: Sources,
     /// The pools with their drivers' fields recorded, if some are not recorded yet.
     pub recorded_pools: Option<Vec<RKEMachinePool>>,
+    pub capi_cluster: Option<Arc<capi::Cluster>>,
     pub rke_cluster: Option<Arc<RKECluster>>,
     pub control_plane: Option<Arc<RKEControlPlane>>,
     pub deployments: Vec<Arc<MachineDeployment>>,

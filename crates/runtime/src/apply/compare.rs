@@ -15,12 +15,14 @@ pub(super) enum Difference {
 }
 
 /// Conditions that controllers and people wait for.
-const DECISIVE: [&str; 13] = [
+const DECISIVE: [&str; 14] = [
     "Available",
     "Bootstrapped",
     "Connected",
     "Deleting",
     "HealthCheckSucceeded",
+    // The planner elects the first server from the machines of which this is True.
+    "InfrastructureReady",
     "NodeHealthy",
     "OwnerRemediated",
     "Paused",
@@ -67,6 +69,18 @@ pub(super) fn compare(desired: &Value, live: &Value, fields: &Value, reports: &[
     }
     // A section that is ours and no longer wanted.
     if children(fields).count() == count { worst } else { Difference::Substance }
+}
+
+/// Whether a first status only reports.
+pub(super) fn only_reports(desired: &Value, reports: &[&str]) -> bool {
+    let Some(status) = desired.get("status").and_then(Value::as_object) else { return false };
+    let none = Map::new();
+    compare_status(
+        &Value::Object(status.clone()),
+        &Value::Object(none.clone()),
+        &Value::Object(none),
+        reports,
+    ) == Difference::Report
 }
 
 fn compare_status(desired: &Value, live: &Value, fields: &Value, reports: &[&str]) -> Difference {

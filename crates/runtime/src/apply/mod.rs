@@ -10,6 +10,7 @@ mod settled;
 
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
@@ -20,8 +21,8 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::Error;
-use crate::pace::Pace;
-use compare::{Difference, compare};
+use crate::pace::{self, Pace};
+use compare::{Difference, compare, only_reports};
 use settled::Settled;
 
 /// One writer: a client and the name under which it owns fields.
@@ -32,6 +33,8 @@ pub struct Applier {
     pace: Option<Pace>,
     /// Fields of the status, besides conditions and waits, that only report.
     reports: &'static [&'static str],
+    /// How long the first status of an object is put off.
+    first: Duration,
     settled: Arc<Settled>,
 }
 
@@ -59,7 +62,7 @@ impl Applier {
     /// `scope` is unique per writer of an object: `drover/<controller>/<scope>`.
     pub fn new(client: Client, controller: &str, scope: &str) -> Self {
         let manager = format!("{}{controller}/{scope}", crate::cache::MANAGER_PREFIX);
-        Self { client, manager, pace: None, reports: &[], settled: Arc::default() }
+        Self { client, manager, pace: None, reports: &[], first: pace::FIRST, settled: Arc::default() }
     }
 
     /// The same for a status that every pass computes from what there is: changes of what it only reports are written
@@ -73,6 +76,13 @@ impl Applier {
     #[must_use]
     pub fn paced_with(self, reports: &'static [&'static str]) -> Self {
         Self { pace: Some(Pace::default()), reports, ..self }
+    }
+
+    /// The same, but the first status of an object is put off so long: for statuses that controllers do not act upon while
+    /// the object is new.
+    #[must_use]
+    pub fn first_after(self, first: Duration) -> Self {
+        Self { first, ..self }
     }
 
     pub fn client(&self) -> &Client {
@@ -212,8 +222,15 @@ impl Applier {
                     }
                     Difference::Report | Difference::Substance => {}
                 }
-            } else if pace.is_some_and(|pace| pace.defer_first(version.uid)) {
-                return Ok(Applied::Deferred);
+            } else if let Some(pace) = pace {
+                let deferred = if only_reports(&desired, self.reports) {
+                    pace.defer(version.uid, self.settled.state(&desired))
+                } else {
+                    pace.defer_first(version.uid, self.first)
+                };
+                if deferred {
+                    return Ok(Applied::Deferred);
+                }
             }
         }
         let params = PatchParams::apply(&self.manager).force();

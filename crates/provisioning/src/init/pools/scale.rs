@@ -1,6 +1,8 @@
 //! The number of machines of a pool, which people change at the Cluster, and others at its MachineDeployment. Pure.
 
+use drover_api::capi::v1beta2::MachineDeployment;
 use drover_api::provisioning::v1::{RKEConfig, RKEMachinePool};
+use kube::ResourceExt;
 use serde_json::{Value, json};
 
 use super::deployment_name;
@@ -19,6 +21,16 @@ pub fn with_quantity(
     let mut pools = config.machine_pools.iter_mut();
     pools.find(|pool| deployment_name(cluster, &pool.name) == deployment)?.quantity = Some(quantity);
     Some(config)
+}
+
+/// The quantity of the pool of a MachineDeployment that was created without `replicas`. It stands for [`APPLIED_QUANTITY`]
+/// until the pool is changed for the first time, and saves the write of the scale.
+pub const INITIAL_QUANTITY: &str = "drover.io/initial-quantity";
+
+/// The quantity that was applied last, if it is noted.
+pub fn applied_quantity(deployment: &MachineDeployment) -> Option<&str> {
+    let notes = deployment.annotations();
+    notes.get(APPLIED_QUANTITY).or_else(|| notes.get(INITIAL_QUANTITY)).map(String::as_str)
 }
 
 /// The number of machines, as it is applied beside the rest of a MachineDeployment, under a manager of its own and only

@@ -75,11 +75,8 @@ impl MachineProvision {
             Action::Adopt { machine } => self.adopt(&infra.object, machine.as_deref()).await,
             Action::StartJob { remove, attempt } => self.start(infra, scope, *remove, *attempt).await,
             Action::DeleteJob => self.writer.delete::<Job>(&key.sibling(&names.provision)).await,
-            Action::CleanUp => self.clean_up(&key, names).await,
-            Action::CleanUpAll => {
-                self.clean_up(&key, names).await?;
-                self.writer.delete::<Secret>(&key.sibling(&names.state_secret)).await
-            }
+            Action::CleanUp => self.clean_up(scope, &key, names).await,
+            Action::CleanUpAll => self.clean_up_all(&key, names).await,
             Action::DeleteCapiMachine(name) => self.writer.delete::<capi::Machine>(&key.sibling(name)).await,
             Action::RemoveFinalizer(leftover) => {
                 if let Some(left) = leftover {
@@ -144,11 +141,21 @@ impl MachineProvision {
         Ok(data.into_iter().map(|(key, value)| (key, value.0)).collect())
     }
 
-    async fn clean_up(&self, key: &ObjectKey, names: &Names) -> Result<(), Error> {
+    /// After the creation: the Job, and the credential. The removal needs the rest again.
+    async fn clean_up(&self, scope: &Scope, key: &ObjectKey, names: &Names) -> Result<(), Error> {
+        self.writer.delete::<Job>(&key.sibling(&names.provision)).await?;
+        if scope.machine.credential.is_empty() && scope.settings.proxy_env.is_empty() {
+            return Ok(());
+        }
+        self.writer.delete::<Secret>(&key.sibling(&names.env_secret)).await
+    }
+
+    async fn clean_up_all(&self, key: &ObjectKey, names: &Names) -> Result<(), Error> {
         self.writer.delete::<Job>(&key.sibling(&names.provision)).await?;
         self.writer.delete::<RoleBinding>(&key.sibling(&names.provision)).await?;
         self.writer.delete::<Role>(&key.sibling(&names.provision)).await?;
         self.writer.delete::<ServiceAccount>(&key.sibling(&names.provision)).await?;
-        self.writer.delete::<Secret>(&key.sibling(&names.env_secret)).await
+        self.writer.delete::<Secret>(&key.sibling(&names.env_secret)).await?;
+        self.writer.delete::<Secret>(&key.sibling(&names.state_secret)).await
     }
 }

@@ -22,7 +22,7 @@ pub enum Action {
     StartJob { remove: bool, attempt: i64 },
     /// Cancel or clear away the Job and its pods.
     DeleteJob,
-    /// Everything but the state secret.
+    /// What only the creation needed: the Job and the credential.
     CleanUp,
     /// Everything.
     CleanUpAll,

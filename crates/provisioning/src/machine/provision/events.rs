@@ -40,6 +40,8 @@ pub fn events(scope: &Scope, decision: &Decision) -> Vec<Note> {
 /// An action that succeeded.
 pub fn done(scope: &Scope, action: &Action, job: &str) -> Option<Note> {
     let note = match action {
+        // The status shows the first attempt.
+        Action::StartJob { remove: false, attempt: 1 } => return None,
         Action::StartJob { remove: false, attempt } => {
             Note::normal("CreateJobStarted", format!("Job {job} creates the server, attempt {attempt}"))
         }
