@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use drover_api::annotations::capi as annotations;
 use drover_api::capi::v1beta2::{ContractVersionedObjectReference, Machine, MachineSet};
 use drover_api::finalizers;
+use drover_runtime::owned_fields;
 use kube::ResourceExt;
 use kube::api::{ApiResource, DynamicObject};
 use serde_json::{Map, Value, json};
@@ -105,9 +106,9 @@ pub fn changes(
         let live_map = live_map.unwrap_or(&none);
         let missing = wanted.iter().filter(|(key, value)| live_map.get(*key) != Some(value));
         let mut patch: Map<String, Value> = missing.map(|(key, value)| (key.clone(), json!(value))).collect();
-        let stale = written_by(live, manager, field).filter(|key| !wanted.contains_key(*key));
-        let stale = stale.filter(|key| live_map.contains_key(*key));
-        patch.extend(stale.map(|key| (key.to_owned(), Value::Null)));
+        let stale = written_by(live, manager, field).into_iter();
+        let stale = stale.filter(|key| live_map.contains_key(key) && !wanted.contains_key(key));
+        patch.extend(stale.map(|key| (key, Value::Null)));
         if !patch.is_empty() {
             metadata.insert(field.to_owned(), Value::Object(patch));
         }
@@ -120,12 +121,16 @@ pub fn changes(
 }
 
 /// The keys of a map in the metadata that a manager owns.
-fn written_by<'a>(live: &'a DynamicObject, manager: &'a str, field: &str) -> impl Iterator<Item = &'a str> {
+fn written_by(live: &DynamicObject, manager: &str, field: &str) -> Vec<String> {
     let path = format!("/f:metadata/f:{field}");
     let entries = live.metadata.managed_fields.iter().flatten();
-    let ours = entries.filter(move |entry| entry.manager.as_deref() == Some(manager));
-    let fields = ours.filter_map(move |entry| entry.fields_v1.as_ref()?.0.pointer(&path)?.as_object());
-    fields.flat_map(Map::keys).filter_map(|key| key.strip_prefix("f:"))
+    let ours = entries.filter(|entry| entry.manager.as_deref() == Some(manager)).filter_map(owned_fields);
+    let mut names = vec![];
+    for fields in ours {
+        let owned = fields.pointer(&path).and_then(Value::as_object).into_iter().flat_map(Map::keys);
+        names.extend(owned.filter_map(|key| key.strip_prefix("f:")).map(str::to_owned));
+    }
+    names
 }
 
 /// What still reaches a Machine that is being deleted.

@@ -8,6 +8,7 @@
 mod compare;
 mod settled;
 
+use std::borrow::Cow;
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +22,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::Error;
+use crate::fields::owned_fields;
 use crate::pace::{self, Pace};
 use compare::{Difference, compare, only_reports};
 use settled::Settled;
@@ -178,7 +180,7 @@ impl Applier {
         let mut desired = serde_json::to_value(desired).map_err(Error::other(doing()))?;
         strip(&mut desired, None);
         let live = serde_json::to_value(live).map_err(Error::other(doing()))?;
-        let unchanged = compare(&desired, &live, fields, self.reports) == Difference::None;
+        let unchanged = compare(&desired, &live, &fields, self.reports) == Difference::None;
         if unchanged {
             self.settled.note(&version, wanted);
         }
@@ -209,7 +211,7 @@ impl Applier {
             let pace = self.pace.as_ref().filter(|_| subresource.is_some());
             if let Some(fields) = owned_by(*live, &self.manager, subresource) {
                 let live = serde_json::to_value(live).map_err(Error::other(doing()))?;
-                match compare(&desired, &live, fields, self.reports) {
+                match compare(&desired, &live, &fields, self.reports) {
                     Difference::None => {
                         self.settled.note(version, wanted);
                         pace.iter().for_each(|pace| pace.forget(version.uid));
@@ -269,13 +271,17 @@ fn strip(object: &mut Value, subresource: Option<&str>) {
     }
 }
 
-fn owned_by<'a, K: Resource>(live: &'a K, manager: &str, subresource: Option<&str>) -> Option<&'a Value> {
+fn owned_by<'a, K: Resource>(
+    live: &'a K,
+    manager: &str,
+    subresource: Option<&str>,
+) -> Option<Cow<'a, Value>> {
     let is_own = |entry: &&ManagedFieldsEntry| {
         entry.manager.as_deref() == Some(manager)
             && entry.operation.as_deref() == Some("Apply")
             && entry.subresource.as_deref() == subresource
     };
-    live.meta().managed_fields.as_ref()?.iter().find(is_own)?.fields_v1.as_ref().map(|fields| &fields.0)
+    owned_fields(live.meta().managed_fields.as_ref()?.iter().find(is_own)?)
 }
 
 #[cfg(test)]

@@ -3,8 +3,8 @@
 //! A cache follows the API by kube's watcher ([`follow`]), either all objects of a kind or those that its selectors and
 //! the references of others name ([`named`]). Readers get `Arc`s of the stored objects; subscribers are called with every
 //! change and must only put keys into their own [`WorkQueue`](crate::queue::WorkQueue), so that a slow controller delays
-//! no other. Of `managedFields` a cache keeps only the entries of Drover's own managers, which [`apply`](crate::apply)
-//! needs to find that nothing would change. [`Caches`] holds all caches of the process.
+//! no other. Of `managedFields` a cache keeps only the entries of Drover's own managers, as [text](crate::fields), which
+//! [`apply`](crate::apply) needs to find that nothing would change. [`Caches`] holds all caches of the process.
 
 mod caches;
 mod follow;
@@ -29,7 +29,7 @@ pub use caches::{Caches, Selector};
 use named::Named;
 use objects::{Inserted, NAMED, Objects, Sources, revision_of};
 
-use crate::{Metrics, ObjectKey};
+use crate::{Metrics, ObjectKey, fields};
 
 /// The field managers whose ownership a cache remembers begin with this.
 pub const MANAGER_PREFIX: &str = "drover/";
@@ -299,5 +299,6 @@ fn trim_managed_fields<K: Resource>(object: &mut K) {
     if let Some(entries) = &mut object.meta_mut().managed_fields {
         entries.retain(|entry| entry.manager.as_deref().is_some_and(|m| m.starts_with(MANAGER_PREFIX)));
         entries.shrink_to_fit();
+        entries.iter_mut().for_each(fields::fold);
     }
 }
