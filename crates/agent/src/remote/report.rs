@@ -543,10 +543,10 @@ mod tests {
             probes_changed(Some(&known), &statuses, true)
         };
         let (a, b) = (status(false, 0, 1), status(true, 1, 0));
-        assert_eq!(change(a.clone(), b.clone()), None);
-        assert_eq!(change(status(false, 0, 2), b.clone()), Some(ProbeChange::Counts));
+        assert_eq!(change(a, b), None);
+        assert_eq!(change(status(false, 0, 2), b), Some(ProbeChange::Counts));
         assert_eq!(change(status(true, 1, 0), b), Some(ProbeChange::Health));
-        assert_eq!(change(a.clone(), status(false, 0, 5)), Some(ProbeChange::Health));
+        assert_eq!(change(a, status(false, 0, 5)), Some(ProbeChange::Health));
         let one = [("a".to_owned(), a)].into();
         assert_eq!(probes_changed(Some(&known), &one, true), Some(ProbeChange::Health), "another plan");
         assert_eq!(probes_changed(None, &BTreeMap::new(), true), None, "still awaited");

@@ -26,7 +26,7 @@ impl BootstrapTokens {
         let key = Key::new("", "secrets", NAMESPACE, &bootstrap_token::secret_name(id));
         // Unknown here; another authenticator may accept tokens of this form.
         let Some(stored) = self.storage.index().get(&key) else { return Ok(None) };
-        let stored: TokenSecret = serde_json::from_slice(stored.bytes()).unwrap_or_default();
+        let stored: TokenSecret = serde_json::from_slice(&stored.bytes()).unwrap_or_default();
         let user = bootstrap_token::user(id, secret, &stored, self.clock.now());
         user.map(Some).ok_or_else(Status::unauthorized)
     }

@@ -95,7 +95,7 @@ fn last_seen(version: &Version) -> Option<Timestamp> {
         last_observed_time: Option<Timestamp>,
     }
     let created = version.meta().creation_timestamp.as_deref().and_then(|t| t.parse().ok());
-    let event: Option<Event> = serde_json::from_slice(version.bytes()).ok();
+    let event: Option<Event> = serde_json::from_slice(&version.bytes()).ok();
     let recorded = event.into_iter().flat_map(|e| {
         [e.last_timestamp, e.event_time, e.series.and_then(|s| s.last_observed_time)].into_iter().flatten()
     });

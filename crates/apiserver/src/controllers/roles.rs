@@ -62,7 +62,7 @@ pub(super) async fn run(objects: Objects) {
                     match change {
                         Change::Reset => roles.clear(),
                         Change::Present(v) => {
-                            roles.insert(v.key().name().to_owned(), Role::parse(v.bytes()).unwrap_or_default());
+                            roles.insert(v.key().name().to_owned(), Role::parse(&v.bytes()).unwrap_or_default());
                         }
                         Change::Gone(v) => drop(roles.remove(v.key().name())),
                     }

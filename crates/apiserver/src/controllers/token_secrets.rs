@@ -91,7 +91,7 @@ fn account_key(namespace: &str, name: &str) -> Key {
 
 /// Searches the bytes, to avoid decoding every Secret; a false positive only costs the decoding.
 fn is_token(version: &Version) -> bool {
-    memchr::memmem::find(version.bytes(), legacy::TYPE.as_bytes()).is_some()
+    memchr::memmem::find(&version.bytes(), legacy::TYPE.as_bytes()).is_some()
 }
 
 async fn sync(objects: &Objects, context: &WriteContext, key: &Key) -> Result<(), Status> {

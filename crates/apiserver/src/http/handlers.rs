@@ -127,7 +127,7 @@ async fn list(call: &Call<'_>, resource: &Arc<Resource>) -> Result<Response<ApiB
     let options = call.query.list(resource)?;
     let page = call.shared.objects.list(resource, range(call, resource), &options).await?;
     // Stored bytes are sent unchanged; any other format is built from every object.
-    let large = page.items.iter().map(|item| item.bytes().len()).sum::<usize>() > HEAVY_FROM;
+    let large = page.items.iter().map(|item| item.len()).sum::<usize>() > HEAVY_FROM;
     if large && !call.heavy && !renderer.sends_stored_bytes() {
         return call.shared.heavy.run(async move { renderer.list(page).await }).await;
     }

@@ -48,7 +48,7 @@ impl Renderer {
                 self.value(code, &table)
             }
             Shape::Metadata => Ok(self.raw(code, partial(&version).clone())),
-            _ => Ok(self.raw(code, version.bytes().clone())),
+            _ => Ok(self.raw(code, version.bytes())),
         }
     }
 
@@ -84,16 +84,16 @@ impl Renderer {
             if at > 0 {
                 buffer.extend_from_slice(b",");
             }
-            let bytes = if whole { item.bytes() } else { partial(item) };
+            let bytes = if whole { item.bytes() } else { partial(item).clone() };
             if bytes.len() > CHUNK {
                 chunks.push(buffer.split().freeze());
-                chunks.push(bytes.clone());
+                chunks.push(bytes);
             } else {
                 if buffer.len() + bytes.len() > CHUNK {
                     chunks.push(buffer.split().freeze());
                     buffer.reserve(CHUNK);
                 }
-                buffer.extend_from_slice(bytes);
+                buffer.extend_from_slice(&bytes);
             }
         }
         buffer.extend_from_slice(b"]}");

@@ -221,7 +221,7 @@ impl ApiService {
             let namespace = if resource.def.namespaced { &*info.namespace } else { "" };
             objects.get(&resource, namespace, &info.name).ok()
         });
-        stored.is_some_and(|version| version.bytes().len() > HEAVY_FROM)
+        stored.is_some_and(|version| version.len() > HEAVY_FROM)
     }
 }
 

@@ -133,7 +133,7 @@ impl Lines {
                 Ok(table.to_string().into())
             }
             Shape::Metadata => Ok(partial(&version).clone()),
-            _ => Ok(version.bytes().clone()),
+            _ => Ok(version.bytes()),
         }
     }
 

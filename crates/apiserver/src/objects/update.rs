@@ -151,7 +151,7 @@ impl Objects {
         let outcome = |version| Some(Outcome { version, created: false, changed: true, removed: gone });
         let encoded = encode(stored);
         // An object above the limit can be made smaller in steps, and can always be deleted.
-        if !gone && encoded.json.len() > current.bytes().len() {
+        if !gone && encoded.json.len() > current.len() {
             check_stored_bytes(encoded.json.len())?;
         }
         if context.dry_run {
@@ -170,7 +170,8 @@ impl Objects {
 
 fn stored_api_version(version: &Version) -> String {
     // Stored objects start with their apiVersion, see `object::encode`.
-    let text = version.bytes().get(15..).unwrap_or_default();
+    let bytes = version.bytes();
+    let text = bytes.get(15..).unwrap_or_default();
     let end = text.iter().position(|c| *c == b'"').unwrap_or(0);
     String::from_utf8_lossy(&text[..end]).into_owned()
 }

@@ -76,7 +76,7 @@ impl Resource {
 
     /// Whether the stored bytes can be sent unchanged in this version.
     pub fn serves(&self, version: &Version) -> bool {
-        self.strategy.serves_stored_bytes() && version.bytes().starts_with(self.opening.as_bytes())
+        self.strategy.serves_stored_bytes() && version.starts_with(self.opening.as_bytes())
     }
 
     /// Decodes a stored version and converts it to this version.

@@ -314,7 +314,7 @@ async fn check_22_acknowledged_writes_survive_a_restart() {
         let writes = (0..200).map(|n| store.write(put(&format!("x{n:03}"), Expect::Absent, n)));
         futures::future::join_all(writes).await.into_iter().for_each(|result| drop(result.unwrap()));
         let first = store.index().get(&key("x000")).unwrap().revision();
-        bytes = store.write(put("x000", Expect::Revision(first), 7)).await.unwrap().bytes().clone();
+        bytes = store.write(put("x000", Expect::Revision(first), 7)).await.unwrap().bytes();
         let last = store.index().get(&key("x199")).unwrap().revision();
         deleted = store.write(delete("x199", last)).await.unwrap().revision();
         revision = store.index().revision();
@@ -324,7 +324,7 @@ async fn check_22_acknowledged_writes_survive_a_restart() {
     for place in [dir.path().to_owned(), dir.path().join("crashed")] {
         let store = SqliteStorage::open(&place).unwrap();
         assert_eq!(store.index().revision(), revision);
-        assert_eq!(store.index().get(&key("x000")).unwrap().bytes(), &bytes);
+        assert_eq!(store.index().get(&key("x000")).unwrap().bytes(), bytes);
         assert!(store.index().get(&key("x199")).is_none());
         assert_eq!(store.index().count("", "things"), 199);
         // Watches resume at their revision, without a relist.

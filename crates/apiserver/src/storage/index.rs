@@ -15,6 +15,7 @@ use jiff::{SignedDuration, Timestamp};
 use parking_lot::RwLock;
 use tokio::sync::watch;
 
+use super::cold::Plain;
 use super::single::Singles;
 use super::{Key, StorageError, Version};
 use crate::metrics::Commits;
@@ -67,7 +68,7 @@ impl Event {
     }
 
     fn weight(&self) -> usize {
-        self.version.bytes().len() + 200
+        self.version.len() + 200
     }
 }
 
@@ -105,6 +106,7 @@ pub struct Index {
     /// Events since it was last computed whether history is too long.
     unchecked: AtomicUsize,
     commits: Commits,
+    plain: Plain,
 }
 
 #[derive(Default)]
@@ -173,6 +175,7 @@ impl Index {
             retention,
             unchecked: AtomicUsize::new(0),
             commits: Commits::default(),
+            plain: Plain::default(),
         }
     }
 
@@ -374,6 +377,7 @@ impl Index {
     pub(super) fn publish(&self, events: Vec<Arc<Event>>, revision: u64) {
         self.commits.writes.observe(events.len() as f64);
         self.unchecked.fetch_add(events.len(), Ordering::Relaxed);
+        self.plain.extend(events.iter().map(|event| &event.version));
         let mut to_notify: Vec<(watch::Sender<u64>, u64)> = Vec::new();
         {
             let mut state = self.state.write();
@@ -388,7 +392,7 @@ impl Index {
                 let key = event.version.key().clone();
                 let (before, now) = match event.kind {
                     EventKind::Deleted => (topic.objects.remove(&key), 0),
-                    _ => (topic.objects.insert(key, event.version.clone()), event.version.bytes().len()),
+                    _ => (topic.objects.insert(key, event.version.clone()), event.version.len()),
                 };
                 let revision = event.revision();
                 to_notify.extend(topic.singles.push(&event).map(|head| (head, revision)));
@@ -397,7 +401,7 @@ impl Index {
                     to_notify.push((topic.head.clone(), revision));
                 }
                 state.object_bytes += now;
-                state.object_bytes -= before.map_or(0, |before| before.bytes().len());
+                state.object_bytes -= before.map_or(0, |before| before.len());
             }
             state.revision = state.revision.max(revision);
         }
@@ -405,6 +409,11 @@ impl Index {
             sender.send_replace(revision);
         }
         self.head.send_replace(revision);
+    }
+
+    /// Compresses versions that were written long ago. Called by backends when no write waits for it.
+    pub(super) fn shrink(&self) {
+        self.plain.shrink();
     }
 
     /// The revision up to which history should be dropped now, if any.
@@ -458,8 +467,12 @@ impl Index {
         compacted: u64,
     ) {
         let mut state = self.state.write();
+        let removals = events.iter().filter(|event| event.kind == EventKind::Deleted);
+        self.plain.extend(events.iter().filter_map(|event| event.previous.as_ref()));
+        self.plain.extend(removals.map(|event| &event.version));
+        self.plain.extend(&objects);
         for version in objects {
-            state.object_bytes += version.bytes().len();
+            state.object_bytes += version.len();
             let topic = state.topics.entry(version.key().topic().into()).or_default();
             topic.objects.insert(version.key().clone(), version);
         }

@@ -61,7 +61,7 @@ impl Journal {
     }
 
     pub(super) fn append(&mut self, event: &Event) -> Result<(), StorageError> {
-        let mut record = Vec::with_capacity(event.version.bytes().len() + 128);
+        let mut record = Vec::with_capacity(event.version.len() + 128);
         put_record(&mut record, &event.version, event.kind == EventKind::Deleted);
         // The file is opened for each write, because a process can have thousands of stores and needs its descriptors.
         let appended = OpenOptions::new()
@@ -126,7 +126,7 @@ fn put_record(out: &mut Vec<u8>, version: &Version, deleted: bool) {
         version.key().as_str()
     );
     out.extend_from_slice(head.as_bytes());
-    out.extend_from_slice(bytes);
+    out.extend_from_slice(&bytes);
     out.push(b'\n');
 }
 

@@ -61,6 +61,7 @@ impl MemoryStorage {
         if let Some(revision) = self.index.compaction_due(now) {
             self.index.forget(revision);
         }
+        self.index.shrink();
         Ok(event.version.clone())
     }
 }

@@ -3,6 +3,7 @@
 //! A backend only makes writes durable. Everything that is read (objects, lists at a revision, the event log) comes
 //! from the shared [`Index`], which has committed state only. Read `index.rs` first, then `memory.rs`, then `sqlite/`.
 
+mod cold;
 mod index;
 mod journal;
 mod memory;

@@ -4,10 +4,11 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use bytes::{Bytes, BytesMut};
+use parking_lot::RwLock;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::Encoded;
+use super::{Encoded, cold};
 
 /// The location of an object: `<group>/<resource>/<namespace>/<name>`, where the group (core) and the namespace
 /// (cluster-scoped) may be empty. Ordered by bytes, so the objects of a resource, and of a namespace in it, form one
@@ -81,10 +82,16 @@ pub struct Version {
     revision: u64,
     created: u64,
     hole: u32,
-    bytes: Bytes,
+    length: u32,
+    body: RwLock<Body>,
     meta: OnceLock<Meta>,
     fields: OnceLock<(u64, Box<[Box<str>]>)>,
     partial: OnceLock<Bytes>,
+}
+
+enum Body {
+    Plain(Bytes),
+    Compressed(Box<[u8]>),
 }
 
 /// The metadata for selectors, garbage collection and metadata-only readers, decoded at most once per version.
@@ -173,7 +180,8 @@ impl Version {
             revision,
             created,
             hole,
-            bytes,
+            length: bytes.len() as u32,
+            body: RwLock::new(Body::Plain(bytes)),
             meta: OnceLock::new(),
             fields: OnceLock::new(),
             partial: OnceLock::new(),
@@ -183,7 +191,7 @@ impl Version {
     /// The same content with another revision (for a removal, or an object that a selector no longer matches).
     pub fn at_revision(&self, revision: u64) -> Self {
         let old_digits = decimal_len(self.revision);
-        let bytes = put_digits(&self.bytes, self.hole as usize, old_digits, revision);
+        let bytes = put_digits(&self.bytes(), self.hole as usize, old_digits, revision);
         let copy = Self::stored(self.key.clone(), revision, self.created, bytes, self.hole);
         if let Some(fields) = self.fields.get() {
             let _ = copy.fields.set(fields.clone());
@@ -206,9 +214,40 @@ impl Version {
         self.created
     }
 
-    /// The JSON, shared.
-    pub fn bytes(&self) -> &Bytes {
-        &self.bytes
+    /// The JSON; shared unless it has to be decompressed.
+    pub fn bytes(&self) -> Bytes {
+        match &*self.body.read() {
+            Body::Plain(bytes) => bytes.clone(),
+            Body::Compressed(packed) => cold::unpack(packed, self.len()),
+        }
+    }
+
+    /// Length of the JSON.
+    #[expect(clippy::len_without_is_empty, reason = "it is never empty")]
+    pub fn len(&self) -> usize {
+        self.length as usize
+    }
+
+    /// Whether the JSON starts with these bytes.
+    pub fn starts_with(&self, bytes: &[u8]) -> bool {
+        match &*self.body.read() {
+            Body::Plain(body) => body.starts_with(bytes),
+            Body::Compressed(packed) => cold::starts_with(packed, bytes),
+        }
+    }
+
+    /// Compresses the JSON in memory, if that saves much.
+    pub(super) fn compress(&self, packer: &mut cold::Packer) {
+        // Readers go on while it is compressed. Nobody else replaces the body.
+        let bytes = self.bytes();
+        if let Some(packed) = packer.pack(&bytes) {
+            *self.body.write() = Body::Compressed(packed);
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_compressed(&self) -> bool {
+        matches!(*self.body.read(), Body::Compressed(_))
     }
 
     /// Offset of the digits of `resourceVersion` in the JSON.
@@ -220,7 +259,7 @@ impl Version {
     pub fn decode(&self) -> Value {
         // Stored bytes were written by this server; if the disk corrupted them, the object is returned as empty instead
         // of a panic.
-        serde_json::from_slice(&self.bytes).unwrap_or_else(|error| {
+        serde_json::from_slice(&self.bytes()).unwrap_or_else(|error| {
             tracing::error!(key = %self.key, %error, "failed to decode stored object");
             Value::Object(serde_json::Map::new())
         })
@@ -228,7 +267,7 @@ impl Version {
 
     /// The metadata that selectors and owners need.
     pub fn meta(&self) -> &Meta {
-        self.meta.get_or_init(|| match serde_json::from_slice::<OnlyMeta>(&self.bytes) {
+        self.meta.get_or_init(|| match serde_json::from_slice::<OnlyMeta>(&self.bytes()) {
             Ok(only) => only.metadata,
             Err(error) => {
                 tracing::error!(key = %self.key, %error, "failed to decode the metadata of a stored object");

@@ -91,9 +91,9 @@ impl State {
             loop {
                 let batch = storage.index().read(tail, BATCH)?;
                 for event in &batch.events {
-                    let object = (event.kind != EventKind::Deleted).then(|| event.version.bytes().as_ref());
+                    let object = (event.kind != EventKind::Deleted).then(|| event.version.bytes());
                     let key = event.version.key();
-                    self.policy.apply(*kind, key.namespace(), key.name(), object);
+                    self.policy.apply(*kind, key.namespace(), key.name(), object.as_deref());
                 }
                 if batch.events.len() < BATCH {
                     break;
@@ -111,7 +111,7 @@ impl State {
             let range = Range { group: GROUP, resource: kind.resource(), ..Range::default() };
             let (items, revision) = storage.index().list(&range);
             for item in items {
-                self.policy.apply(kind, item.key().namespace(), item.key().name(), Some(item.bytes()));
+                self.policy.apply(kind, item.key().namespace(), item.key().name(), Some(&item.bytes()));
             }
             match storage.index().follow(GROUP, kind.resource(), revision) {
                 Ok(tail) => self.tails.push((kind, tail)),

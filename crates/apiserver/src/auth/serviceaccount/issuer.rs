@@ -163,7 +163,7 @@ impl Issuer {
             .filter(|v| is_live(v))
             .ok_or("the token's Secret does not exist")?;
         let stored: Secret =
-            serde_json::from_slice(stored.bytes()).map_err(|_| "failed to parse the token's Secret")?;
+            serde_json::from_slice(&stored.bytes()).map_err(|_| "failed to parse the token's Secret")?;
         let held = stored.data.get("token").and_then(|t| STANDARD.decode(t).ok()).unwrap_or_default();
         if !same(&held, token.as_bytes()) {
             return Err("the Secret has another token");

@@ -35,6 +35,7 @@ pub(super) struct Writer {
 impl Writer {
     /// Runs until all senders are dropped.
     pub(super) fn run(self, inbox: &Receiver<Request>) {
+        self.index.shrink();
         while let Ok(first) = inbox.recv() {
             let mut writes = Vec::new();
             let mut compactions = Vec::new();
@@ -64,6 +65,7 @@ impl Writer {
             {
                 tracing::warn!(%error, "failed to compact the history; will retry");
             }
+            self.index.shrink();
         }
     }
 
