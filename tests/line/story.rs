@@ -188,7 +188,7 @@ async fn imported(objects: &Objects) {
 async fn provisioned(objects: &Objects) {
     let wanted = ["Connected", "Ready"];
     tells(objects, PROVISIONING, "demo", &wanted).await;
-    let wanted = ["Provisioning", "InfrastructureReady", "ControlPlaneInitialized"];
+    let wanted = ["Provisioned", "ControlPlaneInitialized"];
     tells(objects, (CORE, "Cluster"), "demo", &wanted).await;
     let wanted = ["InitNodeElected", "PlanWritten", "Ready"];
     let events = tells(objects, (RKE, "RKEControlPlane"), "demo", &wanted).await;

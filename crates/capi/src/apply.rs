@@ -12,8 +12,8 @@ use serde_json::json;
 use crate::external::{External, Externals};
 use crate::meta;
 
-/// How long the first statuses of Clusters, MachineDeployments and MachineSets are put off: in their first second the
-/// counts in them change with every object that is created, and nothing depends on them yet.
+/// How long the first statuses of MachineDeployments and MachineSets are put off: in their first second the counts in them
+/// change with every object that is created, and nothing depends on them yet.
 pub(crate) const FIRST_STATUS: Duration = Duration::from_secs(1);
 
 /// Whether [`own_by_cluster`] has anything to write.

@@ -13,6 +13,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 
 use crate::admission::{SHARED_CREDENTIALS, credential_key};
+use crate::bootstrap::abridged::abridge;
 use crate::controlplane::planner::render::selector_files;
 use crate::init::twin::DEFAULT_TOKEN;
 use crate::init::twin::token::secret_name;
@@ -45,12 +46,12 @@ pub fn secrets(caches: &Caches) -> Cache<Secret> {
         labels: Some(labels::REGISTRATION_TOKEN.into()),
         fields: Some(format!("metadata.name!={default}")),
     });
-    caches.select_any(all)
+    caches.select_any(all, abridge)
 }
 
 /// ConfigMaps: the provisioning logs.
 pub fn config_maps(caches: &Caches) -> Cache<ConfigMap> {
-    caches.select_any(vec![Selector::fields(format!("metadata.name={}", log::NAME))])
+    caches.select_any(vec![Selector::fields(format!("metadata.name={}", log::NAME))], |_| {})
 }
 
 /// The accounts of machines.

@@ -214,7 +214,12 @@ impl ClusterConnections {
         let changed = match self.inner.sources.backend(key) {
             Backend::Tunnel(Some(id)) => self.refresh_tunnel(connections.entry(key.clone()), &id),
             Backend::Kubeconfig(secret) => self.refresh_remote(connections.entry(key.clone()), &secret),
-            Backend::Tunnel(None) | Backend::Missing(_) => connections.remove(key).is_some(),
+            Backend::Tunnel(None) => connections.remove(key).is_some(),
+            Backend::Missing(_) => {
+                connections.remove(key);
+                // Without a connection too: the reason may be another one than before.
+                true
+            }
         };
         drop(connections);
         if changed {

@@ -16,9 +16,6 @@ pub fn events(scope: &Scope, decision: &Decision, next: &ClusterStatus) -> Vec<N
     }
     let live = scope.cluster.status.clone().unwrap_or_default();
     let mut notes = Vec::new();
-    if decision.infrastructure_provisioned && !scope.was_provisioned() {
-        notes.push(Note::normal("InfrastructureReady", "The infrastructure is provisioned"));
-    }
     if decision.control_plane_initialized && !scope.was_initialized() {
         notes.push(Note::normal("ControlPlaneInitialized", "The control plane is initialized"));
     }
@@ -37,9 +34,9 @@ pub fn events(scope: &Scope, decision: &Decision, next: &ClusterStatus) -> Vec<N
     notes
 }
 
-/// Upstream uses the phase as the reason.
+/// Upstream uses the phase as the reason. The status shows the phases of a creation before the last one.
 fn phase(phase: &str) -> Option<&'static str> {
-    ["Pending", "Provisioning", "Provisioned", "Deleting", "Failed"].into_iter().find(|known| *known == phase)
+    ["Provisioned", "Deleting", "Failed"].into_iter().find(|known| *known == phase)
 }
 
 /// The stages of a deletion, when they begin.

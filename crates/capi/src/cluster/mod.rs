@@ -20,7 +20,6 @@ use drover_runtime::events::Recorder;
 use drover_runtime::{Clock, Controller, Error, Next, ObjectKey, Reconciler};
 use kube::{Client, ResourceExt};
 
-use crate::apply::FIRST_STATUS;
 use crate::external::{Externals, INDEX, index_values};
 use crate::manager::CoreCaches;
 use crate::manager::shell::{self, Refers};
@@ -53,8 +52,7 @@ impl ClusterController {
         let controller = Controller::new(Self {
             spec: Applier::new(client.clone(), Self::NAME, "spec"),
             status: Applier::new(client.clone(), Self::NAME, "status")
-                .paced_with(&["controlPlane", "workers"])
-                .first_after(FIRST_STATUS),
+                .paced_with(&["controlPlane", "workers"]),
             events: Recorder::new(client.clone(), clock.clone(), "drover-cluster"),
             caches: caches.clone(),
             client,

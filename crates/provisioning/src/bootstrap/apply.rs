@@ -3,6 +3,7 @@
 use drover_runtime::{Error, ObjectKey};
 use k8s_openapi::api::core::v1::Secret;
 
+use super::abridged::restored;
 use super::decide::{Action, Decision};
 use super::scope::Scope;
 use super::{Bootstraps, events, objects};
@@ -52,7 +53,10 @@ impl Bootstraps {
             Action::ApplyBootstrapSecret => {
                 let script = if machine.custom { Some(REGISTERED) } else { scope.script.as_deref() };
                 let Some(script) = script else { return Ok(()) };
-                self.writer.apply(&objects::bootstrap_secret(bootstrap, owners, script)).await?;
+                let desired = objects::bootstrap_secret(bootstrap, owners, script);
+                let held = self.context.store.secrets.get(&key.sibling(&name));
+                let live = held.map(|held| restored(held.as_ref().clone(), &desired));
+                self.writer.apply_over(&desired, live.as_ref()).await?;
             }
         }
         Ok(())

@@ -4,6 +4,7 @@
 //! objects themselves are in [`objects`] and [`script`]. [`hook`] is a reconciler of its own: it keeps etcd machines until
 //! their member has left the cluster.
 
+pub mod abridged;
 mod apply;
 pub mod decide;
 pub mod events;

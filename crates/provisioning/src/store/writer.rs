@@ -49,8 +49,13 @@ impl Writer {
     pub async fn apply<K: Kind>(&self, desired: &K) -> Result<Option<K>, Error> {
         let key = ObjectKey::of(desired);
         let live = K::cache(&self.store).get(&key);
-        let applied = within(doing::<K>("apply", &key), K::apply(&self.applier, desired, live.as_deref()));
-        Ok(applied.await??.sent())
+        self.apply_over(desired, live.as_deref()).await
+    }
+
+    /// The same for an object that the cache does not hold whole.
+    pub async fn apply_over<K: Kind>(&self, desired: &K, live: Option<&K>) -> Result<Option<K>, Error> {
+        let doing = doing::<K>("apply", &ObjectKey::of(desired));
+        Ok(within(doing, K::apply(&self.applier, desired, live)).await??.sent())
     }
 
     /// Applies a status; of `desired` only name and status count.

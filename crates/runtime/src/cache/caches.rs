@@ -97,13 +97,13 @@ impl Caches {
     }
 
     /// The cache of the objects that any of the selectors matches, and of those that others [refer to](Cache::refer).
-    /// Selectors that exclude each other save the API work.
-    pub fn select_any<K>(&self, selectors: Vec<Selector>) -> Cache<K>
+    /// Selectors that exclude each other save the API work. `trim` removes what is not kept of each object.
+    pub fn select_any<K>(&self, selectors: Vec<Selector>, trim: fn(&mut K)) -> Cache<K>
     where
         K: Cached + Resource<Scope = NamespaceResourceScope>,
         K::DynamicType: Default,
     {
-        self.start(resource_of::<K>(), selectors, |_| {}, all_of, Some(Api::namespaced))
+        self.start(resource_of::<K>(), selectors, trim, all_of, Some(Api::namespaced))
     }
 
     /// The cache of all objects of a kind, without what `trim` removes from each. The first caller's `trim` counts.

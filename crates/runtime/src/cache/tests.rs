@@ -231,7 +231,7 @@ async fn objects_that_are_referred_to_are_held_as_long_as_someone_refers_to_them
     let stop = CancellationToken::new();
     let _guard = stop.clone().drop_guard();
     let cache: Cache<ConfigMap> =
-        Caches::new(client.clone(), stop).select_any(vec![Selector::fields("metadata.name=chosen")]);
+        Caches::new(client.clone(), stop).select_any(vec![Selector::fields("metadata.name=chosen")], |_| {});
     cache.synced().await;
     let api: kube::Api<ConfigMap> = kube::Api::namespaced(client, "default");
     for name in ["chosen", "a", "b"] {

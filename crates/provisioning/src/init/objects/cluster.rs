@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use drover_api::capi::v1beta2::{self as capi, ContractVersionedObjectReference};
 use drover_api::provisioning::v1::{Cluster, RKEConfig};
-use drover_api::rke::v1::RKECluster;
+use drover_api::rke::v1::{APIEndpoint, RKECluster, RKEClusterSpec};
 use kube::api::ObjectMeta;
 
 use super::group_of;
+use crate::cluster::decide::ENDPOINT;
 use crate::keys::annotations;
 use crate::owner::controller_reference;
 
@@ -19,6 +20,11 @@ pub fn rke_cluster(cluster: &Cluster) -> RKECluster {
         metadata: ObjectMeta {
             annotations: after.map(|after| [(key.to_owned(), after.clone())].into()),
             ..meta(cluster)
+        },
+        spec: RKEClusterSpec {
+            // Its controller would set it with a write of its own.
+            control_plane_endpoint: Some(APIEndpoint { host: ENDPOINT.0.to_owned(), port: ENDPOINT.1 }),
+            ..RKEClusterSpec::default()
         },
         ..RKECluster::default()
     }
