@@ -16,6 +16,7 @@ use drover_sim_fleet::progress::Summary;
 use drover_sim_fleet::settled;
 use kube::Client;
 use kube::api::Api;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use serde::Serialize;
 use serde_json::json;
 
@@ -34,7 +35,7 @@ const SETTLE_LIMIT: Duration = Duration::from_secs(600);
 /// Time limit for machines to stop.
 const STOP_LIMIT: Duration = Duration::from_secs(20);
 /// Open files needed by a cluster with one worker, and by each further worker.
-const FILES_PER_CLUSTER: u64 = 16;
+const FILES_PER_CLUSTER: u64 = 18;
 const FILES_PER_WORKER: u64 = 4;
 
 /// Fill a running management plane with simulated clusters.
@@ -246,7 +247,12 @@ impl SimFleet {
     fn check_open_files(&self) -> anyhow::Result<()> {
         let further = u64::from(self.workers).saturating_sub(1) * FILES_PER_WORKER;
         let needed = 256 + u64::from(self.clusters) * (FILES_PER_CLUSTER + further);
-        let (_, hard) = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE)?;
+        // While the machines are busy, many probes and their connections last longer.
+        let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
+        if hard < 2 * needed && setrlimit(Resource::RLIMIT_NOFILE, 2 * needed, 2 * needed).is_err() {
+            tracing::debug!(hard, needed, "only root can raise the hard limit on open files");
+        }
+        let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
         if !self.delete && hard < needed {
             bail!(
                 "{} clusters with {} workers need about {needed} open files, and only {hard} are allowed; raise the hard limit (`ulimit -Hn`) or create fewer clusters",
