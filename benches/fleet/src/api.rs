@@ -14,6 +14,7 @@ use crate::processes::Process;
 
 pub(crate) const LABEL: &str = "drover.io/sim-fleet=true";
 const LOOK: Duration = Duration::from_millis(20);
+const RETRY_LIMIT: Duration = Duration::from_secs(10);
 
 pub(crate) async fn client(dir: &Path) -> anyhow::Result<Client> {
     let kubeconfig = Kubeconfig::read_from(dir.join("kubeconfig.yaml"))?;
@@ -68,9 +69,19 @@ pub(crate) fn stored(dir: &Path) -> u64 {
     files.filter_map(|file| file.metadata().ok()).map(|meta| meta.len()).sum()
 }
 
+/// The clusters of the fleet. Right after a restart, thousands of agents connect at once, and a connection may be refused.
 pub(crate) async fn clusters(client: &Client) -> anyhow::Result<Vec<Cluster>> {
     let all: Api<Cluster> = Api::all(client.clone());
-    Ok(all.list(&ListParams::default().labels(LABEL)).await?.items)
+    let params = ListParams::default().labels(LABEL);
+    let begun = Instant::now();
+    loop {
+        match all.list(&params).await {
+            Err(kube::Error::HyperError(_) | kube::Error::Service(_)) if begun.elapsed() < RETRY_LIMIT => {
+                tokio::time::sleep(LOOK).await;
+            }
+            listed => return Ok(listed?.items),
+        }
+    }
 }
 
 /// Waits until every cluster is connected through its tunnel; returns how many were not Ready in the meantime.

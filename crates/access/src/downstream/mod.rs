@@ -31,7 +31,8 @@ pub type RequestBody = UnsyncBoxBody<Bytes, BoxError>;
 
 /// Time limit until a response begins. An agent that is lost without a message is detected only by it.
 pub(crate) const ANSWER_LIMIT: Duration = Duration::from_secs(40);
-const IDLE_LIMIT: Duration = Duration::from_secs(60);
+/// An idle connection takes memory here, and files of the agent and of the API that it leads to.
+const IDLE_LIMIT: Duration = Duration::from_secs(10);
 
 /// Why a cluster cannot be reached.
 #[derive(Debug, thiserror::Error)]
