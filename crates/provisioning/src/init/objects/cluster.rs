@@ -24,7 +24,6 @@ pub fn rke_cluster(cluster: &Cluster) -> RKECluster {
         spec: RKEClusterSpec {
             // Its controller would set it with a write of its own.
             control_plane_endpoint: Some(APIEndpoint { host: ENDPOINT.0.to_owned(), port: ENDPOINT.1 }),
-            ..RKEClusterSpec::default()
         },
         ..RKECluster::default()
     }
