@@ -17,6 +17,8 @@ use super::Version;
 
 /// Bytes of the versions that are kept as they are.
 const PLAIN_BYTES: usize = 32 << 20;
+/// Bytes that one call of [`Plain::shrink`] compresses: some milliseconds of work.
+const STEP_BYTES: usize = 256 << 10;
 /// Smaller bodies are not worth it.
 const SMALLEST: usize = 512;
 
@@ -44,27 +46,29 @@ impl Plain {
         }
     }
 
-    /// Compresses the oldest versions. Readers are not blocked meanwhile.
-    pub(super) fn shrink(&self) {
-        self.shrink_to(PLAIN_BYTES);
+    /// Compresses some of the oldest versions; returns whether there are more. Readers are not blocked meanwhile.
+    pub(super) fn shrink(&self) -> bool {
+        self.shrink_to(PLAIN_BYTES, STEP_BYTES)
     }
 
-    fn shrink_to(&self, limit: usize) {
-        let mut packer = None;
-        loop {
+    fn shrink_to(&self, limit: usize, step: usize) -> bool {
+        let (mut packer, mut done) = (None, 0);
+        while done < step {
             let version = {
                 let mut written = self.written.lock();
                 if written.bytes <= limit {
-                    return;
+                    return false;
                 }
-                let Some((version, size)) = written.versions.pop_front() else { return };
+                let Some((version, size)) = written.versions.pop_front() else { return false };
                 written.bytes -= size;
                 version
             };
             if let Some(version) = version.upgrade() {
                 version.compress(packer.get_or_insert_with(Packer::new));
+                done += version.len();
             }
         }
+        true
     }
 }
 
@@ -127,7 +131,9 @@ mod tests {
         plain.extend(&versions);
         plain.extend([&version("dropped", &"x".repeat(1_000))]);
         let size = versions[0].len();
-        plain.shrink_to(size * 3 + 2_000);
+        assert!(plain.shrink_to(size * 3 + 2_000, size * 2), "there are more than two");
+        assert!(versions[1].is_compressed() && !versions[2].is_compressed());
+        assert!(!plain.shrink_to(size * 3 + 2_000, usize::MAX));
         let packed: Vec<bool> = versions.iter().map(|version| version.is_compressed()).collect();
         assert_eq!(packed, [true, true, true, true, true, true, true, false, false, false]);
         for (version, bytes) in versions.iter().zip(bytes) {
@@ -137,9 +143,8 @@ mod tests {
             assert_eq!(&*version.meta().name, version.key().name());
             assert!(version.starts_with(b"{\"metadata\"") && !version.starts_with(b"{\"kind\""));
         }
-        plain.shrink_to(0);
+        assert!(!plain.shrink_to(0, usize::MAX));
         assert!(versions.iter().all(|version| version.is_compressed()));
-        plain.shrink_to(0);
     }
 
     #[test]
@@ -149,7 +154,7 @@ mod tests {
             (0..4_000).map(|_| rand::random_range('0'..='z')).filter(|c| *c != '\\').collect();
         let versions = [version("small", "a"), version("random", &random)];
         plain.extend(&versions);
-        plain.shrink_to(0);
+        plain.shrink_to(0, usize::MAX);
         assert!(versions.iter().all(|version| !version.is_compressed()));
     }
 }

@@ -411,9 +411,10 @@ impl Index {
         self.head.send_replace(revision);
     }
 
-    /// Compresses versions that were written long ago. Called by backends when no write waits for it.
-    pub(super) fn shrink(&self) {
-        self.plain.shrink();
+    /// Compresses some versions that were written long ago; returns whether there are more. Called by backends between
+    /// writes.
+    pub(super) fn shrink(&self) -> bool {
+        self.plain.shrink()
     }
 
     /// The revision up to which history should be dropped now, if any.

@@ -1,8 +1,8 @@
 //! The writer thread: takes the queued writes, checks them in order, commits once, then answers and publishes.
 
 use std::sync::Arc;
-use std::sync::mpsc::Receiver;
-use std::time::Instant;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
@@ -16,6 +16,8 @@ use crate::storage::{Index, StorageError, Version, Write};
 const MAX_BATCH: usize = 256;
 /// Keeps a batch well within a WAL of a few MiB.
 const MAX_BATCH_BYTES: usize = 4 << 20;
+/// The pause between two steps of compression while nothing is written.
+const SHRINK_PAUSE: Duration = Duration::from_millis(50);
 
 type Answer<T> = oneshot::Sender<Result<T, StorageError>>;
 type Judged = (Answer<Arc<Version>>, Result<Arc<Version>, StorageError>);
@@ -35,8 +37,7 @@ pub(super) struct Writer {
 impl Writer {
     /// Runs until all senders are dropped.
     pub(super) fn run(self, inbox: &Receiver<Request>) {
-        self.index.shrink();
-        while let Ok(first) = inbox.recv() {
+        while let Some(first) = self.next(inbox) {
             let mut writes = Vec::new();
             let mut compactions = Vec::new();
             let mut bytes = 0;
@@ -65,8 +66,20 @@ impl Writer {
             {
                 tracing::warn!(%error, "failed to compact the history; will retry");
             }
-            self.index.shrink();
         }
+    }
+
+    /// The next request; `None` when all senders are dropped. Between requests, old versions are compressed in small
+    /// steps, which leave the processor to others: after a start, nearly all of a large store has to be compressed.
+    fn next(&self, inbox: &Receiver<Request>) -> Option<Request> {
+        while self.index.shrink() {
+            match inbox.recv_timeout(SHRINK_PAUSE) {
+                Ok(request) => return Some(request),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return None,
+            }
+        }
+        inbox.recv().ok()
     }
 
     /// Commits one batch. Every answer, also a rejection, waits for the commit, because it may depend on a write of the
