@@ -1,7 +1,7 @@
 //! Compression of versions in memory.
 //!
-//! Most objects are written a few times and then read rarely, and their JSON is three to five times as large as it has to
-//! be. The latest versions are kept as they are, up to a number of bytes. A version that was written before those is
+//! Most objects are written a few times and then read rarely, and their JSON compresses
+//! well. The latest versions are kept as they are, up to a number of bytes. A version that was written before those is
 //! compressed, and decompressed whenever it is read.
 
 use std::collections::VecDeque;
@@ -19,7 +19,9 @@ use super::Version;
 const PLAIN_BYTES: usize = 32 << 20;
 /// Bytes that one call of [`Plain::shrink`] compresses: some milliseconds of work.
 const STEP_BYTES: usize = 256 << 10;
-/// Smaller bodies are not worth it.
+/// Dropped versions are removed from the queue when it has doubled, and not before it has this length.
+const PRUNE_FROM: usize = 1_024;
+/// Smaller bodies are not compressed.
 const SMALLEST: usize = 512;
 
 /// The versions whose bodies are not compressed, oldest first.
@@ -32,6 +34,20 @@ pub(super) struct Plain {
 struct Written {
     versions: VecDeque<(Weak<Version>, usize)>,
     bytes: usize,
+    /// Length of the queue after dropped versions were removed.
+    pruned: usize,
+}
+
+impl Written {
+    /// Removes versions that history no longer has: a store that writes little would keep them queued for days.
+    fn prune(&mut self) {
+        if self.versions.len() < PRUNE_FROM.max(2 * self.pruned) {
+            return;
+        }
+        self.versions.retain(|(version, _)| version.strong_count() > 0);
+        self.bytes = self.versions.iter().map(|(_, size)| size).sum();
+        self.pruned = self.versions.len();
+    }
 }
 
 impl Plain {
@@ -44,6 +60,7 @@ impl Plain {
                 written.versions.push_back((Arc::downgrade(version), version.len()));
             }
         }
+        written.prune();
     }
 
     /// Compresses some of the oldest versions; returns whether there are more. Readers are not blocked meanwhile.
@@ -87,7 +104,7 @@ impl Packer {
     pub(super) fn pack(&mut self, bytes: &[u8]) -> Option<Box<[u8]>> {
         self.deflate.reset();
         self.out.clear();
-        // It stops when this is full.
+        // Compression stops when the buffer is full.
         self.out.reserve_exact(bytes.len() / 4 * 3);
         let end = self.deflate.compress_vec(bytes, &mut self.out, FlushCompress::Finish);
         matches!(end, Ok(Status::StreamEnd)).then(|| self.out.as_slice().into())
@@ -145,6 +162,20 @@ mod tests {
         }
         assert!(!plain.shrink_to(0, usize::MAX));
         assert!(versions.iter().all(|version| version.is_compressed()));
+    }
+
+    #[test]
+    fn dropped_versions_do_not_stay_in_the_queue() {
+        let plain = Plain::default();
+        let kept = version("kept", &"x".repeat(1_000));
+        plain.extend([&kept]);
+        for _ in 0..3 * PRUNE_FROM {
+            plain.extend([&version("dropped", &"x".repeat(1_000))]);
+        }
+        let written = plain.written.lock();
+        assert!(written.versions.len() <= PRUNE_FROM, "{}", written.versions.len());
+        assert_eq!(written.bytes, written.versions.iter().map(|(_, size)| size).sum::<usize>());
+        assert!(written.versions.iter().any(|(version, _)| version.strong_count() > 0));
     }
 
     #[test]

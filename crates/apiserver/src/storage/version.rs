@@ -238,7 +238,7 @@ impl Version {
 
     /// Compresses the JSON in memory, if that saves much.
     pub(super) fn compress(&self, packer: &mut cold::Packer) {
-        // Readers go on while it is compressed. Nobody else replaces the body.
+        // The lock is not held during compression, so that reads are not delayed. No other thread modifies the body.
         let bytes = self.bytes();
         if let Some(packed) = packer.pack(&bytes) {
             *self.body.write() = Body::Compressed(packed);
