@@ -13,6 +13,7 @@ mod link;
 mod observe;
 mod outbox;
 mod passes;
+mod probes;
 mod publish;
 pub mod report;
 pub mod secret;

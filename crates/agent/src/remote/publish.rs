@@ -7,7 +7,8 @@ use tokio::time::Instant;
 
 use super::{
     CONFLICTS, Remote, api, decide,
-    report::{self, ProbeChange, Report},
+    probes::{self, ProbeChange},
+    report::{self, Report},
     secret::Secret,
 };
 
@@ -35,7 +36,7 @@ impl Remote {
         let lacks_ca = self.cluster_ca.get().is_some_and(|ca| report::lacks_ca(&seen.data, &ca));
         let probes = seen.plan.as_ref().and_then(|_| {
             let known = seen.data.get(keys::PROBE_STATUSES);
-            report::probes_changed(known, &self.prober.statuses(), self.awaits_probes())
+            probes::probes_changed(known, &self.prober.statuses(), self.awaits_probes())
         });
         match probes {
             Some(ProbeChange::Health) => Some(TOGETHER),
@@ -73,7 +74,7 @@ impl Remote {
                 self.pending.merge_into(&mut secret.data, checksum.as_deref());
             }
             if checksum.is_some() && checksum == self.seen.as_ref().and_then(|seen| seen.checksum.clone()) {
-                report::set_probes(&mut secret.data, &self.prober.statuses(), self.awaits_probes());
+                probes::set_probes(&mut secret.data, &self.prober.statuses(), self.awaits_probes());
             }
             if let Some(ca) = self.cluster_ca.get() {
                 report::set_ca(&mut secret.data, &ca);
@@ -139,7 +140,7 @@ impl Remote {
             self.pending.merge_into(&mut secret.data, Some(checksum));
         }
         Report::commit(&secret.uid, checksum, &secret.data).merge_into(&mut secret.data, Some(checksum));
-        report::set_probes(&mut secret.data, &self.prober.statuses(), self.awaits_probes());
+        probes::set_probes(&mut secret.data, &self.prober.statuses(), self.awaits_probes());
         if let Some(ca) = self.cluster_ca.get() {
             report::set_ca(&mut secret.data, &ca);
         }

@@ -1,5 +1,5 @@
-//! Bootstrap Secrets in caches: a digest stands in place of the script, which would be a fifth of the memory of all that
-//! the caches hold of a machine. Pure.
+//! Bootstrap Secrets in caches: a digest replaces the script, which no controller reads and which is larger than any
+//! other object of a machine. Pure.
 
 use drover_api::secret_types::BOOTSTRAP;
 use k8s_openapi::ByteString;
@@ -19,7 +19,7 @@ pub fn abridge(secret: &mut Secret) {
     }
 }
 
-/// The Secret as it is in the API, if its script is that of `desired`; otherwise it differs from `desired` in any case.
+/// The Secret as the API has it, if it has the script of `desired`. If not, the digest stays and differs from `desired`.
 pub fn restored(mut live: Secret, desired: &Secret) -> Secret {
     let script = desired.data.as_ref().and_then(|data| data.get(SCRIPT));
     if let (Some(held), Some(script)) = (live.data.as_mut().and_then(|data| data.get_mut(SCRIPT)), script)

@@ -129,7 +129,7 @@ impl Planner {
     }
 }
 
-/// Whether a plan has been applied, be it an older one.
+/// Whether any plan has been applied to the machine.
 fn is_applied(secret: &Secret) -> bool {
     secret.data.as_ref().is_some_and(|data| data.contains_key(keys::APPLIED_PLAN))
 }

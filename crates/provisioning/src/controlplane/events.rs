@@ -57,8 +57,8 @@ pub fn done(scope: &Scope, action: &Action) -> Vec<Note> {
     vec![note]
 }
 
-/// What its Machine tells of a plan secret that was written. The first plan is part of its creation, which its status
-/// shows.
+/// The event of a Machine after its plan secret was written. The first plan has no event: it is a step of the creation,
+/// which the status shows.
 pub fn written(write: &PlanWrite, is_first: bool) -> Option<Note> {
     let applied = write.reasons.contains(&Reason::PlanApplied) && !is_first;
     applied.then(|| Note::normal("PlanApplied", "The machine has applied its plan"))

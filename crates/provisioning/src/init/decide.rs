@@ -182,7 +182,7 @@ fn generated_objects(scope: &Scope, generated: Generated) -> Vec<Action> {
             actions.push(action);
         }
     }
-    // First, because it owns the others.
+    // Created first, because it is the owner of the others.
     actions.push(Action::ApplyCapiCluster(Box::new(generated.cluster)));
     let rke_cluster =
         generated.rke_cluster.filter(|wanted| !is_applied(scope.rke_cluster.as_deref(), wanted));
